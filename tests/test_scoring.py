@@ -1,0 +1,319 @@
+"""Error rates: hand-worked cases, jiwer's own figures, and a slow edit distance as the independent definition."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from itertools import combinations_with_replacement
+
+import jiwer
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import BadInput
+from workbench.scoring import NORMALISERS, aligned_text, pool_scores, score
+from workbench.scoring.normalisers import basic, digits
+from workbench.scoring.writing import characters, display_width, is_unspaced, join_units, mixed_units
+
+# --- helpers ------------------------------------------------------------------------------------------------------
+
+words = st.lists(st.sampled_from(["a", "bb", "ccc", "don't", "zero", "7", "naïve"]), max_size=9).map(" ".join)
+chinese = st.text("今天气很好不是", max_size=9)
+mixed = st.lists(st.sampled_from(["今", "天", "好", "app", "my", " ", "7"]), max_size=9).map("".join)
+any_text = st.one_of(words, chinese, mixed, st.text(max_size=12))
+
+
+def slow_distance(left: list[str], right: list[str]) -> int:
+    """Levenshtein's recurrence over the full table."""
+    table = [[i + j if i * j == 0 else 0 for j in range(len(right) + 1)] for i in range(len(left) + 1)]
+    for i, one in enumerate(left, 1):
+        for j, other in enumerate(right, 1):
+            table[i][j] = min(table[i - 1][j] + 1, table[i][j - 1] + 1, table[i - 1][j - 1] + (one != other))
+    return table[-1][-1]
+
+
+def units_of(name: str, text: str) -> list[str]:
+    return {"WER": str.split, "CER": characters, "MER": mixed_units}[name](text)
+
+
+# --- normalisers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("Ｈello,  WORLD！\n", "hello world"),
+        ("It’s 'fine', the dogs' rock'n'roll", "it's fine the dogs rock'n'roll"),
+        ("well-known — 3.5 % of $20", "well known 3 5 of 20"),
+        ("今天，天气《很好》。", "今天 天气 很好"),
+        ("hap\u200bpy\ufeff 😊🎼", "happy"),
+        ("ŒUVRE ÉTÉ e\u0301te\u0301 İ", "œuvre été été i\u0307"),
+        ("", ""),
+        ("?!", ""),
+    ],
+)
+def test_basic_normaliser(raw: str, expected: str) -> None:
+    assert basic(raw) == expected
+
+
+@pytest.mark.parametrize("spoken", ["3 7 1", "371", "Three, seven, one.", "3 seven 1", "three 71", "３７１"])
+def test_digits_have_one_spelling(spoken: str) -> None:
+    assert digits(spoken) == "three seven one"
+
+
+def test_oh_is_zero_but_only_as_a_word() -> None:
+    assert digits("oh 0 Zero") == "zero zero zero"
+    assert digits("Ohio") == "ohio"
+
+
+@given(st.text())
+def test_basic_leaves_neither_case_nor_punctuation_nor_outer_space(text: str) -> None:
+    result = basic(text)
+    assert result == " ".join(result.split())
+    assert not set(result) & set('.,;:!?-–—()[]{}"«»。，！？、%&/<>|\\*#@')
+    assert basic(result.upper()) == basic(text.upper()) or not text.isascii()
+
+
+def test_an_unknown_normaliser_names_the_known_ones() -> None:
+    with pytest.raises(BadInput, match=r"'whisper'.*none, basic, digits"):
+        score("a", "b", normaliser="whisper")
+
+
+# --- units --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("打开 my app吧", ["打", "开", "my", "app", "吧"]),
+        ("私はJohnです", ["私", "は", "John", "で", "す"]),
+        ("안녕 hello", ["안", "녕", "hello"]),
+        ("น้ำ ok", ["น้", "ำ", "ok"]),  # a tone mark stays with its consonant
+        ("plain words", ["plain", "words"]),
+        ("你好，world", ["你", "好", "，", "world"]),
+    ],
+)
+def test_mixed_units(text: str, expected: list[str]) -> None:
+    assert mixed_units(text) == expected
+
+
+@given(any_text)
+def test_mixed_units_survive_being_joined(text: str) -> None:
+    assert mixed_units(join_units(mixed_units(text))) == mixed_units(text)
+
+
+@pytest.mark.parametrize(("text", "width"), [("abc", 3), ("今a", 3), ("e\u0301", 1), ("ｶﾅ", 2), ("ＡＢ", 4), ("", 0)])
+def test_display_width(text: str, width: int) -> None:
+    assert display_width(text) == width
+
+
+@pytest.mark.parametrize("char", "今々〇ー。，가ก𠀀ｶ")
+def test_unspaced(char: str) -> None:
+    assert is_unspaced(char)
+
+
+@pytest.mark.parametrize("char", "aéяα 7.Ａ０ا")
+def test_spaced(char: str) -> None:
+    assert not is_unspaced(char)
+
+
+# --- rates --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "name", "rate"),
+    [
+        ("three seven one", "three eleven one", "WER", 1 / 3),
+        ("a", "a b c", "WER", 2.0),
+        ("今天天气很好", "今天气很好啊", "CER", 2 / 6),
+        ("今天 天气", "今天天气", "CER", 0.0),  # spaces between CJK characters are no characters
+        ("我有3个", "我有4个", "CER", 1 / 4),  # digits do not make a Chinese sentence bilingual
+        ("打开 my app 吧", "打开my ap", "MER", 2 / 5),
+        ("three", "三", "WER", 1.0),  # the reference decides the units
+        ("371", "37", "WER", 1.0),
+    ],
+)
+def test_primary_rate(reference: str, hypothesis: str, name: str, rate: float) -> None:
+    result = score(reference, hypothesis)
+    assert (result.name, result.rate) == (name, pytest.approx(rate))
+
+
+@given(words, words)
+def test_word_and_character_rates_of_spaced_text_are_jiwers(reference: str, hypothesis: str) -> None:
+    if not reference:
+        return
+    result = score(reference, hypothesis, normaliser="none")
+    assert result.wer == pytest.approx(jiwer.wer(reference, hypothesis))
+    assert result.cer == pytest.approx(jiwer.cer(reference, hypothesis))
+
+
+@given(any_text, st.sampled_from(list(NORMALISERS)))
+def test_equal_texts_score_zero(text: str, normaliser: str) -> None:
+    result = score(text, text, normaliser)
+    assert (result.rate, result.wer, result.cer) == (0.0, 0.0, 0.0)
+    assert {piece.kind for piece in result.differences} <= {"equal"}
+
+
+@given(any_text, any_text, st.sampled_from(list(NORMALISERS)))
+def test_counts_are_the_edit_distance(reference: str, hypothesis: str, normaliser: str) -> None:
+    result = score(reference, hypothesis, normaliser)
+    for name, counts in ((result.name, result.counts), ("WER", result.words), ("CER", result.characters)):
+        wanted, heard = units_of(name, result.reference), units_of(name, result.hypothesis)
+        if (
+            name == "WER" and result.name != "WER"
+        ):  # joined by the primary units; words are those of the normalised text
+            wanted, heard = (NORMALISERS[normaliser].function(text).split() for text in (reference, hypothesis))
+        assert counts.errors == slow_distance(wanted, heard)
+        assert counts.reference_units == len(wanted)
+        assert counts.hits + counts.substitutions + counts.insertions == len(heard)
+
+
+@given(any_text, any_text)
+def test_the_alignment_spells_both_texts(reference: str, hypothesis: str) -> None:
+    result = score(reference, hypothesis)
+    for pieces in (result.alignment, result.differences):
+        wanted = [piece.reference for piece in pieces if piece.reference]
+        heard = [piece.hypothesis for piece in pieces if piece.hypothesis]
+        join = {"WER": " ".join, "CER": "".join, "MER": join_units}[result.name]
+        assert (join(wanted), join(heard)) == (result.reference, result.hypothesis)
+        for piece in pieces:
+            assert (piece.reference == piece.hypothesis) == (piece.kind == "equal")
+            assert (not piece.reference) == (piece.kind == "insert")
+            assert (not piece.hypothesis) == (piece.kind == "delete")
+    kinds = [piece.kind for piece in result.alignment]
+    counts = result.counts
+    assert [kinds.count(kind) for kind in ("equal", "substitute", "delete", "insert")] == [
+        counts.hits,
+        counts.substitutions,
+        counts.deletions,
+        counts.insertions,
+    ]
+
+
+def test_runs_and_separators_read_as_running_text() -> None:
+    result = score("one two three four five six", "one two tree five six seven eight")
+    assert [(piece.kind, piece.reference, piece.hypothesis) for piece in result.differences] == [
+        ("equal", "one two", "one two"),
+        ("substitute", "three", "tree"),
+        ("delete", "four", ""),
+        ("equal", "five six", "five six"),
+        ("insert", "", "seven eight"),
+    ]
+    assert (
+        "".join(piece.separator + piece.reference for piece in result.differences if piece.reference)
+        == result.reference
+    )
+    bilingual = score("打开my app吧", "打开my ap吧")
+    assert "".join(piece.separator + piece.hypothesis for piece in bilingual.differences) == "打开my ap吧"
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "pairs"),
+    [
+        (
+            "the big elephant",
+            "so thy pig an elegant",
+            [("", "so"), ("the", "thy"), ("big", "pig"), ("", "an"), ("elephant", "elegant")],
+        ),
+        ("a big elephants ran", "pig elephant", [("a", ""), ("big", "pig"), ("elephants", "elephant"), ("ran", "")]),
+        ("colour", "the color of", [("", "the"), ("colour", "color"), ("", "of")]),
+    ],
+)
+def test_units_that_look_alike_stand_over_each_other(
+    reference: str, hypothesis: str, pairs: list[tuple[str, str]]
+) -> None:
+    result = score(reference, hypothesis)
+    assert [(piece.reference, piece.hypothesis) for piece in result.alignment] == pairs
+    assert result.counts.errors == slow_distance(reference.split(), hypothesis.split())
+
+
+# --- empty texts, pooling, printing -------------------------------------------------------------------------------
+
+
+def test_empty_texts() -> None:
+    both = score("", " \n")
+    assert (both.rate, both.name, both.differences) == (0.0, "WER", [])
+    silent = score("今天", "")
+    assert (silent.rate, silent.name, silent.counts.deletions) == (1.0, "CER", 2)
+    made_up = score("...", "so it goes")
+    assert (made_up.rate, made_up.wer, made_up.cer, made_up.counts.insertions) == (None, None, None, 3)
+    assert made_up.summary == "WER not defined: the reference is empty, 3 inserted"
+    assert score("", "今天").name == "CER"
+
+
+@given(st.lists(st.tuples(words.filter(bool), words), min_size=1, max_size=4))
+def test_pooled_words_are_those_of_jiwer_over_all_recordings(pairs: list[tuple[str, str]]) -> None:
+    pooled = pool_scores([score(reference, hypothesis, "none") for reference, hypothesis in pairs])
+    assert pooled.rate == pytest.approx(jiwer.wer([pair[0] for pair in pairs], [pair[1] for pair in pairs]))
+    assert (pooled.name, pooled.recordings) == ("WER", len(pairs))
+
+
+def test_pooling_counts_what_was_made_up_over_silence() -> None:
+    pooled = pool_scores([score("a b c d", "a b c d"), score("", "thank you")])
+    assert pooled.rate == pytest.approx(2 / 4)
+    assert pool_scores([pooled, score("a b", "a b")]).recordings == 3
+
+
+@pytest.mark.parametrize(
+    ("texts", "name"), [(("ab", "今天"), "MER"), (("今天", "天"), "CER"), (("今天", ""), "CER"), (("", ""), "WER")]
+)
+def test_name_of_a_pooled_rate(texts: tuple[str, str], name: str) -> None:
+    assert pool_scores([score(text, text) for text in texts]).name == name
+
+
+def test_what_cannot_be_pooled() -> None:
+    with pytest.raises(BadInput, match="no scores to pool"):
+        pool_scores([])
+    for one, other in combinations_with_replacement(["basic", "digits"], 2):
+        scores = [score("a", "b", one), score("a", "b", other)]
+        if one == other:
+            assert pool_scores(scores).normaliser == one
+        else:
+            with pytest.raises(BadInput, match=r"basic \(version 1\), digits \(version 1\)"):
+                pool_scores(scores)
+
+
+def test_aligned_text_is_the_sample_of_its_docstring() -> None:
+    shown = aligned_text(score("Three, seven one oh two nine.", "three eleven one two nine five"))
+    assert shown.splitlines()[1:] == [
+        "reference   three seven  one oh two nine ****",
+        "hypothesis  three eleven one ** two nine five",
+        "                  S          D           I",
+    ]
+    sample = [line.removeprefix("        ") for line in (aligned_text.__doc__ or "").splitlines()]
+    assert "\n".join(shown.splitlines()) in "\n".join(sample)
+
+
+def test_aligned_text_of_wide_characters_and_of_equal_texts() -> None:
+    assert aligned_text(score("今天天气很好", "今天气很好啊")).splitlines()[1:] == [
+        "reference   今天天气很好**",
+        "hypothesis  今天**气很好啊",
+        "                D       I",
+    ]
+    assert aligned_text(score("", "")).splitlines()[1:] == ["reference", "hypothesis"]
+
+
+@given(any_text, any_text, st.integers(25, 60))
+def test_aligned_text_keeps_to_its_width_and_aligns_columns(reference: str, hypothesis: str, width: int) -> None:
+    result = score(reference, hypothesis)
+    lines = aligned_text(result, width).split("\n")[1:]
+    heads = [line for line in lines if line.startswith("reference")]
+    assert all(display_width(line) <= width for line in lines)
+    marks = "".join(line for line in lines if not line.startswith(("reference", "hypothesis"))).replace(" ", "")
+    assert [marks.count(mark) for mark in "SDI"] == [
+        result.counts.substitutions,
+        result.counts.deletions,
+        result.counts.insertions,
+    ]
+    assert heads
+    with pytest.raises(BadInput, match="columns wide"):
+        aligned_text(result, 12)
+
+
+def test_a_score_is_plain_values_and_jiwer_waits_until_one_is_asked_for() -> None:
+    assert json.loads(json.dumps(asdict(score("a b", "a c"))))["counts"]["substitutions"] == 1
+    code = "import sys, workbench.scoring; print('jiwer' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

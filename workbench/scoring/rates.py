@@ -1,0 +1,267 @@
+"""Error rates of a hypothesis against a reference, and where the two differ.
+
+The edit distance and its alignment come from `jiwer`. This file decides the units (words, characters or both), keeps
+counts that can be added up over recordings, and turns the alignment into pieces of text that a page can mark. It
+knows texts only: no audio, no models.
+
+Empty texts: both empty is a rate of 0. An empty hypothesis is a rate of 1, everything deleted. An empty reference
+against some hypothesis has no rate (there is nothing to divide by): the rate is None and the insertions are counted,
+so a recording of silence still weighs in a pooled rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from difflib import SequenceMatcher
+from itertools import groupby, pairwise, zip_longest
+from typing import TYPE_CHECKING, Literal
+
+from workbench.errors import BadInput
+from workbench.scoring.normalisers import find_normaliser
+from workbench.scoring.writing import characters, is_unspaced, mixed_units, needs_space
+
+if TYPE_CHECKING:
+    from jiwer import AlignmentChunk, WordOutput
+
+Kind = Literal["equal", "substitute", "delete", "insert"]
+RateName = Literal["WER", "CER", "MER"]
+
+_BREAK = "\x1f"  # parts units for jiwer; white space to Python, so no unit contains it
+_PAIRING_LIMIT = 1000  # comparisons of two units (about 10 microseconds each) spent on one stretch without a match
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A piece of the alignment. `delete` has no hypothesis, `insert` no reference, `equal` the same text on both sides."""
+
+    kind: Kind
+    reference: str
+    hypothesis: str
+    separator: str = ""  # what running text has before this piece: a space between words, nothing between characters
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How the units of a reference fared."""
+
+    hits: int = 0
+    substitutions: int = 0
+    deletions: int = 0
+    insertions: int = 0
+
+    @property
+    def errors(self) -> int:
+        return self.substitutions + self.deletions + self.insertions
+
+    @property
+    def reference_units(self) -> int:
+        return self.hits + self.substitutions + self.deletions
+
+    @property
+    def rate(self) -> float | None:
+        """Errors per unit of the reference; may exceed 1. None where the reference is empty and the hypothesis is not."""
+        if not self.reference_units:
+            return None if self.insertions else 0.0
+        return self.errors / self.reference_units
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Counts)))
+
+
+@dataclass(frozen=True)
+class ErrorRates:
+    """The error rates of one recording or of several pooled. `name` says which of the rates is the primary one.
+
+    The primary rate is WER (words), CER (characters) or MER (mixed: words of spaced scripts and characters of the others).
+    """
+
+    name: RateName
+    counts: Counts  # in units of the primary rate
+    words: Counts  # between white space; means little for scripts without spaces
+    characters: Counts  # with a space between words counted as a character, none between CJK characters
+    normaliser: str
+    normaliser_version: str
+    recordings: int = 1
+
+    @property
+    def rate(self) -> float | None:
+        """The primary rate, as a fraction; see `Counts.rate`."""
+        return self.counts.rate
+
+    @property
+    def wer(self) -> float | None:
+        return self.words.rate
+
+    @property
+    def cer(self) -> float | None:
+        return self.characters.rate
+
+    @property
+    def summary(self) -> str:
+        """`WER 25.0 %`, or why there is no rate."""
+        if self.rate is None:
+            return f"{self.name} not defined: the reference is empty, {self.counts.insertions} inserted"
+        return f"{self.name} {100 * self.rate:.1f} %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score(ErrorRates):
+    """The error rates of one recording, with both texts as compared (normalised) and their alignment."""
+
+    reference: str
+    hypothesis: str
+    alignment: tuple[Difference, ...]  # one unit each
+
+    @property
+    def differences(self) -> list[Difference]:
+        """The alignment with neighbours of one kind made into runs, except substitutions, which stay unit by unit."""
+        runs: list[Difference] = []
+        for piece in self.alignment:
+            if runs and runs[-1].kind == piece.kind != "substitute":
+                last = runs.pop()
+                reference = last.reference + piece.separator + piece.reference if last.reference else ""
+                hypothesis = last.hypothesis + piece.separator + piece.hypothesis if last.hypothesis else ""
+                runs.append(Difference(piece.kind, reference, hypothesis, last.separator))
+            else:
+                runs.append(piece)
+        return runs
+
+
+@dataclass(frozen=True)
+class _Units:
+    """What an error rate counts: how a text is split into it, and what running text has between two of them."""
+
+    split: Callable[[str], list[str]]
+    separator: Callable[[str, str], str]
+
+    def join(self, units: Sequence[str]) -> str:
+        pieces = list(units[:1])
+        for left, right in pairwise(units):
+            pieces += [self.separator(left, right), right]
+        return "".join(pieces)
+
+
+_UNITS: dict[RateName, _Units] = {
+    "WER": _Units(str.split, lambda left, right: " "),
+    "CER": _Units(characters, lambda left, right: ""),
+    "MER": _Units(mixed_units, lambda left, right: " " if needs_space(left, right) else ""),
+}
+
+
+def score(reference: str, hypothesis: str, normaliser: str = "basic") -> Score:
+    """The error rates of `hypothesis` and its alignment, both texts normalised first.
+
+    The reference decides the primary rate: CER if it is written in scripts without spaces, MER if it also has words of
+    other scripts, else WER. So all hypotheses of one reference get the same rate. An empty reference leaves that to
+    the hypothesis. Raises `BadInput` for an unknown normaliser. Example:
+
+        >>> score("three seven one", "Three eleven one.").summary
+        'WER 33.3 %'
+    """
+    chosen = find_normaliser(normaliser)
+    reference, hypothesis = chosen.function(reference), chosen.function(hypothesis)
+    name = _rate_name(reference if reference.strip() else hypothesis)
+    units = _UNITS[name]
+    wanted, heard = units.split(reference), units.split(hypothesis)
+    aligned = {kind: _align(_UNITS[kind], reference, hypothesis) for kind in {name, "WER", "CER"}}
+    counted = {
+        kind: Counts(found.hits, found.substitutions, found.deletions, found.insertions)
+        for kind, found in aligned.items()
+    }
+    return Score(
+        name=name,
+        counts=counted[name],
+        words=counted["WER"],
+        characters=counted["CER"],
+        normaliser=normaliser,
+        normaliser_version=chosen.version,
+        reference=units.join(wanted),
+        hypothesis=units.join(heard),
+        alignment=_pieces(units, wanted, heard, aligned[name].alignments[0]),
+    )
+
+
+def pool_scores(scores: Sequence[ErrorRates]) -> ErrorRates:
+    """The rates of several recordings as of one long one: errors and units are added up, so long recordings weigh more.
+
+    Recordings with different primary rates pool to a MER: words and characters count as one unit each. Raises `BadInput`
+    if there is nothing to pool or the scores come from different normalisers.
+    """
+    if not scores:
+        raise BadInput("there are no scores to pool; expected at least one recording with a reference")
+    normalisers = sorted({(each.normaliser, each.normaliser_version) for each in scores})
+    if len(normalisers) > 1:
+        named = ", ".join(f"{name} (version {version})" for name, version in normalisers)
+        raise BadInput(f"scores of different normalisers cannot be pooled: {named}")
+    names = {each.name for each in scores if each.counts.reference_units} or {each.name for each in scores}
+    return ErrorRates(
+        name=names.pop() if len(names) == 1 else "MER",
+        counts=sum((each.counts for each in scores), Counts()),
+        words=sum((each.words for each in scores), Counts()),
+        characters=sum((each.characters for each in scores), Counts()),
+        normaliser=normalisers[0][0],
+        normaliser_version=normalisers[0][1],
+        recordings=sum(each.recordings for each in scores),
+    )
+
+
+def _rate_name(text: str) -> RateName:
+    unspaced = any(is_unspaced(char) and char.isalnum() for char in text)
+    # Letters only: digits inside a Chinese sentence do not make it a bilingual one.
+    spaced = any(char.isalpha() and not is_unspaced(char) for char in text)
+    return "WER" if not unspaced else "MER" if spaced else "CER"
+
+
+def _align(units: _Units, reference: str, hypothesis: str) -> WordOutput:
+    import jiwer
+
+    split = jiwer.ReduceToListOfListOfWords(word_delimiter=_BREAK)
+    return jiwer.process_words(_BREAK.join(units.split(reference)), _BREAK.join(units.split(hypothesis)), split, split)
+
+
+def _pieces(
+    units: _Units, wanted: list[str], heard: list[str], chunks: Sequence[AlignmentChunk]
+) -> tuple[Difference, ...]:
+    found: list[Difference] = []
+    for equal, group in groupby(chunks, key=lambda chunk: chunk.type == "equal"):
+        block = list(group)
+        left = wanted[block[0].ref_start_idx : block[-1].ref_end_idx]
+        right = heard[block[0].hyp_start_idx : block[-1].hyp_end_idx]
+        for reference, hypothesis in zip(left, right, strict=True) if equal else _pairs(left, right):
+            kind: Kind = "equal" if equal else "insert" if not reference else "substitute" if hypothesis else "delete"
+            separator = _separator(units, found[-1], reference, hypothesis) if found else ""
+            found.append(Difference(kind, reference, hypothesis, separator))
+    return tuple(found)
+
+
+def _pairs(left: list[str], right: list[str]) -> list[tuple[str, str]]:
+    """Pairs up two stretches without a match; the longer one's surplus units stand alone (paired with "").
+
+    Any choice of the surplus costs the same number of edits, and an edit distance takes an arbitrary one. The one taken
+    here pairs units that look alike, so that "three" stands over "tree" and not over its neighbour.
+    """
+    if len(left) > len(right):
+        return [(one, other) for other, one in _pairs(right, left)]
+    surplus = len(right) - len(left)
+    if not surplus or not left or len(left) * (surplus + 1) > _PAIRING_LIMIT:
+        return list(zip_longest(left, right, fillvalue=""))
+    # best[k]: the likeness of the units paired so far, and their partners, when k units on the right have stood alone.
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] * (surplus + 1)
+    for index, unit in enumerate(left):
+        step = [
+            (likeness + SequenceMatcher(None, unit, right[index + alone]).ratio(), (*partners, index + alone))
+            for alone, (likeness, partners) in enumerate(best)
+        ]
+        best = step[:1]
+        for path in step[1:]:
+            best.append(path if path[0] > best[-1][0] else best[-1])
+    partner = dict(zip(best[-1][1], left, strict=True))
+    return [(partner.get(index, ""), unit) for index, unit in enumerate(right)]
+
+
+def _separator(units: _Units, last: Difference, reference: str, hypothesis: str) -> str:
+    """A space if the text on either side of the join, whichever of the two texts it is from, would have one."""
+    lefts = [text for text in (last.reference, last.hypothesis) if text]
+    rights = [text for text in (reference, hypothesis) if text]
+    return max(units.separator(left, right) for left in lefts for right in rights)

@@ -1,0 +1,105 @@
+"""Facts about writing systems: which are written without spaces, where a word ends, how wide a character is shown.
+
+This file knows nothing of scores, subtitles or models.
+"""
+
+from __future__ import annotations
+
+import bisect
+import unicodedata
+from collections.abc import Iterable
+
+# Scripts where a space does not separate words, as inclusive code point ranges in ascending order. Hangul is among
+# them because writers disagree about its spaces and Korean is scored by characters for that reason.
+_UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Myanmar
+    (0x1100, 0x11FF),  # Hangul letters
+    (0x1780, 0x17FF),  # Khmer
+    (0x2E80, 0x2FDF),  # Han radicals
+    (0x3001, 0x303F),  # CJK punctuation, iteration marks, Hangzhou numerals
+    (0x3041, 0x33FF),  # kana, bopomofo, Hangul letters, enclosed and squared CJK
+    (0x3400, 0x4DBF),  # Han, extension A
+    (0x4E00, 0x9FFF),  # Han
+    (0xA960, 0xA97F),  # Hangul letters, extension A
+    (0xAC00, 0xD7FF),  # Hangul syllables
+    (0xF900, 0xFAFF),  # Han, compatibility
+    (0xFF01, 0xFF0F),  # full-width punctuation (full-width letters and digits are Latin words)
+    (0xFF1A, 0xFF20),
+    (0xFF3B, 0xFF40),
+    (0xFF5B, 0xFFDC),  # full-width punctuation, half-width kana and Hangul
+    (0x1B000, 0x1B16F),  # kana supplements
+    (0x20000, 0x3FFFF),  # Han, extensions B and later
+)
+_FIRST = [first for first, _ in _UNSPACED]
+
+
+def is_unspaced(char: str) -> bool:
+    """Whether a character belongs to a script (or its punctuation) in which spaces do not separate words."""
+    index = bisect.bisect_right(_FIRST, ord(char)) - 1
+    return index >= 0 and ord(char) <= _UNSPACED[index][1]
+
+
+def is_mark(char: str) -> bool:
+    """Whether a character is written onto the one before it (an accent, a Thai vowel sign)."""
+    return unicodedata.category(char).startswith("M")
+
+
+def needs_space(left: str, right: str) -> bool:
+    """Whether running text has a space between two pieces: only where both sides belong to spaced scripts."""
+    if not left or not right:
+        return False
+    return is_mark(right[0]) or not (is_unspaced(left[-1]) or is_unspaced(right[0]))
+
+
+def mixed_units(text: str) -> list[str]:
+    """A text as the units of a mixed error rate: each character of an unspaced script, each word of the others.
+
+    `mixed_units("打开 my app吧")` is `["打", "开", "my", "app", "吧"]`. Marks stay with the character they are written on.
+    """
+    units: list[str] = []
+    for word in text.split():
+        run, whole = "", len(units)
+        for char in word:
+            if is_mark(char) and not run and len(units) > whole:
+                units[-1] += char
+            elif is_unspaced(char) and not (is_mark(char) and run):
+                units += [run, char] if run else [char]
+                run = ""
+            else:
+                run += char
+        if run:
+            units.append(run)
+    return units
+
+
+def join_units(units: Iterable[str]) -> str:
+    """Running text of units: the inverse of `mixed_units`, with spaces between words only."""
+    pieces: list[str] = []
+    for unit in units:
+        if pieces and needs_space(pieces[-1], unit):
+            pieces.append(" ")
+        pieces.append(unit)
+    return "".join(pieces)
+
+
+def characters(text: str) -> list[str]:
+    """A text as the units of a character error rate: its characters, and one space between words of spaced scripts."""
+    found: list[str] = []
+    for char in join_units(mixed_units(text)):
+        if found and found[-1] != " " and is_mark(char):
+            found[-1] += char
+        else:
+            found.append(char)
+    return found
+
+
+def display_width(text: str) -> int:
+    """Columns a text takes in a terminal or subtitle: 2 for wide characters (CJK), 0 for marks and format characters, else 1."""
+    width = 0
+    for char in text:
+        if unicodedata.east_asian_width(char) in "WF":
+            width += 2
+        elif unicodedata.category(char) not in ("Mn", "Me", "Cf"):
+            width += 1
+    return width

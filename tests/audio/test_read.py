@@ -1,0 +1,427 @@
+"""Reading: every format, every kind of damage, each with its sentence; nothing rescaled, nothing lost."""
+
+import io
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.shared_data import shared
+from workbench.audio import ffmpeg
+from workbench.audio.read import Recording, read, samples_to_int16, write_wav
+from workbench.errors import BadInput
+
+RATE = 16_000
+
+needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs the ffmpeg program")
+
+
+def tone(seconds: float, rate: int = RATE, hertz: float = 440.0, level: float = 0.5) -> np.ndarray:
+    return (level * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def wav_bytes(samples: np.ndarray, rate: int = RATE, subtype: str = "PCM_16") -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, subtype=subtype, format="WAV")
+    return file.getvalue()
+
+
+def int16_samples(wav: bytes) -> np.ndarray:
+    """The samples of a canonical 16-bit WAV file, read without libsndfile."""
+    return np.frombuffer(wav[44:], dtype="<i2").astype(np.float32) / 32768
+
+
+def with_data_size(wav: bytes, size: int, riff: int | None = None) -> bytes:
+    """The same WAV file with another size in its data chunk (and, if given, in its RIFF header)."""
+    changed = bytearray(wav)
+    at = wav.index(b"data") + 4
+    changed[at : at + 4] = struct.pack("<I", size)
+    if riff is not None:
+        changed[4:8] = struct.pack("<I", riff)
+    return bytes(changed)
+
+
+def sentence(source: object) -> str:
+    """The one sentence of the `BadInput` that reading must raise."""
+    with pytest.raises(BadInput) as caught:
+        read(source)  # type: ignore[arg-type]
+    text = str(caught.value)
+    assert text and "\n" not in text
+    if isinstance(source, Path):
+        assert source.name in text
+        assert str(source.parent) not in text
+    return text
+
+
+# --- formats ---
+
+
+@pytest.mark.parametrize(
+    ("subtype", "tolerance"),
+    [
+        ("PCM_U8", 2**-7),
+        ("PCM_16", 2**-15),
+        ("PCM_24", 2**-22),
+        ("PCM_32", 1e-7),
+        ("FLOAT", 0),
+        ("DOUBLE", 0),
+        ("ALAW", 2e-2),
+    ],
+)
+def test_wav_subtypes(tmp_path: Path, subtype: str, tolerance: float) -> None:
+    samples = tone(0.5)
+    path = tmp_path / "tone.wav"
+    soundfile.write(path, samples, RATE, subtype=subtype)
+    recording = read(path)
+    assert recording.source_format == f"WAV {subtype}"
+    assert (recording.source_rate, recording.source_channels, recording.sample_rate) == (RATE, 1, RATE)
+    assert recording.samples.dtype == np.float32
+    assert recording.notes == ()
+    assert np.abs(recording.samples - samples).max() <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [("tone.flac", 1e-4), ("tone.ogg", 0.05), ("tone.mp3", 0.05), ("tone.aiff", 1e-4)]
+)
+def test_other_containers(tmp_path: Path, name: str, level: float) -> None:
+    samples = tone(2.0)
+    path = tmp_path / name
+    soundfile.write(path, samples, RATE)
+    recording = read(str(path))
+    assert recording.notes == ()
+    assert abs(recording.seconds - 2.0) < 0.1
+    middle = recording.samples[RATE // 2 : RATE]
+    assert np.abs(np.abs(middle).max() - 0.5) <= level
+
+
+def test_reading_in_blocks_is_reading_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("noise.wav", "noise.flac", "noise.ogg", "noise.mp3"):
+        path = tmp_path / name
+        soundfile.write(path, 0.3 * rng.standard_normal((44_100, 2)), 44_100)
+        whole = read(path)
+        with monkeypatch.context() as patch:
+            patch.setattr("workbench.audio.read._BLOCK", 2 * 1777)
+            pieces = read(path)
+        assert len(whole.samples) == len(pieces.samples)
+        np.testing.assert_allclose(pieces.samples, whole.samples, atol=2e-6)
+
+
+def test_five_channels_are_averaged(tmp_path: Path) -> None:
+    channels = np.stack([tone(0.2, hertz=200.0 * (1 + i)) for i in range(5)], axis=1)
+    path = tmp_path / "five.wav"
+    soundfile.write(path, channels, RATE, subtype="FLOAT")
+    recording = read(path)
+    assert recording.source_channels == 5
+    np.testing.assert_allclose(recording.samples, channels.mean(axis=1), atol=1e-7)
+
+
+def test_equal_channels_average_to_the_channel() -> None:
+    samples = tone(0.1)
+    np.testing.assert_array_equal(read((np.stack([samples, samples], axis=1), RATE)).samples, samples)
+
+
+def test_float_wav_beyond_full_scale_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "loud.wav"
+    soundfile.write(path, tone(0.1, level=3.0), RATE, subtype="FLOAT")
+    assert read(path).samples.max() > 2.9
+
+
+def test_ten_milliseconds(tmp_path: Path) -> None:
+    for rate in (8_000, RATE, 44_100):
+        path = tmp_path / f"short{rate}.wav"
+        soundfile.write(path, tone(0.01, rate), rate)
+        assert len(read(path).samples) == 160
+
+
+def test_one_sample() -> None:
+    assert read((np.ones(1, dtype=np.float32), RATE)).samples.tolist() == [1.0]
+
+
+@needs_ffmpeg
+def test_what_libsndfile_refuses_goes_to_ffmpeg(tmp_path: Path) -> None:
+    source, target = tmp_path / "tone.wav", tmp_path / "tone.m4a"
+    soundfile.write(source, np.stack([tone(2.0, 44_100), tone(2.0, 44_100)], axis=1), 44_100)
+    subprocess.run(["ffmpeg", "-v", "error", "-i", source, target], check=True, stdin=subprocess.DEVNULL)
+    recording = read(target)
+    assert (recording.source_rate, recording.source_channels, recording.source_format) == (44_100, 2, "MOV aac")
+    assert abs(recording.seconds - 2.0) < 0.1
+    assert np.abs(np.abs(recording.samples[RATE // 2 : RATE]).max() - 0.5) < 0.05
+
+
+@needs_ffmpeg
+def test_ffmpeg_breaking_off_keeps_what_it_decoded(tmp_path: Path) -> None:
+    source, target = tmp_path / "tone.wav", tmp_path / "tone.mka"
+    soundfile.write(source, tone(20.0), RATE)
+    subprocess.run(["ffmpeg", "-v", "error", "-i", source, "-c:a", "aac", target], check=True, stdin=subprocess.DEVNULL)
+    content = target.read_bytes()
+    target.write_bytes(content[: len(content) // 2])
+    assert 5.0 < read(target).seconds < 15.0
+
+
+@needs_ffmpeg
+def test_a_playlist_opens_no_other_file(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "secret.wav", tone(1.0), RATE)
+    playlist = tmp_path / "list.m3u8"
+    playlist.write_text("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nsecret.wav\n#EXT-X-ENDLIST\n")
+    sentence(playlist)
+    concat = tmp_path / "list.ffconcat"
+    concat.write_text("ffconcat version 1.0\nfile secret.wav\n")
+    sentence(concat)
+
+
+def test_without_ffmpeg_the_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffmpeg, "ffmpeg_path", lambda: None)
+    path = tmp_path / "video.mp4"
+    path.write_bytes(b"\0\0\0\x18ftypmp42" + bytes(100))
+    assert "ffmpeg, which reads more formats, is not installed" in sentence(path)
+
+
+# --- resampling ---
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 48_000, 96_000])
+def test_resampling_keeps_a_tone(rate: int) -> None:
+    recording = read((tone(3.0, rate), rate))
+    assert abs(len(recording.samples) - 3 * RATE) <= 1
+    inside = slice(RATE // 2, 5 * RATE // 2)  # away from the edges, where a filter has nothing on one side
+    np.testing.assert_allclose(recording.samples[inside], tone(3.0)[inside], atol=1e-4)
+
+
+def test_resampling_removes_what_16_khz_cannot_hold() -> None:
+    assert np.abs(read((tone(3.0, 48_000, hertz=9_000.0), 48_000)).samples[RATE:-RATE]).max() < 1e-4
+
+
+# --- arrays ---
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        (np.array([-32768, 0, 16384], dtype=np.int16), [-1.0, 0.0, 0.5]),
+        (np.array([-(2**31), 0, 2**30], dtype=np.int32), [-1.0, 0.0, 0.5]),
+        (np.array([0, 128, 192], dtype=np.uint8), [-1.0, 0.0, 0.5]),
+        (np.array([-128, 0, 64], dtype=np.int8), [-1.0, 0.0, 0.5]),
+        (np.array([-1.0, 0.0, 0.5], dtype=np.float64), [-1.0, 0.0, 0.5]),
+        (np.array([-1.0, 0.0, 0.5], dtype=np.float16), [-1.0, 0.0, 0.5]),
+        ([-1.0, 0.0, 0.5], [-1.0, 0.0, 0.5]),
+    ],
+)
+def test_arrays_are_scaled_by_their_type(samples: object, expected: list[float]) -> None:
+    assert read((samples, RATE)).samples.tolist() == expected
+
+
+def test_the_array_given_is_not_shared() -> None:
+    samples = tone(0.1)
+    recording = read((samples, RATE))
+    samples[:] = 0
+    assert np.abs(recording.samples).max() > 0.4
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ((np.zeros((2, 16_000)), RATE), "(n, channels)"),
+        ((np.zeros((2, 2, 2)), RATE), "(n, channels)"),
+        ((np.zeros((4, 0)), RATE), "(n, channels)"),
+        ((RATE, np.zeros(100)), "other order"),
+        ((np.zeros(100), 0), "sample rate of 0 Hz"),
+        ((np.zeros(100), -16_000), "sample rate of -16000 Hz"),
+        ((np.zeros(100), 16_000.5), "whole number"),
+        ((np.zeros(100), "16000"), "whole number"),
+        ((np.zeros(100), None), "whole number"),
+        ((np.zeros(100, dtype=bool), RATE), "not bool"),
+        ((np.zeros(100, dtype=np.complex64), RATE), "not complex64"),
+        ((np.array(["a"]), RATE), "not str"),
+        (([[1.0, 2.0], [3.0]], RATE), "array"),
+        ((np.zeros(0), RATE), "no samples"),
+        (np.zeros(100), "not ndarray"),
+        (None, "not NoneType"),
+    ],
+)
+def test_arrays_that_are_no_sound(source: object, words: str) -> None:
+    assert words in sentence(source)
+
+
+def test_samples_that_are_not_finite_are_counted_and_placed(tmp_path: Path) -> None:
+    samples = tone(2.0)
+    samples[[4_000, 4_001, 30_000]] = [np.nan, np.inf, -np.inf]
+    for source in ((samples, RATE), (np.stack([samples, tone(2.0)], axis=1), RATE)):
+        text = sentence(source)
+        assert "3 samples" in text and "sample 4000, 0.250 s" in text
+    path = tmp_path / "nan.wav"
+    soundfile.write(path, samples, RATE, subtype="FLOAT")
+    assert "3 samples" in sentence(path)
+    assert "1 samples" in sentence((np.array([1e300]), RATE))
+
+
+# --- damage ---
+
+
+def test_files_without_sound(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.wav"
+    empty.touch()
+    assert "0 bytes" in sentence(empty)
+
+    wav = wav_bytes(tone(1.0))
+    header = tmp_path / "header.wav"
+    header.write_bytes(wav[:44])
+    assert "no samples" in sentence(header)
+    header.write_bytes(with_data_size(wav[:44], 0, 36))
+    assert "no samples" in sentence(header)
+    for cut in (4, 12, 20, 40):
+        header.write_bytes(wav[:cut])
+        sentence(header)
+    for name in ("zero.flac", "zero.ogg", "zero.aiff"):
+        soundfile.write(tmp_path / name, np.zeros(0), RATE)
+        sentence(tmp_path / name)
+
+    text = tmp_path / "text.wav"
+    text.write_text("This is a letter, not a recording.\n" * 20)
+    assert "not a sound file" in sentence(text)
+    raw = tmp_path / "samples.raw"
+    raw.write_bytes(bytes(1000))
+    sentence(raw)
+    assert "directory" in sentence(tmp_path)
+    assert "no file" in sentence(tmp_path / "missing.wav")
+    assert "cannot be opened" in sentence(tmp_path / ("x" * 300))
+    sentence(tmp_path / "zero\0byte.wav")
+    fifo = tmp_path / "fifo.wav"
+    os.mkfifo(fifo)
+    assert "not a regular file" in sentence(fifo)
+
+
+def test_header_that_promises_too_much(tmp_path: Path) -> None:
+    samples = tone(3.2)
+    path = tmp_path / "cut.wav"
+    path.write_bytes(wav_bytes(tone(10.0))[: 44 + 2 * len(samples)])
+    recording = read(path)
+    assert recording.notes == ("the header promises 10.0 s but the file holds 3.2 s; the 3.2 s were read",)
+    np.testing.assert_array_equal(recording.samples, int16_samples(wav_bytes(samples)))
+
+
+@pytest.mark.parametrize("riff", [None, 36 + 2000, 0, 0xFFFFFFFF])
+def test_header_that_promises_too_little(tmp_path: Path, riff: int | None) -> None:
+    wav = wav_bytes(tone(3.2))
+    path = tmp_path / "short.wav"
+    path.write_bytes(with_data_size(wav, 32_000, riff))
+    recording = read(path)
+    assert recording.notes == ("the header promises 1.0 s but the file holds 3.2 s; the 3.2 s were read",)
+    np.testing.assert_array_equal(recording.samples, int16_samples(wav))
+
+
+@pytest.mark.parametrize("size", [0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFF - 36])
+@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "FLOAT"])
+def test_header_of_a_stream_states_no_length(tmp_path: Path, size: int, subtype: str) -> None:
+    wav = wav_bytes(tone(3.2), subtype=subtype)
+    path = tmp_path / "stream.wav"
+    path.write_bytes(wav)
+    expected = read(path)
+    path.write_bytes(with_data_size(wav, size, size) + b"\x01" * (1 if subtype == "PCM_16" else 0))
+    recording = read(path)
+    assert recording.notes == ("the header states no length; the 3.2 s that the file holds were read",)
+    np.testing.assert_array_equal(recording.samples[: len(expected.samples)], expected.samples)
+    assert len(recording.samples) - len(expected.samples) <= 20  # chunks that stood behind the sound, if any
+
+
+def test_chunks_behind_the_sound_are_not_sound(tmp_path: Path) -> None:
+    wav = wav_bytes(tone(1.0))
+    notes = b"LIST" + struct.pack("<I", 5000) + b"INFO" + b"x" * 4996
+    path = tmp_path / "list.wav"
+    path.write_bytes(wav + notes)
+    recording = read(path)
+    assert (recording.seconds, recording.notes) == (1.0, ())
+
+
+def test_damaged_flac_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / "cut.flac"
+    soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(10 * RATE), RATE)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    recording = read(path)
+    assert 4.0 < recording.seconds < 6.0
+    assert len(recording.notes) == 1 and recording.notes[0].startswith(
+        "decoding stopped early (flac decoder lost sync)"
+    )
+
+
+# --- what a recording says of itself ---
+
+
+def test_digest_names_the_sound(tmp_path: Path) -> None:
+    path = tmp_path / "tone.wav"
+    write_wav(path, tone(1.0))
+    first = read(path)
+    assert first.digest == read((samples_to_int16(tone(1.0)), RATE)).digest
+    assert first.digest != read((tone(1.0, hertz=441.0), RATE)).digest
+    assert len(first.digest) == 16 and int(first.digest, 16) >= 0
+
+
+def test_real_speech() -> None:
+    recording = read(shared("speech/funasr_sample.wav"))
+    assert isinstance(recording, Recording)
+    assert (recording.seconds, recording.source_format) == (6.0, "WAV PCM_16")
+    digit = read(shared("fsdd/george/0_george_0.wav"))
+    assert (digit.source_rate, digit.sample_rate) == (8_000, RATE)
+
+
+# --- out again ---
+
+
+def test_int16_is_rounded_and_clipped_never_normalised() -> None:
+    samples = np.array([0.0, 0.5, 1.0, -1.0, 1.5, -1.5, 0.4 / 32768, 0.6 / 32768], dtype=np.float32)
+    assert samples_to_int16(samples).tolist() == [0, 16384, 32767, -32768, 32767, -32768, 0, 1]
+    with pytest.raises(BadInput):
+        samples_to_int16(np.array([np.nan], dtype=np.float32))
+
+
+def test_int16_files_survive_a_round_trip(tmp_path: Path) -> None:
+    original = np.random.default_rng(0).integers(-32768, 32768, 5000).astype(np.int16)
+    soundfile.write(tmp_path / "a.wav", original, RATE)
+    write_wav(tmp_path / "b.wav", read(tmp_path / "a.wav").samples)
+    np.testing.assert_array_equal(soundfile.read(tmp_path / "b.wav", dtype="int16")[0], original)
+
+
+def test_write_a_part(tmp_path: Path) -> None:
+    samples = tone(2.0)
+    write_wav(tmp_path / "part.wav", samples, start=0.5, end=1.25)
+    np.testing.assert_allclose(read(tmp_path / "part.wav").samples, samples[8_000:20_000], atol=2e-5)
+    write_wav(tmp_path / "tail.wav", samples, start=1.5, end=99.0)
+    assert read(tmp_path / "tail.wav").seconds == 0.5
+    for start, end in ((1.0, 1.0), (1.5, 1.0), (-1.0, 1.0), (2.0, 3.0)):
+        with pytest.raises(BadInput):
+            write_wav(tmp_path / "none.wav", samples, start=start, end=end)
+
+
+# --- length ---
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of a process the Linux way")
+@pytest.mark.parametrize(
+    ("hours", "rate", "channels", "limit"),
+    [(2, 16_000, 1, 800), (0.5, 44_100, 2, 350)],  # megabytes, of which the samples are 461 and 115
+)
+def test_hours_of_sound_are_in_memory_once(tmp_path: Path, hours: float, rate: int, channels: int, limit: int) -> None:
+    path = tmp_path / "long.wav"
+    frames = round(hours * 3600) * rate
+    size = frames * channels * 2
+    with path.open("wb") as file:  # a sparse file: hours of silence without the disk space
+        file.write(b"RIFF" + struct.pack("<I", 36 + size) + b"WAVEfmt ")
+        file.write(struct.pack("<IHHIIHH", 16, 1, channels, rate, rate * channels * 2, channels * 2, 16))
+        file.write(b"data" + struct.pack("<I", size))
+        file.truncate(44 + size)
+    script = (
+        "import resource, sys; from workbench.audio.read import read; r = read(sys.argv[1]);"
+        "print(len(r.samples), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", script, path], cwd=root, capture_output=True, text=True, check=True)
+    samples, peak_megabytes = map(int, done.stdout.split())
+    assert samples == hours * 3600 * RATE
+    assert peak_megabytes < limit

@@ -1,0 +1,277 @@
+"""Any recording to 16 kHz mono float32, and back to an int16 WAV file to be played.
+
+libsndfile decodes; what it refuses goes to ffmpeg where that is installed. Sound passes through in blocks, so that a
+recording of hours costs its own size and little more. Files that are damaged but hold sound are read as far as they go,
+with a note; files without sound end in `BadInput`. Samples are never rescaled or clipped on the way in.
+
+This file knows nothing of features, models or segments.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.audio import ffmpeg
+from workbench.audio.constants import INT16_MAX, INT16_MIN, INT16_SCALE, SAMPLE_RATE
+from workbench.audio.wav_header import RepairedWav, WavLayout, wav_layout
+from workbench.errors import BadInput
+
+if TYPE_CHECKING:
+    import soundfile
+
+Source = str | os.PathLike[str] | tuple[Any, int]
+
+_BLOCK = 1 << 18  # samples per channel decoded at a time: 16 s at 16 kHz
+_CAREFUL_BLOCK = 1 << 10  # the same after a read has failed
+_LOWEST_RATE, _HIGHEST_RATE = 1_000, 1_000_000  # Hz; outside lie broken headers, not recordings
+_SHORTFALL = 0.01  # seconds; compressed formats round their promised length, less than this is no loss
+
+# Full scale of the integer types that sound comes in, and what silence is in them.
+_INTEGER_SCALE = {"int8": (1 << 7, 0), "uint8": (1 << 7, 1 << 7), "int16": (1 << 15, 0), "int32": (1 << 31, 0)}
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Sound as every part of the workbench receives it."""
+
+    samples: np.ndarray  # float32 [samples], mono at 16 kHz; full scale is 1, float files may exceed it
+    sample_rate: int  # always 16000
+
+    source_rate: int  # Hz, of the file or array it came from
+    source_channels: int
+    source_format: str  # such as "WAV PCM_24" or "array int16"
+
+    digest: str  # first 16 hex digits of the SHA-256 of the samples: names this sound in traces and caches
+    notes: tuple[str, ...] = ()  # what a reader should know about how it was read, one sentence each
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / self.sample_rate
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """Sound still to come, as float32 blocks [samples, channels] at the source's own rate."""
+
+    blocks: Iterator[np.ndarray]
+    rate: int
+    channels: int
+    format: str
+    notes: list[str]
+    close: Callable[[], None]  # lets go of the file or process behind the blocks
+
+
+def read(source: Source) -> Recording:
+    """Read a recording from a path, or from `(samples, sample_rate)` with samples [n] or [n, channels].
+
+    Channels are averaged. Integer samples are brought to full scale 1 by their type; floats are taken as they are.
+    Raises `BadInput`, naming the file, for whatever holds no usable sound.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        decoded, name = _decode_file(path), path.name or str(path)
+    else:
+        decoded, name = _decode_array(source), "the array"
+    try:
+        return _finish(decoded, name)
+    finally:
+        decoded.close()
+
+
+def samples_to_int16(samples: np.ndarray) -> np.ndarray:
+    """Samples with full scale 1 as int16 of the same shape: rounded, clipped beyond full scale, never normalised."""
+    scaled: np.ndarray = np.multiply(samples, INT16_SCALE, dtype=np.float32)
+    if not np.isfinite(scaled).all():
+        raise BadInput("samples that are not finite numbers have no int16 value")
+    np.rint(scaled, out=scaled)
+    np.clip(scaled, INT16_MIN, INT16_MAX, out=scaled)
+    return scaled.astype(np.int16)
+
+
+def write_wav(
+    path: str | os.PathLike[str], samples: np.ndarray, start: float | None = None, end: float | None = None
+) -> None:
+    """Write 16 kHz mono `samples` [n], or the part from `start` to `end` seconds, as 16-bit WAV; only clipped."""
+    import soundfile
+
+    if samples.ndim != 1:
+        raise BadInput(f"mono samples of shape (n,) are expected to write a WAV file, not shape {samples.shape}")
+    first = 0 if start is None else round(start * SAMPLE_RATE)
+    last = len(samples) if end is None else round(end * SAMPLE_RATE)
+    if not 0 <= first < last or first >= len(samples):
+        length = len(samples) / SAMPLE_RATE
+        raise BadInput(
+            f"no sound lies from {first / SAMPLE_RATE:g} s to {last / SAMPLE_RATE:g} s of a recording of {length:g} s"
+        )
+    soundfile.write(os.fspath(path), samples_to_int16(samples[first:last]), SAMPLE_RATE, subtype="PCM_16", format="WAV")
+
+
+def _finish(decoded: _Decoded, name: str) -> Recording:
+    """Mix, resample and collect the blocks of one source."""
+    if not _LOWEST_RATE <= decoded.rate <= _HIGHEST_RATE:
+        expected = f"{_LOWEST_RATE} to {_HIGHEST_RATE} Hz are expected"
+        raise BadInput(f"{name} states a sample rate of {decoded.rate} Hz, where {expected}")
+    resample = _resampler(decoded.rate)
+    collected = bytearray()  # grows in place, so the whole recording is in memory once
+    read_so_far = 0
+    not_finite, first_not_finite = 0, 0
+    for block in decoded.blocks:
+        finite = np.isfinite(block).all(axis=1)
+        if not finite.all():
+            first_not_finite = first_not_finite if not_finite else read_so_far + int(np.argmin(finite))
+            not_finite += int(np.count_nonzero(~finite))
+        read_so_far += len(block)
+        if not not_finite:
+            mono = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float64)
+            collected += resample(np.ascontiguousarray(mono, dtype=np.float32), False).data
+    if not_finite:
+        at = f"sample {first_not_finite}, {first_not_finite / decoded.rate:.3f} s"
+        raise BadInput(
+            f"{name} has {not_finite} samples that are not finite numbers (NaN or infinity), the first at {at}"
+        )
+    if read_so_far == 0:
+        raise BadInput(f"{name} holds no samples, so there is no sound to read")
+    collected += resample(np.empty(0, dtype=np.float32), True).data
+    samples = np.frombuffer(collected, dtype=np.float32)
+    digest = hashlib.sha256(collected).hexdigest()[:16]
+    return Recording(samples, SAMPLE_RATE, decoded.rate, decoded.channels, decoded.format, digest, tuple(decoded.notes))
+
+
+def _resampler(rate: int) -> Callable[[np.ndarray, bool], np.ndarray]:
+    """A function of (mono block, whether it is the last) that returns the next samples at 16 kHz."""
+    if rate == SAMPLE_RATE:
+        return lambda block, last: block
+    import soxr
+
+    stream = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="VHQ")
+    return lambda block, last: stream.resample_chunk(block, last=last)
+
+
+def _decode_array(source: Any) -> _Decoded:
+    """Blocks of `(samples, sample_rate)`."""
+    if not isinstance(source, tuple) or len(source) != 2:
+        raise BadInput(f"a recording is a path or (samples, sample_rate), not {type(source).__name__}")
+    samples, rate = source
+    if isinstance(samples, (int, float, np.number)) and isinstance(rate, np.ndarray):
+        raise BadInput("a recording in memory is (samples, sample_rate), and these two came in the other order")
+    if not isinstance(rate, (int, float, np.integer, np.floating)) or rate != rate // 1:
+        raise BadInput(f"the sample rate of a recording in memory is a whole number of Hz, not {rate!r:.40}")
+    try:
+        array = np.asarray(samples)
+    except ValueError as error:
+        raise BadInput(f"the samples of a recording in memory do not form an array: {error}") from error
+    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
+        raise BadInput(f"samples of shape (n,) or (n, channels) are expected, not {array.shape}")
+    if array.ndim == 2 and array.shape[0] < array.shape[1]:
+        raise BadInput(f"samples of shape (n, channels) are expected, and {array.shape} has more channels than samples")
+    kind = array.dtype.name
+    if kind not in _INTEGER_SCALE and array.dtype.kind != "f":
+        raise BadInput(f"samples are float or int8, int16, int32, uint8, not {kind}")
+    columns = array[:, np.newaxis] if array.ndim == 1 else array
+
+    def blocks() -> Iterator[np.ndarray]:
+        scale, silence = _INTEGER_SCALE.get(kind, (1, 0))
+        for start in range(0, len(columns), _BLOCK):
+            block = columns[start : start + _BLOCK]
+            if kind in _INTEGER_SCALE:
+                yield ((block.astype(np.float64) - silence) / scale).astype(np.float32)
+            else:
+                with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite and is refused as such
+                    yield block.astype(np.float32)
+
+    return _Decoded(blocks(), int(rate), columns.shape[1], f"array {kind}", [], lambda: None)
+
+
+def _decode_file(path: Path) -> _Decoded:
+    """Blocks of a file, through libsndfile or else ffmpeg."""
+    name = path.name or str(path)
+    try:
+        if not path.exists():
+            raise BadInput(f"there is no file {name}")
+        if path.is_dir():
+            raise BadInput(f"{name} is a directory, and one sound file is expected")
+        if not path.is_file():
+            raise BadInput(f"{name} is not a regular file, and one sound file is expected")
+        if path.stat().st_size == 0:
+            raise BadInput(f"{name} is empty (0 bytes), and a sound file is expected")
+        layout = wav_layout(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"{name} cannot be opened: {reason}") from error
+    if layout is not None and layout.present == 0:
+        raise BadInput(f"{name} is the header of a WAV file with no samples after it")
+    return _decode_libsndfile(path, name, layout)
+
+
+def _decode_libsndfile(path: Path, name: str, layout: WavLayout | None) -> _Decoded:
+    import soundfile
+
+    notes: list[str] = []
+    repaired = layout if layout is not None and not layout.honest and layout.repairable else None
+    try:
+        file = soundfile.SoundFile(RepairedWav(path, repaired) if repaired else os.fspath(path))
+    except (soundfile.LibsndfileError, TypeError) as error:  # TypeError: a name that ends in .raw states no rate
+        reason = error.error_string if isinstance(error, soundfile.LibsndfileError) else "raw samples without a header"
+        return _decode_ffmpeg(path, name, reason.rstrip("."))
+    if repaired:
+        notes.append(_length_note(repaired, file.frames / file.samplerate))
+    text = f"{file.format} {file.subtype}"
+    return _Decoded(_file_blocks(file, name, notes), file.samplerate, file.channels, text, notes, file.close)
+
+
+def _file_blocks(file: "soundfile.SoundFile", name: str, notes: list[str]) -> Iterator[np.ndarray]:
+    """Read to the end; a decoder that gives up part-way ends the sound there, with a note."""
+    import soundfile
+
+    promised, got, reason = file.frames, 0, ""
+    size = max(_CAREFUL_BLOCK, _BLOCK // file.channels)
+    while True:
+        try:
+            if reason:  # a failed read loses its whole block: come back for the part before the damage
+                file.seek(got)
+            block = file.read(size, dtype="float32", always_2d=True)
+        except soundfile.LibsndfileError as error:
+            reason = reason or error.error_string.removeprefix("Error :").strip().rstrip(".")
+            if size == _CAREFUL_BLOCK:
+                break
+            size = _CAREFUL_BLOCK
+            continue
+        if len(block) == 0:
+            break
+        got += len(block)
+        yield block
+    if got == 0 and reason:
+        raise BadInput(f"{name} cannot be decoded: {reason}")
+    known = promised < 1 << 62  # a stream without a stated length has the largest number there is
+    held = f"the file holds {got / file.samplerate:.1f} s; the {got / file.samplerate:.1f} s were read"
+    if reason:
+        notes.append(f"decoding stopped early ({reason}): {held}")
+    elif known and (promised - got) / file.samplerate > _SHORTFALL:
+        notes.append(f"the header promises {promised / file.samplerate:.1f} s but {held}")
+
+
+def _length_note(layout: WavLayout, seconds: float) -> str:
+    there = f"{seconds:.1f} s"
+    if layout.streaming:
+        return f"the header states no length; the {there} that the file holds were read"
+    promised = f"{layout.seconds(layout.promised):.1f} s"
+    return f"the header promises {promised} but the file holds {there}; the {there} were read"
+
+
+def _decode_ffmpeg(path: Path, name: str, libsndfile_reason: str) -> _Decoded:
+    program = ffmpeg.ffmpeg_path()
+    if program is None:
+        absent = "ffmpeg, which reads more formats, is not installed"
+        raise BadInput(f"{name} is not a sound file that libsndfile reads ({libsndfile_reason}), and {absent}")
+    notes: list[str] = []
+    try:
+        stream = ffmpeg.decode(program, path, notes)
+    except BadInput as error:
+        reasons = f"libsndfile: {libsndfile_reason}; ffmpeg: {error}"
+        raise BadInput(f"{name} is not a sound file that can be read ({reasons})") from error
+    return _Decoded(stream.blocks, stream.rate, stream.channels, stream.format, notes, stream.close)

@@ -1,0 +1,153 @@
+"""What a WAV header says about the length of its sound, against what the file really holds.
+
+Recorders that crash, programs that write to a pipe and careless editors leave a `data` chunk whose size is too large,
+too small, zero or the placeholder 0xFFFFFFFF. This file finds such a chunk and offers the same file with the size put
+right, as a readable object for libsndfile. It decodes nothing, and leaves RF64 and every other container alone.
+"""
+
+import io
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+_STREAMING = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # sizes that programs write when they do not know the length yet
+_LARGEST_CHUNK = 0xFFFFFFFF  # bytes a 32-bit size can state
+_SIZE_OF_HEADER = 8  # bytes: four letters and a 32-bit size
+_SLACK_MS = 10  # less left over behind the data chunk is a stray tail, not sound
+
+
+@dataclass(frozen=True)
+class WavLayout:
+    """Where the sound of a RIFF/WAVE file lies; sizes in bytes."""
+
+    data_offset: int
+    promised: int  # the size in the header of the data chunk
+    present: int  # from the start of the data to where it really ends, whole sample frames only
+    bytes_per_second: int
+
+    @property
+    def honest(self) -> bool:
+        return self.promised == self.present
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the stated size is a placeholder of a program that did not know the length."""
+        return self.promised in _STREAMING or self.promised >= 0xFFFFFFFF - 1024
+
+    @property
+    def repairable(self) -> bool:
+        """Whether a 32-bit header can state the true length."""
+        return self.present <= _LARGEST_CHUNK - self.data_offset
+
+    def seconds(self, size: int) -> float:
+        """The duration of `size` bytes of the data chunk; zero where the header states no data rate."""
+        return size / self.bytes_per_second if self.bytes_per_second else 0.0
+
+
+def wav_layout(path: Path) -> WavLayout | None:
+    """The layout of a RIFF/WAVE file with a format and a data chunk; None for every other file."""
+    file_size = path.stat().st_size
+    with path.open("rb") as file:
+        riff = file.read(12)
+        if len(riff) < 12 or riff[:4] != b"RIFF" or riff[8:] != b"WAVE":
+            return None
+        bytes_per_second, block_align = 0, 0
+        for name, offset, size in _chunks(file, 12):
+            if name == b"fmt " and size >= 16:
+                file.seek(offset)
+                fields = file.read(16)
+                if len(fields) < 16:
+                    return None
+                bytes_per_second, block_align = struct.unpack("<8xIH2x", fields)
+            elif name == b"data":
+                if block_align == 0:
+                    return None
+                present = _sound_bytes(file, offset, size, file_size, max(1, bytes_per_second * _SLACK_MS // 1000))
+                # A partial last sample frame is not sound; a size that was right before stays as it was.
+                present = present if present == size else present - present % block_align
+                return WavLayout(offset, size, present, bytes_per_second)
+    return None
+
+
+def _chunks(file: BinaryIO, offset: int) -> list[tuple[bytes, int, int]]:
+    """The chunks from `offset` up to and including the data chunk: (name, offset of the content, stated size)."""
+    found: list[tuple[bytes, int, int]] = []
+    while True:
+        file.seek(offset)
+        header = file.read(_SIZE_OF_HEADER)
+        if len(header) < _SIZE_OF_HEADER:
+            return found
+        name, size = struct.unpack("<4sI", header)
+        found.append((name, offset + _SIZE_OF_HEADER, size))
+        if name == b"data":
+            return found
+        offset += _SIZE_OF_HEADER + size + size % 2
+
+
+def _sound_bytes(file: BinaryIO, offset: int, promised: int, file_size: int, slack: int) -> int:
+    """How many bytes from `offset` on are sound: what was promised if the file bears it out, else all that is there."""
+    available = file_size - offset
+    if promised >= available:
+        return available
+    position = offset + promised
+    if promised and file_size - position < slack:
+        return promised
+    # Behind an honest data chunk come other chunks up to the end of the file.
+    for start in (position + promised % 2, position):
+        if promised and _only_chunks(file, start, file_size):
+            return promised
+    return available
+
+
+def _only_chunks(file: BinaryIO, position: int, file_size: int) -> bool:
+    """Whether nothing but well-formed chunks lies between `position` and the end of the file."""
+    while position + _SIZE_OF_HEADER <= file_size:
+        file.seek(position)
+        name, size = struct.unpack("<4sI", file.read(_SIZE_OF_HEADER))
+        if not all(0x20 <= byte < 0x7F for byte in name):
+            return False
+        position += _SIZE_OF_HEADER + size + size % 2
+    return position <= file_size + 1
+
+
+class RepairedWav(io.RawIOBase):
+    """The bytes of a WAV file with the sizes in its header replaced by true ones, read-only and seekable."""
+
+    def __init__(self, path: Path, layout: WavLayout) -> None:
+        if not layout.repairable:
+            raise ValueError("the sound is longer than a 32-bit WAV header can state")
+        self._file = path.open("rb")
+        self._length = layout.data_offset + layout.present
+        self._patches = (
+            (4, struct.pack("<I", self._length - 8)),
+            (layout.data_offset - 4, struct.pack("<I", layout.present)),
+        )
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self._length}[whence]
+        return self._file.seek(base + offset)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        start = self._file.tell()
+        content = bytearray(self._file.read(max(0, min(len(buffer), self._length - start))))
+        for offset, patch in self._patches:
+            low, high = max(start, offset), min(start + len(content), offset + len(patch))
+            if low < high:
+                content[low - start : high - start] = patch[low - offset : high - offset]
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()

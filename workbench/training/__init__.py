@@ -1,1 +1,1 @@
-"""Trains the demo checkpoints: spoken digits into a corpus of features, small networks of the real architectures out of it."""
+"""Trains the demo checkpoints: spoken digits become features, small networks of the real architectures learn them."""

@@ -150,7 +150,7 @@ def speak(setting: VoiceSetting, digits: Sequence[int], ending: str = "") -> tup
 
 
 def trim_silence(samples: NDArray[np.float32], sample_rate: int, below_db: float = 40.0) -> NDArray[np.float32]:
-    """The samples from the first to the last 10 ms block within `below_db` of the loudest block, with 10 ms to spare."""
+    """The samples from the first to the last 10 ms block within `below_db` of the loudest, and 10 ms around them."""
     block = sample_rate // 100
     blocks = len(samples) // block
     if blocks == 0:

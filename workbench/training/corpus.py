@@ -1,0 +1,301 @@
+"""Strings of spoken digits as a training set: takes of one speaker set one after another, distorted, as features.
+
+A `TakeBank` holds the takes, `draw_string` makes one labelled recording of them, `digit_strings` a stream of feature
+examples. This file knows no network and keeps nothing on disk (`pool.py` does).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, SAMPLE_RATE
+from workbench.training.augment import (
+    COLOURS,
+    AugmentOptions,
+    MaskOptions,
+    add_upper_band,
+    bursts,
+    change_tempo,
+    distorted,
+    masked,
+    noise,
+    power,
+    quantised,
+    warp,
+)
+from workbench.training.digits import Take
+
+# How many digits a string has, as weights: mostly three to seven; a few much longer ones, so that a network that knows
+# positions has seen late ones.
+LENGTHS: Mapping[int, float] = {
+    **{1: 12, 2: 10, 3: 14, 4: 14, 5: 13, 6: 11, 7: 10, 8: 5, 9: 4, 10: 4},
+    **dict.fromkeys(range(11, 25), 0.25),
+}
+
+# Manners of speaking: shortest and longest gap between two digits, in seconds. Negative gaps overlap.
+GAPS = ((-0.04, 0.02), (-0.04, 0.1), (0.0, 0.2), (0.05, 0.3), (0.15, 0.5))
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """What a network is trained on."""
+
+    features: NDArray[np.float32]  # [LFR frames, 560], without CMVN
+    digits: tuple[int, ...]  # empty where nobody speaks
+
+
+@dataclass(frozen=True, eq=False)
+class DigitString:
+    """A recording of a string of digits, and where each was said."""
+
+    samples: NDArray[np.float32]  # mono, 16 kHz
+    digits: tuple[int, ...]
+    spans: tuple[tuple[int, int, tuple[int, ...]], ...]  # (first sample, one past the last, its digits) of every take
+    speaker: str
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """Which samples lie inside a take."""
+        inside = np.zeros(len(self.samples), dtype=np.bool_)
+        for start, end, _ in self.spans:
+            inside[start:end] = True
+        return inside
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """What the training set is made of."""
+
+    human_share: float = 0.5  # of the strings with speech; the others are synthetic voices
+    silent_share: float = 0.03  # of all: noise or silence only, with an empty label
+    breath_share: float = 0.5  # of synthetic strings: made of utterances of several digits where the voice has some
+    lengths: Mapping[int, float] = field(default_factory=lambda: dict(LENGTHS))  # digits in a string -> weight
+    lead_seconds: tuple[float, float] = (0.05, 0.8)  # silence before and after
+    long_pause_share: float = 0.04  # of the gaps: half a second to a second and a half
+    warp: float = 0.18  # largest change of pitch and formants: factors 1/1.18 to 1.18
+    tempos: tuple[float, ...] = (0.8, 1.0, 1.25)  # at which human takes are held, pitch unchanged
+    augment: AugmentOptions = AugmentOptions()
+
+
+# --- the takes ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class TakeBank:
+    """All takes at 16 kHz in one array, with an index by speaker. Made by `TakeBank.of`."""
+
+    samples: NDArray[np.int16]  # every take, scaled to full range, one after another
+    bounds: NDArray[np.int64]  # [takes + 1], where each begins
+    digits: tuple[tuple[int, ...], ...]  # of each take
+    speakers: tuple[str, ...]  # of each take
+    human: NDArray[np.bool_]  # of each take
+    tempo: NDArray[np.float32]  # at which each take is held
+    narrow: NDArray[np.bool_]  # whether nothing above 4 kHz was recorded
+
+    @staticmethod
+    def of(takes: Sequence[Take], tempos: Sequence[float] = (1.0,)) -> TakeBank:
+        """Resamples the takes to 16 kHz; human ones are held once for every tempo."""
+        import soxr
+
+        sounds: list[NDArray[np.int16]] = []
+        rows: list[tuple[Take, float]] = []
+        for take in takes:
+            for tempo in tempos if take.human else (1.0,):
+                sound = change_tempo(take.samples, tempo, take.sample_rate)
+                sound = soxr.resample(sound, take.sample_rate, SAMPLE_RATE, "HQ")
+                peak = float(np.abs(sound).max()) + 1e-9
+                sounds.append(np.rint(sound * (32767.0 / peak)).astype(np.int16))
+                rows.append((take, tempo))
+        return TakeBank(
+            samples=np.concatenate(sounds),
+            bounds=np.concatenate([[0], np.cumsum([len(sound) for sound in sounds])]).astype(np.int64),
+            digits=tuple(take.digits for take, _ in rows),
+            speakers=tuple(take.speaker for take, _ in rows),
+            human=np.array([take.human for take, _ in rows]),
+            tempo=np.array([tempo for _, tempo in rows], dtype=np.float32),
+            narrow=np.array([take.sample_rate <= 8000 for take, _ in rows]),
+        )
+
+    def sound(self, take: int) -> NDArray[np.float32]:
+        """Samples of one take, peak 1."""
+        return self.samples[self.bounds[take] : self.bounds[take + 1]].astype(np.float32) / np.float32(32767.0)
+
+    @functools.cached_property
+    def voices(self) -> Mapping[bool, tuple[str, ...]]:
+        """Names of the human (True) and the synthetic (False) speakers."""
+        return {
+            kind: tuple(sorted({s for s, human in zip(self.speakers, self.human, strict=True) if bool(human) is kind}))
+            for kind in (True, False)
+        }
+
+    @functools.cached_property
+    def index(self) -> Mapping[tuple[str, float], tuple[Mapping[int, list[int]], list[int]]]:
+        """(speaker, tempo) -> (takes of each digit alone, takes of several digits)."""
+        index: dict[tuple[str, float], tuple[dict[int, list[int]], list[int]]] = {}
+        for take, (speaker, tempo, digits) in enumerate(zip(self.speakers, self.tempo, self.digits, strict=True)):
+            alone, together = index.setdefault((speaker, float(tempo)), ({}, []))
+            if len(digits) == 1:
+                alone.setdefault(digits[0], []).append(take)
+            else:
+                together.append(take)
+        return index
+
+    @functools.cached_property
+    def tempos_of(self) -> Mapping[str, tuple[float, ...]]:
+        """The tempos at which each speaker's takes are held."""
+        return {name: tuple(sorted(t for s, t in self.index if s == name)) for name in set(self.speakers)}
+
+
+# --- strings --------------------------------------------------------------------------------------------------------
+
+
+def _draw_length(rng: np.random.Generator, lengths: Mapping[int, float]) -> int:
+    weights = np.array(list(lengths.values()), dtype=np.float64)
+    return int(rng.choice(list(lengths), p=weights / weights.sum()))
+
+
+def draw_takes(
+    bank: TakeBank, speaker: str, length: int, rng: np.random.Generator, breath_share: float = 0.0
+) -> list[int]:
+    """Takes of one speaker at one tempo whose digits together number `length`."""
+    alone, together = bank.index[speaker, float(rng.choice(bank.tempos_of[speaker]))]
+    in_breaths = bool(together) and rng.random() < breath_share
+    chosen: list[int] = []
+    while length:
+        fitting = [take for take in together if len(bank.digits[take]) <= length] if in_breaths else []
+        if fitting and rng.random() < 0.8:
+            chosen.append(fitting[int(rng.integers(len(fitting)))])
+        else:
+            takes = alone[int(rng.choice(sorted(alone)))]
+            chosen.append(takes[int(rng.integers(len(takes)))])
+        length -= len(bank.digits[chosen[-1]])
+    return chosen
+
+
+def join(
+    sounds: Sequence[NDArray[np.float32]], gaps: Sequence[int], before: int, after: int
+) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
+    """(samples, (start, end) of every sound): the sounds in a row with silent gaps, overlaps where a gap is negative.
+
+    `gaps` has one entry less than `sounds`; all counts are in samples. The sounds' edges fade within 4 ms.
+    """
+    starts, position = [], before
+    for sound, gap in zip(sounds, [*gaps, 0], strict=True):
+        starts.append(position)
+        position = max(position + len(sound) + gap, position)
+    end = max(start + len(sound) for start, sound in zip(starts, sounds, strict=True))
+    samples = np.zeros(end + after, dtype=np.float32)
+    for start, sound in zip(starts, sounds, strict=True):
+        edge = min(SAMPLE_RATE // 250, len(sound) // 2)
+        ramp = np.linspace(0.0, 1.0, edge, dtype=np.float32)
+        samples[start : start + len(sound)] += sound
+        samples[start : start + edge] -= sound[:edge] * (1.0 - ramp)
+        samples[start + len(sound) - edge : start + len(sound)] -= sound[len(sound) - edge :] * ramp
+    return samples, [(start, start + len(sound)) for start, sound in zip(starts, sounds, strict=True)]
+
+
+def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions) -> DigitString:
+    """A string of one speaker before any room, noise or line."""
+    human = bool(bank.voices[True]) and (not bank.voices[False] or rng.random() < options.human_share)
+    voices = bank.voices[human]
+    speaker = voices[int(rng.integers(len(voices)))]
+    chosen = draw_takes(bank, speaker, _draw_length(rng, options.lengths), rng, options.breath_share)
+    loudness = 10.0 ** (rng.normal(0.0, 1.5, len(chosen)) / 20.0)
+    sounds = [bank.sound(take) * np.float32(gain) for take, gain in zip(chosen, loudness, strict=True)]
+
+    shortest, longest = GAPS[int(rng.integers(len(GAPS)))]
+    gaps = rng.uniform(shortest, longest, len(chosen) - 1)
+    pauses = rng.random(len(gaps)) < options.long_pause_share
+    gaps[pauses] = rng.uniform(0.5, 1.5, int(pauses.sum()))
+    before, after = (int(rng.uniform(*options.lead_seconds) * SAMPLE_RATE) for _ in range(2))
+    samples, spans = join(sounds, [int(gap * SAMPLE_RATE) for gap in gaps], before, after)
+
+    ratio = float(np.exp(rng.uniform(-1.0, 1.0) * np.log1p(options.warp))) if rng.random() < 0.85 else 1.0
+    samples = warp(samples, ratio)
+    if bank.narrow[chosen[0]] and rng.random() < 0.5:
+        samples = add_upper_band(samples, rng)
+    parts = tuple(bank.digits[take] for take in chosen)
+    return DigitString(
+        samples=samples,
+        digits=tuple(digit for part in parts for digit in part),
+        spans=tuple(
+            (round(start / ratio), min(round(end / ratio), len(samples)), part)
+            for (start, end), part in zip(spans, parts, strict=True)
+        ),
+        speaker=speaker,
+    )
+
+
+def silence(rng: np.random.Generator) -> DigitString:
+    """A recording in which nobody speaks: digital silence, a noise at any level, sometimes with knocks and clicks."""
+    count = int(rng.uniform(0.3, 5.0) * SAMPLE_RATE)
+    samples = np.zeros(count, dtype=np.float32)
+    if rng.random() < 0.9:
+        samples = noise(count, str(rng.choice(COLOURS)), rng) * np.float32(10.0 ** (rng.uniform(-80.0, -18.0) / 20.0))
+    if rng.random() < 0.3:
+        samples = samples + bursts(count, rng) * np.float32(10.0 ** (rng.uniform(-50.0, -6.0) / 20.0))
+    if rng.random() < 0.6:
+        samples = quantised(samples)
+    return DigitString(samples, (), (), "")
+
+
+def draw_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions | None = None) -> DigitString:
+    """One recording for training, as it would have been heard by some microphone somewhere."""
+    options = options or CorpusOptions()
+    if rng.random() < options.silent_share:
+        return silence(rng)
+    string = clean_string(bank, rng, options)
+
+    def crowd(count: int) -> NDArray[np.float32]:
+        return babble(bank, count, rng)
+
+    heard = distorted(string.samples, string.active, rng, options.augment, crowd)
+    return DigitString(heard, string.digits, string.spans, string.speaker)
+
+
+def babble(bank: TakeBank, count: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """`count` samples of four to eight speakers at once, each a stretch of the bank starting anywhere."""
+    samples = np.zeros(count, dtype=np.float32)
+    for _ in range(int(rng.integers(4, 9))):
+        start = int(rng.integers(0, max(len(bank.samples) - count, 1)))
+        voice = np.resize(bank.samples[start : start + count], count).astype(np.float32)
+        samples += voice * np.float32(rng.uniform(0.5, 1.0) / np.sqrt(power(voice) + 1.0))
+    return samples
+
+
+# --- features -------------------------------------------------------------------------------------------------------
+
+
+def log_mel(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[frames, 80] of the recognisers' front end, before stacking."""
+    from workbench.audio.fbank import FbankOptions, fbank
+
+    return fbank(samples, FbankOptions())
+
+
+def stacked(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[LFR frames, 560] of [frames, 80]."""
+    from workbench.audio.lfr import stack_frames
+
+    return stack_frames(features, ASR_LFR_M, ASR_LFR_N)
+
+
+def digit_strings(
+    takes: Sequence[Take] | TakeBank,
+    rng: np.random.Generator,
+    count: int,
+    options: CorpusOptions | None = None,
+    masks: MaskOptions | None = None,
+) -> Iterator[Example]:
+    """`count` examples, one at a time; with `masks` their features are partly hidden."""
+    options = options or CorpusOptions()
+    bank = takes if isinstance(takes, TakeBank) else TakeBank.of(takes, options.tempos)
+    for _ in range(count):
+        string = draw_string(bank, rng, options)
+        features = log_mel(string.samples)
+        yield Example(stacked(masked(features, rng, masks) if masks else features), string.digits)

@@ -1,0 +1,232 @@
+"""A training set of features on disk: made once by a few processes, read as often as the training loop likes.
+
+Holds log-mel frames before stacking as half-precision numbers (a quarter of the bytes of stacked single precision),
+so masks can still be laid on them. It does not know the network; CMVN is measured here and applied to batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, NUM_MELS
+from workbench.training.augment import MaskOptions, masked
+from workbench.training.corpus import CorpusOptions, Example, TakeBank, draw_string, log_mel, stacked
+from workbench.training.digits import Take
+
+SHARD = 500  # examples in one file
+
+_VERSION = 1  # of what is drawn: raise it when corpus.py or augment.py change what a seed gives
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Examples of similar length side by side."""
+
+    features: NDArray[np.float32]  # [examples, LFR frames, 560] after CMVN, zeros behind the end of each
+    lengths: NDArray[np.int64]  # [examples], LFR frames
+    digits: tuple[tuple[int, ...], ...]
+
+
+class FeaturePool:
+    """The examples of a folder that `generate_pool` filled, by number."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        description = json.loads((directory / "pool.json").read_text())
+        self.frames: NDArray[np.int64] = np.array(description["frames"], dtype=np.int64)  # log-mel frames of each
+        self.digits: list[tuple[int, ...]] = [tuple(digits) for digits in description["digits"]]
+        self._shards = [
+            np.load(_shard_path(directory, number), mmap_mode="r", allow_pickle=False)
+            for number in range(_shard_count(len(self.frames)))
+        ]
+        starts = [np.cumsum(self.frames[first : first + SHARD]) for first in range(0, len(self), SHARD)]
+        self._ends = np.concatenate(starts)
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """LFR frames of each example."""
+        return -(-self.frames // ASR_LFR_N)
+
+    def log_mel(self, number: int) -> NDArray[np.float32]:
+        """[frames, 80] of one example."""
+        end = int(self._ends[number])
+        return self._shards[number // SHARD][end - int(self.frames[number]) : end].astype(np.float32)
+
+    def example(self, number: int, rng: np.random.Generator | None = None, masks: MaskOptions | None = None) -> Example:
+        """One example; with a generator its features are masked."""
+        features = self.log_mel(number)
+        if rng is not None:
+            features = masked(features, rng, masks)
+        return Example(stacked(features), self.digits[number])
+
+    def batch(
+        self,
+        numbers: Sequence[int] | NDArray[np.int64],
+        shift: NDArray[np.float32],
+        scale: NDArray[np.float32],
+        rng: np.random.Generator | None = None,
+        masks: MaskOptions | None = None,
+    ) -> Batch:
+        """Examples after `(x + shift) * scale`, padded with zeros to the longest; with a generator they are masked."""
+        examples = [self.example(int(number), rng, masks) for number in numbers]
+        lengths = np.array([len(example.features) for example in examples], dtype=np.int64)
+        features = np.zeros((len(examples), int(lengths.max()), NUM_MELS * ASR_LFR_M), dtype=np.float32)
+        for row, example in zip(features, examples, strict=True):
+            row[: len(example.features)] = (example.features + shift) * scale
+        return Batch(features, lengths, tuple(example.digits for example in examples))
+
+    def batches(self, frames_per_batch: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+        """Numbers of the examples of one epoch, each once, in batches of similar length and at most so many LFR frames.
+
+        The order of the batches and who meets whom in them change with the generator's state.
+        """
+        lengths = self.lengths
+        order = np.argsort(lengths * rng.uniform(0.92, 1.08, len(lengths)), kind="stable")
+        batches: list[list[int]] = [[]]
+        longest = 0
+        for number in order.tolist():
+            longest = max(longest, int(lengths[number]))
+            if batches[-1] and longest * (len(batches[-1]) + 1) > frames_per_batch:
+                batches.append([])
+                longest = int(lengths[number])
+            batches[-1].append(number)
+        for place in rng.permutation(len(batches)):
+            yield np.array(batches[place], dtype=np.int64)
+
+
+# --- making one -----------------------------------------------------------------------------------------------------
+
+
+def generate_pool(
+    takes: Sequence[Take],
+    cache: str | Path,
+    count: int = 24_000,
+    seed: int = 0,
+    options: CorpusOptions | None = None,
+    workers: int = 2,
+    progress: Callable[[float], None] | None = None,
+) -> FeaturePool:
+    """A pool of `count` examples of the takes, in a folder below `cache`; only read where it is there already.
+
+    The same takes, options and seed give the same pool with any number of workers; 0 works in this process.
+    `progress` is told the finished share.
+    """
+    options = options or CorpusOptions()
+    directory = Path(cache) / f"pool-{_digest(takes, options, count, seed)}"
+    if not (directory / "pool.json").exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        bank = TakeBank.of(takes, options.tempos)
+        jobs = [
+            (directory, shard, min(SHARD, count - shard * SHARD), seed, options) for shard in range(_shard_count(count))
+        ]
+        frames: list[int] = []
+        digits: list[tuple[int, ...]] = []
+        for done, (shard_frames, shard_digits) in enumerate(_run(bank, jobs, workers), start=1):
+            frames += shard_frames
+            digits += shard_digits
+            if progress is not None:
+                progress(done / len(jobs))
+        partial = directory / "pool.json.part"
+        partial.write_text(json.dumps({"frames": frames, "digits": digits}))
+        partial.replace(directory / "pool.json")  # last of all: a pool with this file is complete
+    return FeaturePool(directory)
+
+
+_Job = tuple[Path, int, int, int, CorpusOptions]
+_Made = tuple[list[int], list[tuple[int, ...]]]
+
+_bank: TakeBank | None = None  # of a worker process, which is given its bank once
+
+
+def _run(bank: TakeBank, jobs: list[_Job], workers: int) -> Iterator[_Made]:
+    if workers == 0:
+        for job in jobs:
+            yield _make_shard(bank, job)
+        return
+    # Fresh processes: a training program has thread pools that a fork would break.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(bank,)) as pool:
+        yield from pool.map(_make_shard_in_worker, jobs)
+
+
+def _start_worker(bank: TakeBank) -> None:
+    global _bank
+    os.nice(5)  # whoever trains meanwhile goes first
+    _bank = bank
+
+
+def _make_shard_in_worker(job: _Job) -> _Made:
+    assert _bank is not None  # the initializer ran
+    return _make_shard(_bank, job)
+
+
+def _make_shard(bank: TakeBank, job: _Job) -> _Made:
+    directory, shard, count, seed, options = job
+    features, digits = [], []
+    for number in range(shard * SHARD, shard * SHARD + count):
+        string = draw_string(bank, np.random.default_rng([seed, number]), options)
+        features.append(log_mel(string.samples).astype(np.float16))
+        digits.append(string.digits)
+    np.save(_shard_path(directory, shard), np.concatenate(features), allow_pickle=False)
+    return [len(part) for part in features], digits
+
+
+def _shard_path(directory: Path, shard: int) -> Path:
+    return directory / f"features-{shard:04d}.npy"
+
+
+def _shard_count(count: int) -> int:
+    return -(-count // SHARD)
+
+
+def _digest(takes: Sequence[Take], options: CorpusOptions, count: int, seed: int) -> str:
+    digest = hashlib.sha256(json.dumps([_VERSION, SHARD, asdict(options), count, seed], sort_keys=True).encode())
+    for take in takes:
+        digest.update(json.dumps([take.speaker, take.digits, take.sample_rate, take.human]).encode())
+        digest.update(np.ascontiguousarray(take.samples))
+    return digest.hexdigest()[:16]
+
+
+# --- normalisation --------------------------------------------------------------------------------------------------
+
+
+def cmvn_statistics(pool: FeaturePool, examples: int = 4000) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(shift [560], scale [560]): minus the mean and one over the standard deviation of each mel band over the first
+    `examples` of the pool, repeated for the stacked frames; features are normalised as `(x + shift) * scale`."""
+    total, squares, frames = np.zeros(NUM_MELS), np.zeros(NUM_MELS), 0
+    for number in range(min(examples, len(pool))):
+        features = pool.log_mel(number).astype(np.float64)
+        total += features.sum(axis=0)
+        squares += np.square(features).sum(axis=0)
+        frames += len(features)
+    mean = total / frames
+    deviation = np.sqrt(np.maximum(squares / frames - np.square(mean), 1e-4))
+    return (
+        np.tile(-mean, ASR_LFR_M).astype(np.float32),
+        np.tile(1.0 / deviation, ASR_LFR_M).astype(np.float32),
+    )
+
+
+def write_am_mvn(path: str | Path, shift: NDArray[np.float32], scale: NDArray[np.float32]) -> None:
+    """Writes the statistics as a Kaldi network of a splice, an added vector and a scaling, in text: FunASR's am.mvn."""
+
+    def layer(tag: str, vector: NDArray[np.float32]) -> list[str]:
+        values = " ".join(f"{value:.9g}" for value in vector)  # nine digits bring every float32 back exactly
+        return [f"<{tag}> {len(vector)} {len(vector)}", f"<LearnRateCoef> 0 [ {values} ]"]
+
+    lines = ["<Nnet>", f"<Splice> {len(shift)} {len(shift)}", "[ 0 ]"]
+    lines += layer("AddShift", shift) + layer("Rescale", scale) + ["</Nnet>"]
+    Path(path).write_text("\n".join(lines) + "\n")

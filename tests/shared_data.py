@@ -1,0 +1,15 @@
+"""Recordings and weights that lie beside a development checkout, not in it; tests that need them skip where they are missing."""
+
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def shared(relative: str) -> Path:
+    """The path of a file or folder below the shared data; skips the calling test, saying what is missing, if it is not there."""
+    path = SHARED / relative
+    if not path.exists():
+        pytest.skip(f"needs the shared development data: {relative} is not beside this checkout")
+    return path

@@ -1,0 +1,44 @@
+"""Speech Workbench: run, compare and teach speech models over PyTorch, GGUF and vLLM.
+
+    import workbench
+    registry = workbench.Registry()
+    with registry.open("demo/sensevoice") as session:
+        print(session.transcribe("three_seven_one.wav").text)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
+    from workbench.registry import Registry
+    from workbench.session import Progress, Segment, Session, Token, Trace, Transcript
+
+__version__ = "0.1.0"
+__all__ = [
+    "BadInput",
+    "Cancelled",
+    "Progress",
+    "Registry",
+    "Segment",
+    "Session",
+    "SessionDied",
+    "Token",
+    "Trace",
+    "Transcript",
+    "Unavailable",
+    "WorkbenchError",
+]
+_HOMES = {"Registry": "workbench.registry"} | {
+    name: "workbench.errors" for name in ("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError")
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use, so that a session's process does not load the registry.
+    if name not in __all__:
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES.get(name, "workbench.session")), name)

@@ -1,0 +1,1 @@
+"""Search over what a network emits: CTC and the language models fused into it."""

@@ -1,0 +1,37 @@
+"""CTC without a language model: the best path and where it lies.
+
+Graves et al., "Connectionist Temporal Classification", ICML 2006. Works on numpy arrays of any runtime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class CtcToken:
+    """A token of a CTC path and the frames it occupies: `first` to before `end`."""
+
+    id: int
+    first: int
+    end: int
+
+
+def greedy(scores: np.ndarray, blank: int = 0) -> list[CtcToken]:
+    """The best path of scores [frames, vocabulary]: repeats collapsed, blanks dropped.
+
+    The frames of a token are those of its run in the path. For this token sequence no alignment is more likely, so
+    they are its forced alignment too.
+    """
+    return collapse(scores.argmax(axis=1), blank)
+
+
+def collapse(path: np.ndarray, blank: int = 0) -> list[CtcToken]:
+    """The tokens of a path of ids [frames]."""
+    if not len(path):
+        return []
+    starts = np.flatnonzero(np.concatenate([[True], path[1:] != path[:-1]]))
+    ends = np.append(starts[1:], len(path))
+    return [CtcToken(int(path[s]), int(s), int(e)) for s, e in zip(starts, ends, strict=True) if path[s] != blank]

@@ -1,0 +1,97 @@
+"""The table of families: how a checkpoint of each is recognised, its options, and its cell on every runtime.
+
+A new family, or a family's new runtime, is one entry here and the files it names. Nothing is imported until used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A family on a runtime: the module that opens its sessions, or one sentence why there is none."""
+
+    module: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the registry needs to know of a family."""
+
+    name: str
+    title: str
+    module: str
+    recognise: str  # function of `module`: does this directory hold a checkpoint of the family?
+    options: str  # options class of `module`
+    cells: Mapping[str, Cell]
+
+    def recognises(self, directory: Path) -> bool:
+        """Whether the directory holds a checkpoint of this family."""
+        return bool(getattr(import_module(self.module), self.recognise)(directory))
+
+    @property
+    def options_class(self) -> type[Any]:
+        """The dataclass of the family's options (see `workbench.options`)."""
+        return getattr(import_module(self.module), self.options)
+
+    def cell(self, runtime: str) -> Cell:
+        """The family on that runtime; a runtime without an entry says which ones there are."""
+        runnable = " or ".join(name for name, cell in self.cells.items() if cell.module)
+        return self.cells.get(runtime, Cell(reason=f"{self.title} has no {runtime} network; use {runnable}"))
+
+
+def _family(name: str, title: str, recognise: str, options: str, **cells: Cell) -> Family:
+    return Family(name, title, f"workbench.families.{name}", recognise, options, cells)
+
+
+FAMILIES: Mapping[str, Family] = {
+    family.name: family
+    for family in (
+        _family(
+            "sensevoice",
+            "SenseVoice",
+            "is_sensevoice",
+            "SenseVoiceOptions",
+            pytorch=Cell("workbench.runtimes.pytorch.sensevoice"),
+            vllm=Cell(reason="SenseVoice has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"),
+        ),
+        _family(
+            "paraformer",
+            "Paraformer",
+            "is_paraformer",
+            "ParaformerOptions",
+            pytorch=Cell("workbench.runtimes.pytorch.paraformer"),
+            vllm=Cell(reason="Paraformer has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"),
+        ),
+        _family(
+            "fsmn_vad",
+            "FSMN-VAD",
+            "is_fsmn_vad",
+            "FsmnVadOptions",
+            pytorch=Cell("workbench.runtimes.pytorch.fsmn_vad_session"),
+            vllm=Cell(reason="FSMN-VAD has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"),
+        ),
+    )
+}
+
+
+def family_of(directory: Path) -> Family:
+    """The family whose checkpoint the directory holds; raises `BadInput` where there is none."""
+    for family in FAMILIES.values():
+        if family.recognises(directory):
+            return family
+    if not (directory / "config.yaml").is_file():
+        raise BadInput(f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt")
+    from workbench.families.funasr import read_checkpoint
+
+    model = read_checkpoint(directory).model or "no model"
+    known = ", ".join(family.title for family in FAMILIES.values())
+    raise BadInput(f"{directory.name}/config.yaml names {model}, which is none of the families here: {known}")

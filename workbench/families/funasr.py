@@ -1,0 +1,137 @@
+"""Reads a FunASR checkpoint directory: which files it names, and its configuration.
+
+Shared by every family that FunASR publishes. It opens text files only; the weights are opened by a runtime.
+Format: `configuration.json` (ModelScope) lists files in `file_path_metas`, merged over `config.yaml`; without it the
+usual file names are looked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput
+
+USUAL_FILES = {
+    "am.mvn": ("frontend_conf", "cmvn_file"),
+    "tokens.json": ("tokenizer_conf", "token_list"),
+    "tokens.txt": ("tokenizer_conf", "token_list"),
+    "seg_dict": ("tokenizer_conf", "seg_dict_file"),
+    "bpe.model": ("tokenizer_conf", "bpemodel"),
+}
+"""Where a file goes in the configuration when no `configuration.json` says so."""
+
+
+@dataclass(frozen=True)
+class FunasrCheckpoint:
+    """A checkpoint directory and its merged configuration; file entries are absolute paths or None."""
+
+    directory: Path
+    config: Mapping[str, Any]
+    weights: Path
+
+    @property
+    def model(self) -> str:
+        """The model class that the configuration names, such as SenseVoiceSmall."""
+        return str(self.config.get("model", ""))
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """A mapping of the configuration; empty where the file has none."""
+        section = self.config.get(name) or {}
+        if not isinstance(section, Mapping):
+            raise BadInput(f"{name} in {self.directory.name}/config.yaml is {type(section).__name__}; expected a mapping")
+        return section
+
+    def file(self, section: str, key: str) -> Path | None:
+        """The path that `section.key` names, or None where it names none."""
+        value = self.section(section).get(key)
+        if value in (None, "", "null"):
+            return None
+        path = self.directory / str(value)
+        if not path.is_file():
+            raise BadInput(f"{self.directory.name} names {section}.{key} = {value}, and there is no such file in it")
+        return path
+
+
+def is_funasr_directory(directory: Path, models: tuple[str, ...]) -> bool:
+    """Whether the directory's `config.yaml` names one of these model classes. Never raises."""
+    try:
+        return str(_read_yaml(directory / "config.yaml").get("model", "")) in models
+    except BadInput:
+        return False
+
+
+def read_checkpoint(directory: str | Path) -> FunasrCheckpoint:
+    """The configuration and files of a FunASR directory.
+
+    Raises `BadInput` where the directory, its configuration or its weights are missing or unreadable.
+    """
+    directory = Path(directory).resolve()
+    if not directory.is_dir():
+        raise BadInput(f"there is no checkpoint directory {directory}")
+    if not (directory / "config.yaml").is_file():
+        raise BadInput(f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt")
+    config = _read_yaml(directory / "config.yaml")
+    metas = _file_metas(directory)
+    if metas:
+        _merge(config, _existing(metas, directory))
+    else:
+        for name, (section, key) in USUAL_FILES.items():
+            if (directory / name).is_file():
+                _merge(config, {section: {key: name}})
+        if (directory / "model.pt").is_file():
+            config["init_param"] = "model.pt"
+    weights = config.get("init_param")
+    if not isinstance(weights, str) or not (directory / weights).is_file():
+        raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights or 'model.pt'} in it")
+    return FunasrCheckpoint(directory, config, directory / weights)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path.parent.name}/{path.name} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        line = str(error).splitlines()[0]
+        raise BadInput(f"{path.parent.name}/{path.name} is not valid YAML: {line}") from error
+    if not isinstance(config, dict):
+        raise BadInput(f"{path.parent.name}/{path.name} holds no mapping; expected keys such as model and encoder_conf")
+    return config
+
+
+def _file_metas(directory: Path) -> dict[str, Any]:
+    path = directory / "configuration.json"
+    if not path.is_file():
+        return {}
+    try:
+        metas = json.loads(path.read_text(encoding="utf-8")).get("file_path_metas", {})
+    except (OSError, ValueError, AttributeError) as error:
+        raise BadInput(f"{directory.name}/configuration.json is not a JSON object: {error}") from error
+    return metas if isinstance(metas, dict) else {}
+
+
+def _existing(metas: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """The tree with only the leaves whose file exists: the original ignores the others too."""
+    kept: dict[str, Any] = {}
+    for key, value in metas.items():
+        if isinstance(value, Mapping):
+            kept[key] = _existing(value, directory)
+        elif isinstance(value, str) and key != "config" and (directory / value).is_file():
+            kept[key] = value
+    return kept
+
+
+def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
+    for key, value in other.items():
+        if isinstance(value, Mapping):
+            if not isinstance(into.get(key), dict):
+                into[key] = {}
+            _merge(into[key], value)
+        else:
+            into[key] = value

@@ -1,0 +1,242 @@
+"""Paraformer: what is true of it on every runtime.
+
+A non-autoregressive recogniser: encoder, CIF predictor, and a decoder that emits all tokens at once (Gao et al.,
+"Paraformer", Interspeech 2022). Reads the plain, BiCif and SeACo checkpoints; of a SeACo checkpoint the recogniser, not
+its hotword branch. This file opens no weights and computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.audio.frontend import FrontendConfig
+from workbench.errors import BadInput
+from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
+from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
+from workbench.families.vocabulary import Vocabulary, read_token_list
+from workbench.options import ListeningOptions
+from workbench.session import Token
+
+MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
+PREDICTORS = ("CifPredictorV2", "CifPredictorV3")
+NORM_EPS = 1e-12  # of the encoder's layer norms too
+HIDDEN_PIECES = ("<blank>", "<s>", "</s>", "<unk>", "<OOV>")
+CONTINUES = "@@"  # ends a piece that the next one continues
+TRAINING_ONLY = ("decoder.embed.*", "ctc.*")
+HOTWORD_BRANCH = ("bias_encoder.*", "bias_embed.*", "seaco_decoder.*", "hotword_output_layer.*", "lstm_proj.*")
+
+# Timestamps, in units of the (possibly finer) alpha frames, as the original sets them.
+PEAK = 1.0 - 1e-4
+PEAK_SHIFT = -1.5
+EDGE_FRAMES = 5  # silence at an edge shorter than this belongs to the token
+LONGEST_TOKEN_FRAMES = 12
+
+
+@dataclass(frozen=True)
+class ParaformerOptions(ListeningOptions):
+    """What a user may choose of Paraformer."""
+
+
+@dataclass(frozen=True)
+class CifConfig:
+    """The predictor's dimensions and constants; the `fine_*` ones belong to V3's second head."""
+
+    width: int
+    left_order: int
+    right_order: int
+    tail_threshold: float
+    smooth_factor: float
+    noise_threshold: float
+    upsample: int = 0  # 0: the predictor has no second head
+    blstm: bool = False
+    upsample_after_conv: bool = True
+    fine_smooth_factor: float = 1.0
+    fine_noise_threshold: float = 0.0
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The decoder's dimensions."""
+
+    attention_heads: int
+    linear_units: int
+    num_blocks: int
+    att_layer_num: int
+    kernel_size: int
+    sanm_shift: int
+
+
+@dataclass(frozen=True)
+class ParaformerModel:
+    """A Paraformer checkpoint, read but for its weights."""
+
+    checkpoint: FunasrCheckpoint
+    frontend: FrontendConfig
+    cmvn_file: Path | None
+    encoder: SanmConfig
+    predictor: CifConfig
+    decoder: DecoderConfig
+    vocabulary: Vocabulary
+    unused_tensors: tuple[str, ...]
+
+
+def is_paraformer(directory: Path) -> bool:
+    """Whether this is a Paraformer checkpoint directory."""
+    return is_funasr_directory(directory, MODELS)
+
+
+def read_paraformer(directory: Path) -> ParaformerModel:
+    """Reads configuration and vocabulary; raises `BadInput` where they are missing, unsupported or make no sense."""
+    checkpoint = read_checkpoint(directory)
+    if checkpoint.model not in MODELS:
+        raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected one of {', '.join(MODELS)}")
+    for key, value in (("encoder", "SANMEncoder"), ("decoder", "ParaformerSANMDecoder")):
+        expect(checkpoint.config, key, value, directory.name)
+    tokens = checkpoint.file("tokenizer_conf", "token_list") or directory / "tokens.json"
+    if not tokens.is_file():
+        raise BadInput(f"checkpoint directory {directory.name} has no vocabulary; expected tokens.json")
+    frontend = FrontendConfig.from_yaml(checkpoint.section("frontend_conf"))
+    encoder = read_sanm_config(checkpoint.section("encoder_conf"), frontend.features, NORM_EPS)
+    return ParaformerModel(
+        checkpoint=checkpoint,
+        frontend=frontend,
+        cmvn_file=checkpoint.file("frontend_conf", "cmvn_file"),
+        encoder=encoder,
+        predictor=_read_predictor(checkpoint, encoder.output_size),
+        decoder=_read_decoder(checkpoint.section("decoder_conf"), encoder.output_size),
+        vocabulary=read_token_list(tokens),
+        unused_tensors=TRAINING_ONLY + (HOTWORD_BRANCH if checkpoint.model == "SeacoParaformer" else ()),
+    )
+
+
+def _read_predictor(checkpoint: FunasrCheckpoint, width: int) -> CifConfig:
+    name = checkpoint.config.get("predictor")
+    if name not in PREDICTORS:
+        raise BadInput(f"predictor in config.yaml is {name!r}; supported are {' and '.join(PREDICTORS)}")
+    section, where = checkpoint.section("predictor_conf"), "predictor_conf"
+    expect(section, "idim", width, where)
+    expect(section, "threshold", 1.0, where)
+    fine: dict[str, Any] = {}
+    if name == "CifPredictorV3":
+        kind = section.get("upsample_type", "cnn")
+        if kind not in ("cnn", "cnn_blstm"):
+            raise BadInput(f"{where}.upsample_type in config.yaml is {kind!r}; supported are cnn and cnn_blstm")
+        fine = {
+            "upsample": positive_int(section, "upsample_times", where, 5),
+            "blstm": kind == "cnn_blstm",
+            "upsample_after_conv": bool(section.get("use_cif1_cnn", True)),
+            "fine_smooth_factor": _number(section, "smooth_factor2", 1.0),
+            "fine_noise_threshold": _number(section, "noise_threshold2", 0.0),
+        }
+    return CifConfig(
+        width=width,
+        left_order=positive_int(section, "l_order", where, minimum=0),
+        right_order=positive_int(section, "r_order", where, minimum=0),
+        tail_threshold=_number(section, "tail_threshold", 0.0),
+        smooth_factor=_number(section, "smooth_factor", 1.0),
+        noise_threshold=_number(section, "noise_threshold", 0.0),
+        **fine,
+    )
+
+
+def _read_decoder(section: Mapping[str, Any], size: int) -> DecoderConfig:
+    where = "decoder_conf"
+    expect(section, "normalize_before", True, where)
+    kernel = positive_int(section, "kernel_size", where, 21)
+    shift = section.get("sanm_shfit", 0)
+    config = DecoderConfig(
+        attention_heads=positive_int(section, "attention_heads", where, 4),
+        linear_units=positive_int(section, "linear_units", where, 2048),
+        num_blocks=positive_int(section, "num_blocks", where, 6),
+        att_layer_num=positive_int(section, "att_layer_num", where, 6),
+        kernel_size=kernel,
+        sanm_shift=(kernel - 1) // 2 if shift is None else int(shift),
+    )
+    if size % config.attention_heads:
+        raise BadInput(f"{where}.attention_heads {config.attention_heads} does not divide the encoder's width {size}")
+    return config
+
+
+def _number(section: Mapping[str, Any], key: str, default: float) -> float:
+    value = section.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadInput(f"predictor_conf.{key} in config.yaml is {value!r}; expected a number")
+    return float(value)
+
+
+def join_pieces(pieces: Sequence[str]) -> str:
+    """The text of output pieces.
+
+    Latin words are separated by spaces, `@@` continues a word, other scripts are written without spaces, and single
+    Latin letters in a row become one abbreviation in capitals.
+    """
+    words: list[str] = []
+    begun = ""
+    for piece in pieces:
+        if piece in HIDDEN_PIECES:
+            continue
+        if piece.endswith(CONTINUES):
+            begun += piece.removesuffix(CONTINUES)
+            continue
+        words.append(begun + piece)
+        begun = ""
+    if begun:
+        words.append(begun)
+    text = ""
+    previous = ""
+    for word, abbreviated in _abbreviations(words):
+        if previous and _is_latin(previous) and _is_latin(word):
+            text += " "
+        text += word.upper() if abbreviated else word
+        previous = word
+    return text
+
+
+def _abbreviations(words: Sequence[str]) -> list[tuple[str, bool]]:
+    """Runs of single Latin letters made one word, marked as such."""
+    joined: list[tuple[str, bool]] = []
+    run = ""
+    for word in [*words, ""]:
+        if len(word) == 1 and word.isascii() and word.isalpha():
+            run += word
+            continue
+        if run:
+            joined.append((run, len(run) > 1))
+            run = ""
+        if word:
+            joined.append((word, False))
+    return joined
+
+
+def _is_latin(word: str) -> bool:
+    return all(letter.isalpha() or letter == "'" for letter in word) and ord(word[0]) < 0x2E80
+
+
+def peak_times(values: Sequence[float], tokens: int, rate: float) -> list[tuple[float, float]] | None:
+    """Start and end in seconds of each token, from the integrator's value at each alpha frame.
+
+    Args:
+        values: as `cif.peaks` gives them; a value of 1 is a token's edge. There must be tokens + 1 edges.
+        rate: seconds per alpha frame.
+
+    Returns None where the number of edges is another: the caller rescales the weights and asks again.
+    """
+    edges = [frame + PEAK_SHIFT for frame, value in enumerate(values) if value >= PEAK]
+    if len(edges) != tokens + 1:
+        return None
+    times = [(start, min(end, start + LONGEST_TOKEN_FRAMES)) for start, end in zip(edges, edges[1:], strict=False)]
+    frames = len(values)
+    last = (frames + edges[-1]) / 2 if frames - edges[-1] > EDGE_FRAMES else float(frames)
+    times[-1] = (times[-1][0], min(times[-1][1], last))
+    return [(max(start, 0.0) * rate, max(end, 0.0) * rate) for start, end in times]
+
+
+def timed_tokens(ids: Sequence[int], vocabulary: Vocabulary, times: Sequence[tuple[float, float]] | None) -> tuple[Token, ...]:
+    """The visible tokens, with times where there are any."""
+    shown = [(number, vocabulary.pieces[number]) for number in ids]
+    if times is None:
+        return tuple(Token(number, piece) for number, piece in shown)
+    return tuple(Token(number, piece, *span) for (number, piece), span in zip(shown, times, strict=True))

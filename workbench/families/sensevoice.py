@@ -1,0 +1,135 @@
+"""SenseVoiceSmall: what is true of it on every runtime.
+
+An encoder with CTC that hears language, emotion, audio event and words in one pass ("FunAudioLLM", An et al. 2024).
+Four query frames stand before the features: language, two fixed ones (emotion, event), and text normalisation. This
+file opens no weights and computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.audio.frontend import FrontendConfig
+from workbench.decoding.ctc import CtcToken
+from workbench.errors import BadInput
+from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
+from workbench.families.sanm import SanmConfig, read_sanm_config
+from workbench.families.vocabulary import WORD_START, Vocabulary, read_sentencepiece, read_token_list
+from workbench.options import ListeningOptions, option
+from workbench.session import Token
+
+MODELS = ("SenseVoiceSmall",)
+LANGUAGE_QUERIES = {"auto": 0, "zh": 3, "en": 4, "yue": 7, "ja": 11, "ko": 12, "nospeech": 13}
+EVENT_EMOTION_QUERIES = (1, 2)
+TEXTNORM_QUERIES = {"withitn": 14, "woitn": 15}
+QUERIES = 16  # rows of the query embedding
+QUERY_FRAMES = 4
+
+LANGUAGES = ("zh", "en", "yue", "ja", "ko", "nospeech")
+EMOTIONS = ("HAPPY", "SAD", "ANGRY", "NEUTRAL", "FEARFUL", "DISGUSTED", "SURPRISED", "EMO_UNKNOWN")
+TEXTNORMS = ("withitn", "woitn")
+UNKNOWN_EMOTION = "<|EMO_UNKNOWN|>"
+
+
+@dataclass(frozen=True)
+class SenseVoiceOptions(ListeningOptions):
+    """What a user may choose of SenseVoice."""
+
+    language: str = option("auto", "the language spoken, or auto", tuple(LANGUAGE_QUERIES))
+    itn: bool = option(False, "inverse text normalisation: punctuation, and numbers in figures")
+    ban_emo_unk: bool = option(False, "always name an emotion, never EMO_UNKNOWN")
+
+
+@dataclass(frozen=True)
+class SenseVoiceModel:
+    """A SenseVoice checkpoint, read but for its weights."""
+
+    checkpoint: FunasrCheckpoint
+    frontend: FrontendConfig
+    cmvn_file: Path | None
+    encoder: SanmConfig
+    vocabulary: Vocabulary
+    blank: int = 0
+
+
+def is_sensevoice(directory: Path) -> bool:
+    """Whether this is a SenseVoice checkpoint directory."""
+    return is_funasr_directory(directory, MODELS)
+
+
+def read_sensevoice(directory: Path) -> SenseVoiceModel:
+    """Reads configuration and vocabulary; raises `BadInput` where they are missing or make no sense."""
+    checkpoint = read_checkpoint(directory)
+    if checkpoint.model not in MODELS:
+        raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected SenseVoiceSmall")
+    frontend = FrontendConfig.from_yaml(checkpoint.section("frontend_conf"))
+    return SenseVoiceModel(
+        checkpoint=checkpoint,
+        frontend=frontend,
+        cmvn_file=checkpoint.file("frontend_conf", "cmvn_file"),
+        encoder=read_sanm_config(checkpoint.section("encoder_conf"), frontend.features, norm_eps=1e-5),
+        vocabulary=_read_vocabulary(checkpoint),
+        blank=int(checkpoint.section("model_conf").get("blank_id", 0)),
+    )
+
+
+def _read_vocabulary(checkpoint: FunasrCheckpoint) -> Vocabulary:
+    model = checkpoint.file("tokenizer_conf", "bpemodel")
+    found = [model] if model else sorted(checkpoint.directory.glob("*.bpe.model"))
+    if found:
+        return read_sentencepiece(found[0])
+    tokens = checkpoint.file("tokenizer_conf", "token_list")
+    if tokens is None and (checkpoint.directory / "tokens.json").is_file():
+        tokens = checkpoint.directory / "tokens.json"
+    if tokens is None:
+        raise BadInput(f"checkpoint directory {checkpoint.directory.name} has no vocabulary; expected *.bpe.model or tokens.json")
+    return read_token_list(tokens)
+
+
+def query_ids(options: SenseVoiceOptions) -> tuple[int, ...]:
+    """The rows of the query embedding that stand before the features."""
+    textnorm = TEXTNORM_QUERIES["withitn" if options.itn else "woitn"]
+    return (LANGUAGE_QUERIES[options.language], *EVENT_EMOTION_QUERIES, textnorm)
+
+
+def read_tags(pieces: Sequence[str]) -> tuple[str | None, dict[str, str]]:
+    """Language and the other tags among emitted pieces such as `<|en|>`; of several of a kind, the first."""
+    language: str | None = None
+    tags: dict[str, str] = {}
+    for name in (piece[2:-2] for piece in pieces if is_tag(piece)):
+        if name in LANGUAGES:
+            language = language or name
+        elif name in TEXTNORMS:
+            tags.setdefault("itn", name)
+        elif name in EMOTIONS:
+            tags.setdefault("emotion", name)
+        else:
+            tags.setdefault("event", name)
+    return language, tags
+
+
+def is_tag(piece: str) -> bool:
+    """Whether a piece is a tag and not text."""
+    return piece.startswith("<|") and piece.endswith("|>")
+
+
+def timed_tokens(path: Sequence[CtcToken], vocabulary: Vocabulary, frames: int, frame_seconds: float) -> tuple[Token, ...]:
+    """The text tokens of a CTC path with their times.
+
+    Args:
+        path: over the query frames and the features.
+        frames: of the features alone.
+        frame_seconds: of one feature frame after LFR.
+
+    A CTC peak stands half a frame late, so the times are moved by that much, as the original does.
+    """
+    shown = [token for token in path if not is_tag(vocabulary.pieces[token.id])]
+    tokens = []
+    for token in shown:
+        text = vocabulary.pieces[token.id].replace(WORD_START, " ")
+        start = max((token.first - QUERY_FRAMES - 0.5) * frame_seconds, 0.0)
+        end = min(token.end - QUERY_FRAMES - 0.5, frames - 0.5) * frame_seconds
+        tokens.append(Token(token.id, text, start, max(end, start)))
+    return tuple(tokens)

@@ -1,0 +1,65 @@
+"""Token ids to text and back: SentencePiece models and token lists, as FunASR checkpoints carry them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput
+
+WORD_START = "▁"  # how SentencePiece marks a piece that begins a word
+BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class Vocabulary:
+    """The pieces of a model, in id order."""
+
+    def __init__(self, pieces: Sequence[str], source: str):
+        self.pieces = tuple(pieces)
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Id by piece; the first where a piece stands twice."""
+        return {piece: number for number, piece in reversed(list(enumerate(self.pieces)))}
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of SentencePiece ids: pieces joined, word starts made spaces, byte pieces decoded as UTF-8."""
+        joined = bytearray()
+        for number in ids:
+            piece = self.pieces[number]
+            byte = BYTE_PIECE.fullmatch(piece)
+            joined += bytes([int(byte[1], 16)]) if byte else piece.replace(WORD_START, " ").encode("utf-8")
+        return joined.decode("utf-8", "replace")
+
+
+def read_sentencepiece(path: Path) -> Vocabulary:
+    """The pieces of a SentencePiece model file; `BadInput` if it is none."""
+    import sentencepiece
+
+    processor: Any = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.Load(str(path))
+    except (RuntimeError, OSError) as error:
+        raise BadInput(f"{path.parent.name}/{path.name} is not a SentencePiece model") from error
+    return Vocabulary([processor.IdToPiece(number) for number in range(processor.GetPieceSize())], path.name)
+
+
+def read_token_list(path: Path) -> Vocabulary:
+    """The pieces of `tokens.json` (a list) or `tokens.txt` (one a line); `BadInput` if it is neither."""
+    where = f"{path.parent.name}/{path.name}"
+    try:
+        text = path.read_text(encoding="utf-8")
+        pieces = json.loads(text) if path.suffix == ".json" else [line.split()[0] for line in text.splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{where} cannot be read as a list of tokens: {error}") from error
+    if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) for piece in pieces):
+        raise BadInput(f"{where} is not a list of tokens; expected a JSON list of strings, in id order")
+    return Vocabulary(pieces, path.name)

@@ -1,0 +1,36 @@
+"""How much memory this process and this machine use, in bytes."""
+
+from __future__ import annotations
+
+import sys
+
+
+def peak_resident_bytes() -> int:
+    """The most memory that this process has had resident, memory-mapped weights included."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes on Linux, bytes on macOS
+
+
+def resident_bytes(pid: int) -> int:
+    """What the process has resident now; 0 if it is gone."""
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def machine_bytes() -> int:
+    """The memory of this machine, or of the container where that is less."""
+    from pathlib import Path
+
+    import psutil
+
+    total = int(psutil.virtual_memory().total)
+    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+            total = min(total, int(text))
+    return total

@@ -1,0 +1,54 @@
+"""Opens a session in this process: family and runtime to the cell's module."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from workbench.errors import BadInput, Unavailable
+from workbench.families import FAMILIES
+from workbench.runtimes import RUNTIMES
+from workbench.session import Session
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a session computes, as opposed to what."""
+
+    threads: int | None = None  # None: as many as the runtime takes by itself
+    device: str = "cpu"  # a device name of the runtime: cpu, cuda, cuda:1
+
+
+@dataclass(frozen=True)
+class SessionSpec:
+    """All that is needed to open a session, here or in another process."""
+
+    name: str  # the model's id in results
+    family: str
+    runtime: str
+    directory: Path
+    settings: Settings = Settings()
+
+
+def why_not(family: str, runtime: str) -> str | None:
+    """Why the family cannot run on that runtime here, or None where it can. Raises `BadInput` for unknown names."""
+    if runtime not in RUNTIMES:
+        raise BadInput(f"there is no runtime {runtime!r}; there are {', '.join(RUNTIMES)}")
+    if family not in FAMILIES:
+        raise BadInput(f"there is no family {family!r}; there are {', '.join(FAMILIES)}")
+    cell = FAMILIES[family].cell(runtime)
+    return cell.reason if cell.module is None else RUNTIMES[runtime].missing()
+
+
+def open_here(spec: SessionSpec) -> Session:
+    """Loads the model in this process. Raises `Unavailable` where the cell is empty, `BadInput` for a bad checkpoint."""
+    reason = why_not(spec.family, spec.runtime)
+    if reason:
+        raise Unavailable(reason)
+    begun = time.perf_counter()
+    module = import_module(str(FAMILIES[spec.family].cell(spec.runtime).module))
+    session = module.open_session(spec.directory, spec.name, spec.settings)
+    session.load_seconds = time.perf_counter() - begun
+    return session

@@ -1,0 +1,93 @@
+"""Options of a family, declared once as a frozen dataclass; shell flags, page inputs and keyword arguments come from it.
+
+An option is a dataclass field whose metadata carries `help` and, where the values are few, `choices`. This file knows
+neither argparse's parser nor the page; it turns names and values into a checked dataclass.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, get_type_hints
+
+from workbench.errors import BadInput
+
+
+def option(default: Any, help: str, choices: Sequence[str] = (), minimum: float | None = None) -> Any:
+    """A dataclass field that is a user's option."""
+    return field(default=default, metadata={"help": help, "choices": tuple(choices), "minimum": minimum})
+
+
+@dataclass(frozen=True)
+class ListeningOptions:
+    """How a recording reaches the model; every family that hears has these."""
+
+    vad: str = option(
+        "auto",
+        "voice activity detection: auto (silero, for recordings longer than a segment may be), silero, none, "
+        "or the id or directory of an FSMN-VAD model",
+    )
+    max_segment_seconds: float = option(30.0, "no segment is longer than this", minimum=1.0)
+    dither: float = option(0.0, "amplitude of the noise added before the filter bank, in int16 steps", minimum=0.0)
+    cmvn: str = option("checkpoint", "apply the checkpoint's CMVN as its configuration says, or not", ("checkpoint", "off"))
+    timestamps: bool = option(True, "find when each token was said")
+
+
+@dataclass(frozen=True)
+class OptionSpec:
+    """One option, as a user interface needs to know it."""
+
+    name: str
+    kind: type
+    default: Any
+    help: str
+    choices: tuple[str, ...]
+    minimum: float | None
+
+
+def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
+    """The options of a family in declaration order."""
+    hints = get_type_hints(options_class)
+    return tuple(
+        OptionSpec(
+            f.name, hints[f.name], f.default, f.metadata.get("help", ""), f.metadata.get("choices", ()), f.metadata.get("minimum")
+        )
+        for f in fields(options_class)
+    )
+
+
+Options = TypeVar("Options")
+
+
+def build_options(options_class: type[Options], given: Mapping[str, Any], what: str) -> Options:
+    """The options dataclass from names and values; `what` names the model in messages.
+
+    Raises `BadInput` for an unknown name (the nearest known one is suggested), a value of the wrong type, or one that
+    is not among the choices.
+    """
+    specs = {spec.name: spec for spec in option_specs(options_class)}
+    values = {}
+    for name, value in given.items():
+        if name not in specs:
+            near = difflib.get_close_matches(name, specs, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(specs)}."
+            raise BadInput(f"{what} has no option {name}; {hint}")
+        values[name] = _checked(specs[name], value, what)
+    return options_class(**values)
+
+
+def _checked(spec: OptionSpec, value: Any, what: str) -> Any:
+    expected = {str: "text", bool: "true or false", float: "a number", int: "a whole number"}.get(spec.kind, "a list")
+    if spec.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, spec.kind if isinstance(spec.kind, type) else (list, tuple)):
+        raise BadInput(f"option {spec.name} of {what} is {value!r}; expected {expected}")
+    if spec.choices and value not in spec.choices:
+        raise BadInput(f"option {spec.name} of {what} is {value!r}; expected one of {', '.join(spec.choices)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(f"option {spec.name} of {what} is {value}; expected a finite number")
+    if spec.minimum is not None and value < spec.minimum:
+        raise BadInput(f"option {spec.name} of {what} is {value}; expected at least {spec.minimum:g}")
+    return value

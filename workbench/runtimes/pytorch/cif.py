@@ -1,0 +1,110 @@
+"""Continuous integrate-and-fire: how Paraformer counts its tokens and places them.
+
+Dong and Xu, "CIF: Continuous Integrate-and-Fire for End-to-End Speech Recognition", ICASSP 2020; the predictors V2 and
+V3 of FunASR (Gao et al., "Paraformer", Interspeech 2022; V3 adds a finer head for timestamps). Axes: B batch, T encoder
+frames, N tokens, D width. This file knows no vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from workbench.families.paraformer import CifConfig
+from workbench.runtimes.pytorch.sanm import length_mask
+from workbench.runtimes.pytorch.tap import Tap, no_tap
+
+
+class CifOutput(NamedTuple):
+    """What the predictor found."""
+
+    embeddings: Tensor  # [B, N, D]: one acoustic embedding per token
+    counts: Tensor  # [B]: tokens per row, integers
+    alphas: Tensor  # [B, T + 1]: weight of each frame, the tail's last
+
+
+def integrate(alphas: Tensor) -> Tensor:
+    """Running sum of the weights [B, T]; summed in float64, since a float32 sum drifts across a firing point."""
+    return alphas.cumsum(dim=1, dtype=torch.float64).to(torch.float32)
+
+
+def fire(hidden: Tensor, alphas: Tensor, tokens: int) -> Tensor:
+    """Acoustic embeddings [B, tokens, D]: each the sum of frames, weighted by their part of that unit of the running sum.
+
+    A frame whose weight straddles a whole number is shared between the two tokens it touches.
+    """
+    after = integrate(alphas)
+    before = F.pad(after, (1, 0))[:, :-1]
+    number = torch.arange(tokens, dtype=after.dtype, device=after.device)[None, :, None]
+    share = torch.minimum(after[:, None, :], number + 1) - torch.maximum(before[:, None, :], number)
+    return torch.bmm(share.clamp(min=0).to(hidden.dtype), hidden)
+
+
+def peaks(alphas: Tensor, threshold: float) -> Tensor:
+    """The integrator's value at each frame [T] of weights [T], before it gives `threshold` away where it reaches it."""
+    value = 0.0
+    found = []
+    for alpha in alphas.tolist():
+        value += alpha
+        found.append(value)
+        if value >= threshold:
+            value -= threshold
+    return torch.tensor(found)
+
+
+class CifPredictor(nn.Module):
+    """Weights each encoder frame by how much of a token it completes."""
+
+    def __init__(self, config: CifConfig):
+        super().__init__()
+        self.config = config
+        width = config.width
+        self.padding = (config.left_order, config.right_order)
+        self.cif_conv1d = nn.Conv1d(width, width, config.left_order + config.right_order + 1)
+        self.cif_output = nn.Linear(width, 1)
+        if config.upsample:
+            self.upsample_cnn = nn.ConvTranspose1d(width, width, config.upsample, config.upsample)
+            self.blstm = nn.LSTM(width, width, 1, batch_first=True, bidirectional=True) if config.blstm else None
+            self.cif_output2 = nn.Linear(2 * width if config.blstm else width, 1)
+
+    def _local(self, encoded: Tensor) -> Tensor:
+        return F.relu(self.cif_conv1d(F.pad(encoded.transpose(1, 2), self.padding))).transpose(1, 2)
+
+    def alphas(self, encoded: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The weight of each frame [B, T], zero in the padding."""
+        weights = torch.sigmoid(self.cif_output(self._local(encoded))).squeeze(-1)
+        weights = F.relu(weights * self.config.smooth_factor - self.config.noise_threshold)
+        return weights if lengths is None else weights * length_mask(lengths, weights.shape[1])
+
+    def forward(self, encoded: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> CifOutput:
+        """Counts and embeds the tokens of encoded frames [B, T, D].
+
+        After each row's last frame a tail weight is added, so that a token begun at the end still fires.
+        """
+        alphas = self.alphas(encoded, lengths)
+        batch, frames = alphas.shape
+        ends = torch.full((batch,), frames, device=alphas.device) if lengths is None else lengths
+        tail = torch.zeros_like(alphas[:, :1])
+        alphas = torch.cat([alphas, tail], dim=1)
+        alphas[torch.arange(batch, device=alphas.device), ends] += self.config.tail_threshold
+        alphas = tap("predictor.alphas", alphas)
+        counts = alphas.sum(dim=1).floor().long()
+        padded = torch.cat([encoded, torch.zeros_like(encoded[:, :1])], dim=1)
+        embeddings = fire(padded, alphas, int(counts.max()))
+        return CifOutput(tap("predictor.embeddings", embeddings), counts, alphas)
+
+    def fine_alphas(self, encoded: Tensor, tokens: int) -> Tensor:
+        """Weights at `config.upsample` times the frame rate [T * upsample], scaled to sum to `tokens`; one row only.
+
+        Only a V3 predictor has this head.
+        """
+        source = self._local(encoded) if self.config.upsample_after_conv else encoded
+        fine = self.upsample_cnn(source.transpose(1, 2)).transpose(1, 2)
+        if self.blstm is not None:
+            fine = self.blstm(fine)[0]
+        weights = torch.sigmoid(self.cif_output2(fine)).squeeze(-1)
+        weights = F.relu(weights * self.config.fine_smooth_factor - self.config.fine_noise_threshold)[0]
+        return weights * (tokens / weights.sum())

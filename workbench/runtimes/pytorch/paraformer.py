@@ -1,0 +1,124 @@
+"""Paraformer on PyTorch: the network, and the recogniser that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.audio.cmvn import read_am_mvn
+from workbench.audio.frontend import Frontend
+from workbench.families.paraformer import (
+    HIDDEN_PIECES,
+    PEAK,
+    ParaformerModel,
+    ParaformerOptions,
+    join_pieces,
+    peak_times,
+    read_paraformer,
+    timed_tokens,
+)
+from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor, peaks
+from workbench.runtimes.pytorch.sanm import SanmEncoder
+from workbench.runtimes.pytorch.sanm_decoder import SanmDecoder
+from workbench.runtimes.pytorch.tap import Recorder, Tap, no_tap
+from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
+from workbench.session import StageFilter
+from workbench.transcription import Heard, SpeechSession
+
+
+class ParaformerOutput(NamedTuple):
+    """What one pass gives."""
+
+    logits: Tensor | None  # [B, N, V]; None where no token was counted
+    cif: CifOutput
+    encoded: Tensor  # [B, T, D]
+
+
+class ParaformerNetwork(nn.Module):
+    """SAN-M encoder, CIF predictor, SAN-M decoder."""
+
+    def __init__(self, model: ParaformerModel, dropout: float = 0.0):
+        super().__init__()
+        self.encoder = SanmEncoder(model.encoder, dropout)
+        self.predictor = CifPredictor(model.predictor)
+        self.decoder = SanmDecoder(model.decoder, model.encoder.output_size, len(model.vocabulary), dropout)
+
+    def forward(self, features: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> ParaformerOutput:
+        """Decodes features [B, T, input], `lengths` [B] frames each (None when all rows are full)."""
+        encoded = self.encoder(features, lengths, tap)
+        cif = self.predictor(encoded, lengths, tap)
+        if int(cif.counts.max()) < 1:
+            return ParaformerOutput(None, cif, encoded)
+        counts = None if lengths is None else cif.counts
+        return ParaformerOutput(self.decoder(encoded, lengths, cif.embeddings, counts, tap), cif, encoded)
+
+
+class Paraformer:
+    """Recognises one stretch of speech with a loaded Paraformer."""
+
+    options_class = ParaformerOptions
+    dtype = "float32"
+
+    def __init__(self, model: ParaformerModel):
+        self.model = model
+        self.frontend = Frontend(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
+        self.network = build(ParaformerNetwork, model)
+        weights = model.checkpoint.weights
+        load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}", model.unused_tensors)
+        self.hidden = {number for number, piece in enumerate(model.vocabulary.pieces) if piece in HIDDEN_PIECES}
+
+    @torch.inference_mode()
+    def recognise(self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None) -> Heard:
+        """What is said in float32 samples [n] at the checkpoint's rate."""
+        tap: Tap = recorder or no_tap
+        front = self.frontend(samples, dither=options.dither, cmvn=options.cmvn != "off")
+        if recorder:
+            for stage in ("fbank", "lfr", "features"):
+                recorder.put(f"frontend.{stage}", getattr(front, stage))
+        output = self.network(torch.from_numpy(front.features)[None], tap=tap)
+        ids = () if output.logits is None else tuple(output.logits[0].argmax(dim=-1).tolist())
+        shown = [number for number in ids if number not in self.hidden]
+        times = self._times(output, len(shown)) if options.timestamps and shown else None
+        return Heard(
+            text=self.text_of(shown),
+            language=None,
+            tags={},
+            tokens=timed_tokens(shown, self.model.vocabulary, times),
+            ids=ids,
+        )
+
+    def _times(self, output: ParaformerOutput, tokens: int) -> list[tuple[float, float]] | None:
+        """Token times from the finest integrator the model has; its weights are rescaled where the edges do not fit."""
+        config = self.model.predictor
+        if config.upsample:
+            alphas = self.network.predictor.fine_alphas(output.encoded, int(output.cif.counts[0]))
+            rate = self.model.frontend.frame_seconds / config.upsample
+        else:
+            alphas, rate = output.cif.alphas[0], self.model.frontend.frame_seconds
+        times = peak_times(peaks(alphas, PEAK).tolist(), tokens, rate)
+        if times is None:
+            alphas = alphas * ((tokens + 1) / alphas.sum())
+            times = peak_times(peaks(alphas, PEAK).tolist(), tokens, rate)
+        return times
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of some of the visible tokens."""
+        return join_pieces([self.model.vocabulary.pieces[number] for number in ids])
+
+    def trace(self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter) -> dict[str, np.ndarray]:
+        """The stages of one pass over the samples."""
+        recorder = Recorder(wanted)
+        heard = self.recognise(samples, options, recorder)
+        recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+        recorder.put("text", np.array(heard.text))
+        return recorder.stages
+
+
+def open_session(directory: Path, name: str) -> SpeechSession:
+    """A session of the checkpoint in `directory`, called `name` in its results."""
+    return SpeechSession(name, "pytorch", Paraformer(read_paraformer(directory)))

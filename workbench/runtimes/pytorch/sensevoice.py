@@ -1,0 +1,123 @@
+"""SenseVoiceSmall on PyTorch: the network, and the recogniser that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from workbench.audio.cmvn import read_am_mvn
+from workbench.audio.frontend import Frontend
+from workbench.decoding.ctc import greedy
+from workbench.families.sensevoice import (
+    QUERIES,
+    UNKNOWN_EMOTION,
+    SenseVoiceModel,
+    SenseVoiceOptions,
+    query_ids,
+    read_sensevoice,
+    read_tags,
+    timed_tokens,
+)
+from workbench.runtimes.pytorch.sanm import SanmEncoder
+from workbench.runtimes.pytorch.tap import Recorder, Tap, no_tap
+from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
+from workbench.session import StageFilter
+from workbench.transcription import Heard, SpeechSession
+
+
+class CtcHead(nn.Module):
+    """The linear layer from encoder output to the vocabulary."""
+
+    def __init__(self, size: int, vocabulary: int):
+        super().__init__()
+        self.ctc_lo = nn.Linear(size, vocabulary)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        """[B, T, D] to logits [B, T, V]."""
+        return self.ctc_lo(encoded)
+
+
+class SenseVoiceNetwork(nn.Module):
+    """Query frames, SAN-M encoder, CTC head."""
+
+    def __init__(self, model: SenseVoiceModel, dropout: float = 0.0):
+        super().__init__()
+        self.encoder = SanmEncoder(model.encoder, dropout)
+        self.ctc = CtcHead(model.encoder.output_size, len(model.vocabulary))
+        self.embed = nn.Embedding(QUERIES, model.encoder.input_size)
+
+    def forward(self, features: Tensor, queries: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> Tensor:
+        """CTC logits [B, 4 + T, V].
+
+        Args:
+            features: [B, T, input], after LFR and CMVN.
+            queries: rows of the query embedding [B, 4].
+            lengths: frames of each row [B], or None when all rows are full.
+        """
+        x = torch.cat([self.embed(queries), features], dim=1)
+        encoded = self.encoder(x, None if lengths is None else lengths + queries.shape[1], tap)
+        return tap("logits", self.ctc(encoded))
+
+
+class SenseVoice:
+    """Recognises one stretch of speech with a loaded SenseVoice."""
+
+    options_class = SenseVoiceOptions
+    dtype = "float32"
+
+    def __init__(self, model: SenseVoiceModel):
+        self.model = model
+        self.frontend = Frontend(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
+        self.network = build(SenseVoiceNetwork, model)
+        weights = model.checkpoint.weights
+        load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}")
+        self.unknown_emotion = model.vocabulary.ids.get(UNKNOWN_EMOTION)
+
+    @torch.inference_mode()
+    def recognise(self, samples: np.ndarray, options: SenseVoiceOptions, recorder: Recorder | None = None) -> Heard:
+        """What is said in float32 samples [n] at the checkpoint's rate."""
+        tap: Tap = recorder or no_tap
+        front = self.frontend(samples, dither=options.dither, cmvn=options.cmvn != "off")
+        if recorder:
+            for stage in ("fbank", "lfr", "features"):
+                recorder.put(f"frontend.{stage}", getattr(front, stage))
+        features = torch.from_numpy(front.features)[None]
+        logits = self.network(features, torch.tensor([query_ids(options)]), tap=tap)
+        if recorder and recorder.wanted("ctc.posteriors"):
+            recorder.put("ctc.posteriors", F.softmax(logits[0], dim=-1).numpy())
+        if options.ban_emo_unk and self.unknown_emotion is not None:
+            logits[:, :, self.unknown_emotion] = -torch.inf
+        path = greedy(logits[0].numpy(), self.model.blank)
+        vocabulary = self.model.vocabulary
+        pieces = [vocabulary.pieces[token.id] for token in path]
+        language, tags = read_tags(pieces)
+        tokens = timed_tokens(path, vocabulary, len(front.features), self.model.frontend.frame_seconds)
+        return Heard(
+            text=self.text_of([token.id for token in tokens]),
+            language=language,
+            tags=tags,
+            tokens=tokens,
+            ids=tuple(token.id for token in path),
+        )
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of some of the visible tokens."""
+        return self.model.vocabulary.text(ids).strip()
+
+    def trace(self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter) -> dict[str, np.ndarray]:
+        """The stages of one pass over the samples."""
+        recorder = Recorder(wanted)
+        heard = self.recognise(samples, options, recorder)
+        recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+        recorder.put("text", np.array(heard.text))
+        return recorder.stages
+
+
+def open_session(directory: Path, name: str) -> SpeechSession:
+    """A session of the checkpoint in `directory`, called `name` in its results."""
+    return SpeechSession(name, "pytorch", SenseVoice(read_sensevoice(directory)))

@@ -1,0 +1,96 @@
+"""Opens torch weight files and puts them into a network, every tensor accounted for.
+
+Nothing is unpickled but tensors (`weights_only=True`). A zip-format file is memory-mapped, and the network takes the
+mapped tensors as its parameters: a checkpoint is never in memory twice. This file knows no family.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from zipfile import is_zipfile
+
+import torch
+from torch import Tensor, nn
+
+from workbench.errors import BadInput
+
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """The tensors of a `.pt` file by name, unwrapped from the usual training envelopes; memory-mapped where it can be.
+
+    Raises `BadInput` if the file is truncated, no torch file, holds code or other objects, or no tensors by name.
+    """
+    where = f"{path.parent.name}/{path.name}"
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        if "weights_only" in str(error) or "Unsupported" in str(error):
+            raise BadInput(f"{where} holds objects other than tensors, which are not loaded; expected a state dict") from error
+        raise BadInput(f"{where} is damaged or no torch file; expected a state dict saved with torch.save") from error
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError, OSError) as error:
+        size = path.stat().st_size
+        raise BadInput(
+            f"{where} ({size} bytes) is truncated, damaged or no torch file; expected a state dict saved with torch.save"
+        ) from error
+    for wrapper in WRAPPERS:
+        if isinstance(loaded, Mapping) and isinstance(loaded.get(wrapper), Mapping):
+            loaded = loaded[wrapper]
+            break
+    if not isinstance(loaded, Mapping) or not loaded:
+        raise BadInput(f"{where} holds {_kind(loaded)}; expected a state dict (tensors by name)")
+    strange = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
+    if strange:
+        raise BadInput(f"{where} holds {_kind(loaded[strange[0]])} under {strange[0]!r}; expected a state dict (tensors by name)")
+    return {str(name).removeprefix("module."): value for name, value in loaded.items()}
+
+
+def build(network: type[nn.Module], *arguments: object) -> nn.Module:
+    """The network without memory for its parameters: `load_into` gives them theirs."""
+    with torch.device("meta"):
+        return network(*arguments).eval()
+
+
+def load_into(network: nn.Module, tensors: Mapping[str, Tensor], where: str, unused: Sequence[str] = ()) -> None:
+    """Makes the tensors the network's parameters, as float32.
+
+    Args:
+        network: from `build`, or any module.
+        tensors: by the published names.
+        where: names the file in messages.
+        unused: globs of tensors that this network knowingly leaves aside (training-only parts).
+
+    Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others.
+    """
+    wanted = network.state_dict()
+    missing = [name for name in wanted if name not in tensors]
+    if missing:
+        raise BadInput(f"{where} lacks tensor {missing[0]}{_more(missing)}, which its config.yaml calls for")
+    extra = [name for name in tensors if name not in wanted and not any(fnmatchcase(name, glob) for glob in unused)]
+    if extra:
+        raise BadInput(f"{where} has tensor {extra[0]}{_more(extra)}, which the network of its config.yaml does not have")
+    wrong = [name for name, value in wanted.items() if value.shape != tensors[name].shape]
+    if wrong:
+        found, expected = tuple(tensors[wrong[0]].shape), tuple(wanted[wrong[0]].shape)
+        raise BadInput(f"{where}: tensor {wrong[0]} has shape {found}, its config.yaml calls for {expected}{_more(wrong)}")
+    integer = [name for name in wanted if not tensors[name].is_floating_point()]
+    if integer:
+        raise BadInput(f"{where}: tensor {integer[0]} holds {tensors[integer[0]].dtype}; expected floating point")
+    network.load_state_dict({name: tensors[name].to(torch.float32) for name in wanted}, assign=True)
+    network.requires_grad_(False)
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return "a single tensor"
+    if isinstance(value, (Mapping, list, tuple, str)) and not value:
+        return "nothing (empty)"
+    return f"a {type(value).__name__}"

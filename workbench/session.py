@@ -1,0 +1,203 @@
+"""The values every part exchanges, and the interface of a session.
+
+A session is one loaded model on one runtime. It takes and returns plain values (numpy arrays, the dataclasses
+below, iterators of them), so the same calls work in this process, in a process of its own, or across a network.
+This file knows no model, no runtime and no user interface.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from workbench.errors import BadInput, Cancelled
+
+AudioSource = str | Path | tuple[np.ndarray, int]
+"""A recording: the path of an audio file, or (samples, sample rate in Hz)."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of the output; `start` and `end` in seconds from the start of the recording, where the model knows them."""
+
+    id: int
+    text: str
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of the recording and what was said in it. `tags` holds what else the model heard (emotion, event, ...)."""
+
+    start: float  # seconds from the start of the recording
+    end: float
+    text: str
+    tokens: tuple[Token, ...] = ()  # what the reader sees, with times; special tags are not among them
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What one model heard in one recording."""
+
+    model: str
+    runtime: str
+    text: str
+    language: str | None
+    segments: tuple[Segment, ...]
+    tokens: tuple[int, ...]  # ids as the network's decoding emitted them, special tags included
+    audio_seconds: float
+    load_seconds: float  # how long opening the session's model took
+    compute_seconds: float  # reading, front end, network and decoding of this call
+    memory_bytes: int | None = None  # peak resident memory of the session's process
+    tags: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what the user should know about how this came about
+
+    @property
+    def real_time_factor(self) -> float:
+        """Compute seconds per second of audio; 0 for an empty recording."""
+        return self.compute_seconds / self.audio_seconds if self.audio_seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The transcript as plain JSON values, in the field order of the class."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """One line of JSON; text stays readable (no ASCII escapes)."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a long call is: `done` of `total` seconds of audio, and what it is doing."""
+
+    done: float
+    total: float
+    activity: str
+
+
+Event = Progress | Segment | Transcript
+
+
+class Trace(Mapping[str, np.ndarray]):
+    """An ordered mapping from stage name to array, with who computed it.
+
+    `meta` holds plain JSON values: model, runtime, dtype, versions, the options, the input's digest. The stage
+    `text` is a zero-dimensional string array; in a file it is UTF-8 bytes.
+    """
+
+    def __init__(self, stages: Mapping[str, np.ndarray], meta: Mapping[str, Any]):
+        self._stages = dict(stages)
+        self.meta = dict(meta)
+
+    def __getitem__(self, stage: str) -> np.ndarray:
+        try:
+            return self._stages[stage]
+        except KeyError:
+            raise KeyError(f"no stage {stage!r} in this trace; it has {', '.join(self._stages)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stages)
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {'×'.join(map(str, array.shape)) or 'scalar'}" for name, array in self.items())
+        return f"Trace({self.meta.get('model')}, {self.meta.get('runtime')}: {shapes})"
+
+    def save(self, path: str | Path) -> Path:
+        """Writes a `.safetensors` file: the arrays, and `meta` and the order of the stages as JSON metadata.
+
+        Raises `BadInput` where the path cannot be written.
+        """
+        from safetensors.numpy import save_file
+
+        path = Path(path)
+        strings = [name for name, array in self.items() if array.dtype.kind == "U"]
+        arrays = {name: _as_bytes(array) if name in strings else np.ascontiguousarray(array) for name, array in self.items()}
+        header = {"meta": json.dumps(self.meta), "stages": json.dumps(list(self)), "strings": json.dumps(strings)}
+        try:
+            save_file(arrays, str(path), metadata=header)
+        except OSError as error:
+            raise BadInput(f"the trace cannot be written to {path}: {error.strerror or error}") from error
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trace:
+        """Reads a `.safetensors` trace, also one that another program wrote without our metadata.
+
+        Raises `BadInput` if the file is missing, truncated or no safetensors file.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        path = Path(path)
+        if not path.is_file():
+            raise BadInput(f"there is no trace file {path}")
+        try:
+            with safe_open(str(path), framework="numpy") as file:
+                header = file.metadata() or {}
+                names = json.loads(header.get("stages", "null")) or sorted(file.keys())
+                strings = set(json.loads(header.get("strings", "[]")))
+                stages = {name: file.get_tensor(name) for name in names}
+        except (SafetensorError, OSError, ValueError, TypeError, struct.error) as error:
+            raise BadInput(f"{path.name} is not a readable safetensors trace: {error}") from error
+        for name in strings & stages.keys():
+            stages[name] = np.array(stages[name].astype(np.uint8).tobytes().decode("utf-8", "replace"))
+        return cls(stages, json.loads(header.get("meta", "{}")))
+
+
+def _as_bytes(text: np.ndarray) -> np.ndarray:
+    return np.frombuffer(str(text).encode("utf-8"), dtype=np.uint8)
+
+
+class StageFilter:
+    """Which stages a trace keeps: a glob such as `encoder.*`, several separated by commas, or `*` for all."""
+
+    def __init__(self, pattern: str = "*"):
+        self.patterns = tuple(part.strip() for part in pattern.split(",") if part.strip())
+        if not self.patterns:
+            raise BadInput("the stage pattern is empty; expected a glob such as encoder.* or *")
+
+    def __call__(self, stage: str) -> bool:
+        return any(fnmatchcase(stage, pattern) for pattern in self.patterns)
+
+
+@runtime_checkable
+class Session(Protocol):
+    """One loaded model on one runtime."""
+
+    model: str  # the card's id
+    runtime: str
+
+    def stream(self, audio: AudioSource, **options: Any) -> Iterator[Event]:
+        """Yields `Progress` and each finished `Segment`, and last the `Transcript`. Closing the iterator stops the work."""
+        ...
+
+    def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
+        """The transcript of a recording. Options are the family's (see `workbench.options`)."""
+        ...
+
+    def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
+        """The stages that match the glob, of one pass over the whole recording."""
+        ...
+
+    def close(self) -> None:
+        """Frees the model. Further calls raise."""
+        ...
+
+
+def last_transcript(events: Iterator[Event]) -> Transcript:
+    """Drains a session's stream and returns the transcript it ends with."""
+    for event in events:
+        if isinstance(event, Transcript):
+            return event
+    raise Cancelled("the transcription was stopped before it ended")

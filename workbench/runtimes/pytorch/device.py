@@ -1,0 +1,27 @@
+"""Makes this process ready to compute: device, threads, and arithmetic that other runtimes can be compared with."""
+
+from __future__ import annotations
+
+import torch
+
+from workbench.errors import BadInput, Unavailable
+from workbench.opening import Settings
+
+
+def prepare(settings: Settings) -> torch.device:
+    """The device of the settings, after setting threads and full float32 matrix products for this process.
+
+    Raises `BadInput` for a name torch does not know, `Unavailable` for a device that is not there.
+    """
+    try:
+        device = torch.device(settings.device)
+    except RuntimeError as error:
+        raise BadInput(f"device is {settings.device!r}; expected a name such as cpu, cuda or cuda:1") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise Unavailable("this installation of torch sees no CUDA device; use device cpu, or install a CUDA build of torch")
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    # TF32 would cut products to 10 bits of mantissa on GPUs, far beyond the differences people look for.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return device

@@ -15,6 +15,8 @@ from workbench.audio.frontend import Frontend
 from workbench.families.paraformer import (
     HIDDEN_PIECES,
     PEAK,
+    CifConfig,
+    DecoderConfig,
     ParaformerModel,
     ParaformerOptions,
     join_pieces,
@@ -22,7 +24,10 @@ from workbench.families.paraformer import (
     read_paraformer,
     timed_tokens,
 )
+from workbench.families.sanm import SanmConfig
+from workbench.opening import Settings
 from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor, peaks
+from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.sanm_decoder import SanmDecoder
 from workbench.runtimes.pytorch.tap import Recorder, Tap, no_tap
@@ -42,11 +47,13 @@ class ParaformerOutput(NamedTuple):
 class ParaformerNetwork(nn.Module):
     """SAN-M encoder, CIF predictor, SAN-M decoder."""
 
-    def __init__(self, model: ParaformerModel, dropout: float = 0.0):
+    def __init__(
+        self, encoder: SanmConfig, predictor: CifConfig, decoder: DecoderConfig, vocabulary: int, dropout: float = 0.0
+    ):
         super().__init__()
-        self.encoder = SanmEncoder(model.encoder, dropout)
-        self.predictor = CifPredictor(model.predictor)
-        self.decoder = SanmDecoder(model.decoder, model.encoder.output_size, len(model.vocabulary), dropout)
+        self.encoder = SanmEncoder(encoder, dropout)
+        self.predictor = CifPredictor(predictor)
+        self.decoder = SanmDecoder(decoder, encoder.output_size, vocabulary, dropout)
 
     def forward(self, features: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> ParaformerOutput:
         """Decodes features [B, T, input], `lengths` [B] frames each (None when all rows are full)."""
@@ -64,12 +71,14 @@ class Paraformer:
     options_class = ParaformerOptions
     dtype = "float32"
 
-    def __init__(self, model: ParaformerModel):
+    def __init__(self, model: ParaformerModel, device: torch.device):
         self.model = model
+        self.device = device
         self.frontend = Frontend(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
-        self.network = build(ParaformerNetwork, model)
+        self.network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
         weights = model.checkpoint.weights
         load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}", model.unused_tensors)
+        self.network.to(device)
         self.hidden = {number for number, piece in enumerate(model.vocabulary.pieces) if piece in HIDDEN_PIECES}
 
     @torch.inference_mode()
@@ -80,7 +89,7 @@ class Paraformer:
         if recorder:
             for stage in ("fbank", "lfr", "features"):
                 recorder.put(f"frontend.{stage}", getattr(front, stage))
-        output = self.network(torch.from_numpy(front.features)[None], tap=tap)
+        output = self.network(torch.from_numpy(front.features)[None].to(self.device), tap=tap)
         ids = () if output.logits is None else tuple(output.logits[0].argmax(dim=-1).tolist())
         shown = [number for number in ids if number not in self.hidden]
         times = self._times(output, len(shown)) if options.timestamps and shown else None
@@ -119,6 +128,7 @@ class Paraformer:
         return recorder.stages
 
 
-def open_session(directory: Path, name: str) -> SpeechSession:
+def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
     """A session of the checkpoint in `directory`, called `name` in its results."""
-    return SpeechSession(name, "pytorch", Paraformer(read_paraformer(directory)))
+    device = prepare(settings)
+    return SpeechSession(name, "pytorch", Paraformer(read_paraformer(directory), device))

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from workbench.audio.cmvn import read_am_mvn
 from workbench.audio.frontend import Frontend
 from workbench.decoding.ctc import greedy
+from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import (
     QUERIES,
     UNKNOWN_EMOTION,
@@ -23,6 +24,8 @@ from workbench.families.sensevoice import (
     read_tags,
     timed_tokens,
 )
+from workbench.opening import Settings
+from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.tap import Recorder, Tap, no_tap
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
@@ -45,11 +48,11 @@ class CtcHead(nn.Module):
 class SenseVoiceNetwork(nn.Module):
     """Query frames, SAN-M encoder, CTC head."""
 
-    def __init__(self, model: SenseVoiceModel, dropout: float = 0.0):
+    def __init__(self, encoder: SanmConfig, vocabulary: int, dropout: float = 0.0):
         super().__init__()
-        self.encoder = SanmEncoder(model.encoder, dropout)
-        self.ctc = CtcHead(model.encoder.output_size, len(model.vocabulary))
-        self.embed = nn.Embedding(QUERIES, model.encoder.input_size)
+        self.encoder = SanmEncoder(encoder, dropout)
+        self.ctc = CtcHead(encoder.output_size, vocabulary)
+        self.embed = nn.Embedding(QUERIES, encoder.input_size)
 
     def forward(self, features: Tensor, queries: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> Tensor:
         """CTC logits [B, 4 + T, V].
@@ -70,12 +73,14 @@ class SenseVoice:
     options_class = SenseVoiceOptions
     dtype = "float32"
 
-    def __init__(self, model: SenseVoiceModel):
+    def __init__(self, model: SenseVoiceModel, device: torch.device):
         self.model = model
+        self.device = device
         self.frontend = Frontend(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
-        self.network = build(SenseVoiceNetwork, model)
+        self.network = build(SenseVoiceNetwork, model.encoder, len(model.vocabulary))
         weights = model.checkpoint.weights
         load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}")
+        self.network.to(device)
         self.unknown_emotion = model.vocabulary.ids.get(UNKNOWN_EMOTION)
 
     @torch.inference_mode()
@@ -86,8 +91,8 @@ class SenseVoice:
         if recorder:
             for stage in ("fbank", "lfr", "features"):
                 recorder.put(f"frontend.{stage}", getattr(front, stage))
-        features = torch.from_numpy(front.features)[None]
-        logits = self.network(features, torch.tensor([query_ids(options)]), tap=tap)
+        features = torch.from_numpy(front.features)[None].to(self.device)
+        logits = self.network(features, torch.tensor([query_ids(options)], device=self.device), tap=tap).cpu()
         if recorder and recorder.wanted("ctc.posteriors"):
             recorder.put("ctc.posteriors", F.softmax(logits[0], dim=-1).numpy())
         if options.ban_emo_unk and self.unknown_emotion is not None:
@@ -118,6 +123,7 @@ class SenseVoice:
         return recorder.stages
 
 
-def open_session(directory: Path, name: str) -> SpeechSession:
+def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
     """A session of the checkpoint in `directory`, called `name` in its results."""
-    return SpeechSession(name, "pytorch", SenseVoice(read_sensevoice(directory)))
+    device = prepare(settings)
+    return SpeechSession(name, "pytorch", SenseVoice(read_sensevoice(directory), device))

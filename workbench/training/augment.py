@@ -93,7 +93,7 @@ def random_equaliser(rng: np.random.Generator, spread_db: float = 5.0) -> Respon
     gains = rng.normal(0.0, spread_db, len(anchors)).clip(-2 * spread_db, 2 * spread_db)
 
     def response(frequencies: NDArray[np.float32]) -> NDArray[np.float32]:
-        return (10.0 ** (np.interp(frequencies, anchors, gains) / 20.0)).astype(np.float32)
+        return np.asarray(10.0 ** (np.interp(frequencies, anchors, gains) / 20.0), dtype=np.float32)
 
     return response
 
@@ -115,7 +115,7 @@ def add_upper_band(samples: Samples, rng: np.random.Generator) -> Samples:
 
 
 def reverberated(samples: Samples, rng: np.random.Generator) -> Samples:
-    """The samples in a mild room: the direct sound and an exponential tail of noise that falls 60 dB in 0.1 to 0.6 s."""
+    """The samples in a mild room: direct sound and an exponential tail of noise that falls 60 dB in 0.1 to 0.6 s."""
     decay = rng.uniform(0.1, 0.6)
     direct_to_tail_db = rng.uniform(0.0, 15.0)
     delay = int(rng.uniform(0.001, 0.008) * SAMPLE_RATE)
@@ -136,12 +136,12 @@ def mu_law(samples: Samples) -> Samples:
     mu = np.float32(255.0)
     coded = np.sign(samples) * np.log1p(mu * np.minimum(np.abs(samples), 1.0)) / np.log1p(mu)
     coded = np.rint(coded * 127.0) / 127.0
-    return (np.sign(coded) * np.expm1(np.abs(coded) * np.log1p(mu)) / mu).astype(np.float32)
+    return np.asarray(np.sign(coded) * np.expm1(np.abs(coded) * np.log1p(mu)) / mu, dtype=np.float32)
 
 
 def quantised(samples: Samples) -> Samples:
     """Rounded to int16 steps and limited to their range."""
-    return (np.clip(np.rint(samples * 32768.0), -32768.0, 32767.0) / 32768.0).astype(np.float32)
+    return np.asarray(np.clip(np.rint(samples * 32768.0), -32768.0, 32767.0) / 32768.0, dtype=np.float32)
 
 
 # --- noise ----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from workbench.training.augment import (
     quantised,
     warp,
 )
-from workbench.training.digits import Take
+from workbench.training.digits import Take, words_of
 
 # How many digits a string has, as weights: mostly three to seven; a few much longer ones, so that a network that knows
 # positions has seen late ones.
@@ -57,6 +57,11 @@ class DigitString:
     digits: tuple[int, ...]
     spans: tuple[tuple[int, int, tuple[int, ...]], ...]  # (first sample, one past the last, its digits) of every take
     speaker: str
+
+    @property
+    def text(self) -> str:
+        """What a listener writes down, for example "three seven one"."""
+        return words_of(self.digits)
 
     @property
     def active(self) -> NDArray[np.bool_]:

@@ -63,7 +63,8 @@ class FeaturePool:
     def log_mel(self, number: int) -> NDArray[np.float32]:
         """[frames, 80] of one example."""
         end = int(self._ends[number])
-        return self._shards[number // SHARD][end - int(self.frames[number]) : end].astype(np.float32)
+        frames = self._shards[number // SHARD][end - int(self.frames[number]) : end]
+        return np.asarray(frames, dtype=np.float32)
 
     def example(self, number: int, rng: np.random.Generator | None = None, masks: MaskOptions | None = None) -> Example:
         """One example; with a generator its features are masked."""
@@ -196,7 +197,7 @@ def _digest(takes: Sequence[Take], options: CorpusOptions, count: int, seed: int
     digest = hashlib.sha256(json.dumps([_VERSION, SHARD, asdict(options), count, seed], sort_keys=True).encode())
     for take in takes:
         digest.update(json.dumps([take.speaker, take.digits, take.sample_rate, take.human]).encode())
-        digest.update(np.ascontiguousarray(take.samples))
+        digest.update(take.samples.tobytes())
     return digest.hexdigest()[:16]
 
 

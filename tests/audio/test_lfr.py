@@ -1,0 +1,48 @@
+"""Stacking against the definition, one frame at a time."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.audio.lfr import num_stacked, stack_frames
+
+
+def literal(features: list[list[float]], m: int, n: int) -> list[list[float]]:
+    padded = [features[0]] * ((m - 1) // 2) + features
+    stacked = []
+    for start in range(0, len(features), n):
+        row: list[float] = []
+        for index in range(start, start + m):
+            row += padded[min(index, len(padded) - 1)]
+        stacked.append(row)
+    return stacked
+
+
+@pytest.mark.parametrize(("m", "n"), [(7, 6), (5, 1)])
+@given(frames=st.integers(1, 199), width=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
+def test_stacking_is_its_definition(m: int, n: int, frames: int, width: int, seed: int) -> None:
+    features = np.random.default_rng(seed).standard_normal((frames, width)).astype(np.float32)
+    stacked = stack_frames(features, m, n)
+    assert stacked.shape == (num_stacked(frames, n), m * width) and stacked.flags.c_contiguous
+    np.testing.assert_array_equal(stacked, np.array(literal(features.tolist(), m, n), dtype=np.float32))
+
+
+@given(frames=st.integers(1, 40), m=st.integers(1, 9), n=st.integers(1, 9))
+def test_any_pair_of_numbers(frames: int, m: int, n: int) -> None:
+    features = np.arange(frames, dtype=np.float32)[:, np.newaxis]
+    np.testing.assert_array_equal(stack_frames(features, m, n), literal(features.tolist(), m, n))
+
+
+def test_thirty_seconds() -> None:
+    assert stack_frames(np.zeros((2998, 80), dtype=np.float32), 7, 6).shape == (500, 560)
+
+
+def test_the_input_is_not_shared() -> None:
+    features = np.zeros((3, 2), dtype=np.float32)
+    stack_frames(features, 1, 1)[:] = 1
+    assert not features.any()
+
+
+def test_no_frames() -> None:
+    assert stack_frames(np.zeros((0, 80), dtype=np.float32), 7, 6).shape == (0, 560)

@@ -1,0 +1,138 @@
+"""Samples to what an encoder takes: filter bank, stacking, normalisation, as a FunASR checkpoint configures them.
+
+This file opens nothing: the CMVN comes ready, and samples are mono at the configured rate.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from workbench.audio.cmvn import Cmvn
+from workbench.audio.constants import FRAME_LENGTH_MS, FRAME_SHIFT_MS, NUM_MELS, SAMPLE_RATE
+from workbench.audio.fbank import WINDOWS, FbankOptions, fbank
+from workbench.audio.lfr import stack_frames
+from workbench.errors import BadInput
+
+
+@dataclass(frozen=True)
+class FrontendConfig:
+    """FunASR's `frontend_conf`; a field not in the file has the default of FunASR's own class, except `dither`."""
+
+    fs: int = SAMPLE_RATE  # Hz
+    window: str = "hamming"
+    n_mels: int = NUM_MELS
+    frame_length: float = FRAME_LENGTH_MS
+    frame_shift: float = FRAME_SHIFT_MS
+    lfr_m: int = 1  # frames stacked into one
+    lfr_n: int = 1  # frames from one stack to the next
+    dither: float = 0.0  # FunASR's default of 1 would make every run differ a little
+    upscale_samples: bool = True  # to the int16 scale; spelt upsacle_samples in the files
+    snip_edges: bool = True
+    cmvn_file: str | None = None  # as written in the file; whoever reads the directory resolves it
+
+    @classmethod
+    def from_yaml(cls, section: Mapping[str, Any]) -> "FrontendConfig":
+        """The configuration from a `frontend_conf` mapping.
+
+        Keys that FunASR's front end ignores are ignored. Raises `BadInput`, naming the key, for values of the wrong
+        kind and for sample rates other than 16 kHz.
+        """
+        default = cls()
+        fs = _whole(section, "fs", default.fs)
+        if fs != SAMPLE_RATE:
+            raise BadInput(f"frontend_conf.fs is {fs} Hz; only {SAMPLE_RATE} Hz is supported")
+        window = section.get("window", default.window)
+        if window not in WINDOWS:
+            raise BadInput(f"frontend_conf.window is {window!r}; expected one of {', '.join(WINDOWS)}")
+        cmvn_file = section.get("cmvn_file")
+        if cmvn_file is not None and not isinstance(cmvn_file, str):
+            raise BadInput(f"frontend_conf.cmvn_file is {cmvn_file!r}; expected the name of a file")
+        return cls(
+            fs=fs,
+            window=window,
+            n_mels=_whole(section, "n_mels", default.n_mels),
+            frame_length=_number(section, "frame_length", default.frame_length, least=1),
+            frame_shift=_number(section, "frame_shift", default.frame_shift, least=1),
+            lfr_m=_whole(section, "lfr_m", default.lfr_m),
+            lfr_n=_whole(section, "lfr_n", default.lfr_n),
+            dither=_number(section, "dither", default.dither),
+            upscale_samples=_flag(section, "upsacle_samples", default.upscale_samples),
+            snip_edges=_flag(section, "snip_edges", default.snip_edges),
+            cmvn_file=cmvn_file or None,
+        )
+
+    @property
+    def width(self) -> int:
+        """Values per feature frame after stacking."""
+        return self.n_mels * self.lfr_m
+
+    @property
+    def frame_seconds(self) -> float:
+        """Seconds from one feature frame to the next."""
+        return self.frame_shift * self.lfr_n / 1000
+
+    def fbank_options(self) -> FbankOptions:
+        options = FbankOptions(
+            sample_rate=self.fs,
+            frame_length_ms=self.frame_length,
+            frame_shift_ms=self.frame_shift,
+            snip_edges=self.snip_edges,
+            dither=self.dither,
+            window=self.window,
+            num_mels=self.n_mels,
+        )
+        return options if self.upscale_samples else replace(options, scale=1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class FrontendOutput:
+    """One recording at the three points of the front end, all float32."""
+
+    fbank: np.ndarray  # [frames, mels]
+    lfr: np.ndarray  # [stacked frames, lfr_m * mels]
+    features: np.ndarray  # as lfr, after CMVN; the same array where there is none
+
+
+class Frontend:
+    """A configured front end. Calling it with mono samples [n] returns a `FrontendOutput`."""
+
+    def __init__(self, config: FrontendConfig, cmvn: Cmvn | None) -> None:
+        if cmvn is not None and cmvn.width != config.width:
+            stacked = f"{config.lfr_m} stacked frames of {config.n_mels} mel bands"
+            raise BadInput(f"the CMVN has {cmvn.width} values; {stacked} need {config.width}")
+        self.config = config
+        self.cmvn = cmvn
+
+    def __call__(self, samples: np.ndarray, dither: float | None = None, seed: int = 0) -> FrontendOutput:
+        """All three points; `dither`, where given, replaces the configured one, and `seed` makes it repeatable."""
+        options = self.config.fbank_options()
+        if dither is not None:
+            options = replace(options, dither=dither)
+        energies = fbank(samples, options, seed)
+        stacked = energies
+        if self.config.lfr_m != 1 or self.config.lfr_n != 1:
+            stacked = stack_frames(energies, self.config.lfr_m, self.config.lfr_n)
+        return FrontendOutput(energies, stacked, stacked if self.cmvn is None else self.cmvn.apply(stacked))
+
+
+def _whole(section: Mapping[str, Any], key: str, default: int) -> int:
+    value = section.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput(f"frontend_conf.{key} is {value!r}; expected a whole number of at least 1")
+    return value
+
+
+def _number(section: Mapping[str, Any], key: str, default: float, least: float = 0) -> float:
+    value = section.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < 1e6:
+        raise BadInput(f"frontend_conf.{key} is {value!r}; expected a number of at least {least}")
+    return value
+
+
+def _flag(section: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = section.get(key, default)
+    if not isinstance(value, bool):
+        raise BadInput(f"frontend_conf.{key} is {value!r}; expected true or false")
+    return value

@@ -1,0 +1,11 @@
+"""What leaves the workbench: transcripts as text, subtitles, JSON and tables, as the model gave them or as edited.
+
+>>> FORMATS["srt"].extension, FORMATS["json"].several
+('srt', True)
+"""
+
+from workbench.exports.editing import edited
+from workbench.exports.formats import FORMATS, Format, find_format
+from workbench.exports.subtitles import Cue, cues
+
+__all__ = ["FORMATS", "Cue", "Format", "cues", "edited", "find_format"]

@@ -1,0 +1,103 @@
+"""A transcript with the segments its user changed, so that what is exported is what was on the page.
+
+Knows rows of values and transcripts; no file format and no page.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from workbench.errors import BadInput
+from workbench.exports.subtitles import tokens_in
+from workbench.scoring.writing import join_units
+from workbench.session import Segment, Token, Transcript
+
+EDITED_NOTE = "segments edited by hand"
+_SAME_SECONDS = 0.0051  # times shown with two decimals come back this far from what they were
+_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+
+
+def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
+    """The transcript with the rows (start, end, text) as its segments, sorted by start.
+
+    Times are seconds, as numbers or text, or clock times (1:02.5, 0:01:02,500). Segments may overlap. Empty rows are
+    left out. A row that was not changed is the segment it was; a changed one takes the tags of the segment it overlaps
+    most and the tokens spoken in it that its text still spells. The ids in `tokens` stay what the model emitted, and a
+    note says that the segments were edited. Without any change the transcript is returned as it is.
+
+    Raises `BadInput`, naming the row, for a row without three cells, a time that is missing, negative or no number, and
+    an end before its start.
+    """
+    spoken = sorted(
+        (
+            ((token.start + token.end) / 2, token)
+            for segment in transcript.segments
+            for token in segment.tokens
+            if token.start is not None and token.end is not None
+        ),
+        key=lambda pair: pair[0],
+    )
+    segments = []
+    for number, row in enumerate(rows, 1):
+        cells = list(row)
+        if all(_is_blank(cell) for cell in cells):
+            continue
+        if len(cells) != 3:
+            raise BadInput(f"row {number} has {len(cells)} cells; expected three: start, end and text")
+        start, end = _seconds(cells[0], "start", number), _seconds(cells[1], "end", number)
+        if end < start:
+            raise BadInput(
+                f"row {number} ends at {end:g} s, before it starts at {start:g} s; expected the end after the start"
+            )
+        text = "" if _is_blank(cells[2]) else " ".join(str(cells[2]).split())
+        segments.append(_segment(transcript.segments, spoken, start, end, text))
+    segments.sort(key=lambda segment: segment.start)
+    if tuple(segments) == transcript.segments:
+        return transcript
+    notes = transcript.notes if EDITED_NOTE in transcript.notes else (*transcript.notes, EDITED_NOTE)
+    text = join_units(segment.text for segment in segments if segment.text)
+    return replace(transcript, text=text, segments=tuple(segments), notes=notes)
+
+
+def _segment(
+    before: Sequence[Segment], spoken: Sequence[tuple[float, Token]], start: float, end: float, text: str
+) -> Segment:
+    for segment in before:
+        near = max(abs(segment.start - start), abs(segment.end - end)) <= _SAME_SECONDS
+        if near and " ".join(segment.text.split()) == text:
+            return segment
+    first = bisect.bisect_left(spoken, start, key=lambda pair: pair[0])
+    beyond = bisect.bisect_right(spoken, end, key=lambda pair: pair[0])
+    tokens = tuple(token for token, _, _ in tokens_in(text, [token for _, token in spoken[first:beyond]]))
+    nearest = max(before, key=lambda segment: min(end, segment.end) - max(start, segment.start), default=None)
+    overlaps = nearest is not None and min(end, nearest.end) > max(start, nearest.start)
+    return Segment(start, end, text, tokens, nearest.tags if nearest is not None and overlaps else {})
+
+
+def _is_blank(cell: Any) -> bool:
+    # Tables hand empty cells over as None, as NaN or as empty text.
+    return cell is None or (isinstance(cell, float) and math.isnan(cell)) or not str(cell).strip()
+
+
+def _seconds(cell: Any, column: str, number: int) -> float:
+    given = str(cell).strip().replace(",", ".")
+    clock = _CLOCK.fullmatch(given)
+    if clock:
+        hours, minutes, seconds = clock.groups(default="0")
+        value = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
+    else:
+        try:
+            value = float(given)
+        except ValueError:
+            value = math.nan
+    if not math.isfinite(value) or value < 0:
+        shown = "empty" if _is_blank(cell) else repr(str(cell))
+        raise BadInput(
+            f"the {column} of row {number} is {shown}; expected seconds such as 1.25, or a time such as 0:01.25"
+        )
+    return value

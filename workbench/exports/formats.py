@@ -1,0 +1,159 @@
+"""Transcripts as files: text, SubRip and WebVTT subtitles, JSON and CSV, as one table of formats.
+
+A format is one entry: what it is called, how its files end, and a function from transcripts to text. The functions
+return text and write nothing. This file knows no model and no user interface.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from workbench.errors import BadInput
+from workbench.exports.subtitles import Cue, cues
+from workbench.session import Segment, Transcript
+
+Writer = Callable[[Sequence[Transcript], Sequence[str]], str]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of file. `writer` takes the transcripts and, where known, the names of their recordings."""
+
+    title: str
+    extension: str  # without the dot
+    media_type: str
+    several: bool  # whether one file can hold the transcripts of several recordings
+    writer: Writer
+    encoding: str = "utf-8"  # of a file; what goes to a terminal or a browser needs no byte order mark
+
+    def write(self, transcripts: Transcript | Sequence[Transcript], files: Sequence[str] = ()) -> str:
+        """The content of a file with one or several transcripts, in the order given.
+
+        `files` are the names of the recordings, one each or none at all. Raises `BadInput` for several transcripts in a
+        format whose files hold one.
+        """
+        listed = [transcripts] if isinstance(transcripts, Transcript) else list(transcripts)
+        if files and len(files) != len(listed):
+            raise BadInput(
+                f"there are {len(files)} file names for {len(listed)} transcripts; expected one each or none"
+            )
+        if len(listed) > 1 and not self.several:
+            holders = ", ".join(name for name, form in FORMATS.items() if form.several)
+            raise BadInput(
+                f"a {self.extension} file holds one recording, and there are {len(listed)}; "
+                f"expected one file each, or one of the formats {holders}"
+            )
+        return self.writer(listed, files)
+
+
+def find_format(name: str) -> Format:
+    """The format of that name, with or without dot; `text` is txt. `BadInput` names the known ones otherwise."""
+    known = name.lower().removeprefix(".")
+    try:
+        return FORMATS["txt" if known == "text" else known]
+    except KeyError:
+        raise BadInput(f"there is no export format {name!r}; expected one of {', '.join(FORMATS)}") from None
+
+
+def write_txt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
+    """One transcript as its text; several as one line each."""
+    if len(transcripts) == 1:
+        text = transcripts[0].text.strip()
+        return f"{text}\n" if text else ""
+    return "".join(" ".join(transcript.text.split()) + "\n" for transcript in transcripts)
+
+
+def write_srt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
+    """SubRip: numbered cues with times as 00:00:01,500.
+
+    The format has no escapes: `-->`, which would be read as a time line, becomes `->`, all else stays as it is.
+    """
+    blocks = []
+    for number, cue in enumerate(_cues(transcripts), 1):
+        text = "\n".join(cue.lines).replace("-->", "->")
+        blocks.append(f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n")
+    return "\n".join(blocks)
+
+
+def write_vtt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
+    """WebVTT (W3C), with `&`, `<` and `>` escaped as the standard asks. Without cues it is the header alone."""
+    blocks = ["WEBVTT\n"]
+    for cue in _cues(transcripts):
+        text = "\n".join(cue.lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        blocks.append(f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{text}\n")
+    return "\n".join(blocks)
+
+
+def write_json(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
+    """One JSON object per line and transcript, with the fields promised to scripts and no others."""
+    return "".join(json.dumps(_promised(each), ensure_ascii=False, allow_nan=False) + "\n" for each in transcripts)
+
+
+def write_csv(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
+    """One row per segment under one header: model, runtime, file (where given), start, end (seconds), text.
+
+    A text that begins with `=`, `+`, `-`, `@`, a tab or a line break gets an apostrophe in front, so that no
+    spreadsheet runs it as a formula; a program that reads such a file takes the apostrophe off.
+    """
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["model", "runtime", *(["file"] if files else []), "start", "end", "text"])
+    for index, transcript in enumerate(transcripts):
+        who = [transcript.model, transcript.runtime, *([files[index]] if files else [])]
+        for segment in _segments(transcript):
+            times = [f"{segment.start:.3f}", f"{segment.end:.3f}"]
+            table.writerow([*map(_cell, who), *times, _cell(segment.text)])
+    return out.getvalue()
+
+
+FORMATS = {
+    "txt": Format("Plain text", "txt", "text/plain", True, write_txt),
+    "srt": Format("Subtitles, SubRip", "srt", "application/x-subrip", False, write_srt),
+    "vtt": Format("Subtitles, WebVTT", "vtt", "text/vtt", False, write_vtt),
+    "json": Format("JSON, one object per recording", "json", "application/json", True, write_json),
+    # Spreadsheets take a file for a legacy 8-bit encoding unless it begins with a byte order mark.
+    "csv": Format("Table, CSV", "csv", "text/csv", True, write_csv, encoding="utf-8-sig"),
+}
+
+
+def _promised(transcript: Transcript) -> dict[str, object]:
+    return {
+        "model": transcript.model,
+        "runtime": transcript.runtime,
+        "text": transcript.text,
+        "language": transcript.language,
+        "segments": [
+            {"start": segment.start, "end": segment.end, "text": segment.text} for segment in transcript.segments
+        ],
+        "tokens": list(transcript.tokens),
+        "audio_seconds": transcript.audio_seconds,
+        "load_seconds": transcript.load_seconds,
+        "compute_seconds": transcript.compute_seconds,
+    }
+
+
+def _segments(transcript: Transcript) -> tuple[Segment, ...]:
+    """The segments; a text without any is one segment over the whole recording."""
+    if transcript.segments or not transcript.text.strip():
+        return transcript.segments
+    return (Segment(0.0, transcript.audio_seconds, transcript.text),)
+
+
+def _cues(transcripts: Sequence[Transcript]) -> list[Cue]:
+    return [cue for transcript in transcripts for cue in cues(_segments(transcript))]
+
+
+def _clock(milliseconds: int, decimal_mark: str) -> str:
+    seconds, milliseconds = divmod(milliseconds, 1000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{decimal_mark}{milliseconds:03d}"
+
+
+def _cell(text: str) -> str:
+    text = text.replace("\r\n", "\n").replace(
+        "\r", "\n"
+    )  # csv would leave a lone \r unquoted, and readers end the row there
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\n")) else text

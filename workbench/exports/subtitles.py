@@ -1,0 +1,232 @@
+"""Segments as subtitle cues that can be read in time: short lines, two at most, cut where speech and sentences pause.
+
+The limits are those broadcasters and streaming services ask for: 42 columns a line (a CJK character takes two), two
+lines, seven seconds. Where the tokens of a segment have times, a cue begins and ends with its tokens; where they have
+none, the text is spread evenly over the segment's time. This file knows no file format and no model.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from workbench.scoring.writing import display_width, mixed_units
+from workbench.session import Segment, Token
+
+LINE_COLUMNS = 42
+LINES = 2
+LONGEST_SECONDS = 7.0
+LINGER_SECONDS = 1.0  # a cue stays up this long into a pause, so that pauses between words do not flicker
+MOMENT_SECONDS = 0.5  # given to a cue whose times are equal, which players would never show
+PAUSE_SECONDS = 0.3  # a silence worth cutting at
+_LOOK_AHEAD = (
+    8  # letters of text that no token spells (punctuation, a number written out) before the next that one does
+)
+_SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "．")
+_CLAUSE_ENDS = (",", ";", ":", "，", "、", "；", "：", "—", "–")
+
+
+@dataclass(frozen=True)
+class Cue:
+    """What is on the screen from `start` to `end`, in whole milliseconds; `end` is always later than `start`."""
+
+    start_ms: int
+    end_ms: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Atom:
+    """What no cut goes through: a word, or a CJK character, with its punctuation."""
+
+    text: str
+    space: bool  # before it, in running text
+    start: float
+    end: float
+
+    @property
+    def columns(self) -> int:
+        return display_width(self.text)
+
+
+def cues(segments: Iterable[Segment]) -> list[Cue]:
+    """The cues of segments in any order, sorted by start. A segment without text has none."""
+    timed = [cue for segment in segments for cue in _segment_cues(segment)]
+    timed.sort(key=lambda cue: (cue.start_ms, cue.end_ms))
+    for index, cue in enumerate(timed):
+        if cue.end_ms <= cue.start_ms:
+            later = (other.start_ms for other in timed[index + 1 :] if other.start_ms > cue.start_ms)
+            moment = cue.start_ms + round(1000 * MOMENT_SECONDS)
+            timed[index] = replace(cue, end_ms=min(next(later, moment), moment))
+    return timed
+
+
+def tokens_in(text: str, tokens: Iterable[Token]) -> list[tuple[Token, int, int]]:
+    """The tokens that the text spells, in order, each with the range of letters (characters but spaces) it stands for.
+
+    Case and the pieces' word marks do not count. A token the text does not spell within a few letters of the last one
+    found is left out, so a text that was edited or rewritten (numbers, punctuation) keeps the tokens around the change.
+    """
+    letters = _folded("".join(text.split()))
+    found, at = [], 0
+    for token in tokens:
+        spelt = _folded("".join(token.text.replace("\u2581", "").removesuffix("@@").split()))
+        first = letters.find(spelt, at, at + len(spelt) + _LOOK_AHEAD) if spelt else -1
+        if first >= 0:
+            at = first + len(spelt)
+            found.append((token, first, at))
+    return found
+
+
+def _folded(text: str) -> str:
+    """Lower case, letter by letter so that positions stay."""
+    return "".join(char.lower() if len(char.lower()) == 1 else char for char in text)
+
+
+def _segment_cues(segment: Segment) -> list[Cue]:
+    atoms = _atoms(segment)
+    if not atoms:
+        return []
+    if segment.end - segment.start <= LONGEST_SECONDS and _fitting(atoms) == len(atoms):
+        return [Cue(_ms(segment.start), _ms(segment.end), _lines(atoms))]
+    groups: list[Sequence[_Atom]] = []
+    at, left = 0, _columns(atoms)
+    while at < len(atoms):
+        cut = _cut(atoms[at : at + LINES * LINE_COLUMNS + 1], left)
+        groups.append(atoms[at : at + cut])
+        at, left = at + cut, left - _columns(groups[-1])
+    found = []
+    for index, group in enumerate(groups):
+        last = index + 1 == len(groups)
+        until = segment.end if last else min(groups[index + 1][0].start, group[-1].end + LINGER_SECONDS)
+        end = min(until, group[0].start + LONGEST_SECONDS)
+        found.append(Cue(_ms(group[0].start), _ms(end), _lines(group)))
+    return found
+
+
+def _atoms(segment: Segment) -> list[_Atom]:
+    """The segment's text in pieces that may be parted, each with its times."""
+    texts: list[tuple[str, bool]] = []  # and whether a space is before it
+    for word in segment.text.split():
+        opening, space = "", True
+        for unit in mixed_units(word):
+            if _is_opening(unit):
+                opening += unit
+            elif texts and not opening and not any(map(str.isalnum, unit)):
+                before, its_space = texts.pop()
+                texts.append((before + (" " if space else "") + unit, its_space))
+            else:
+                texts.append((opening + unit, space))
+                opening = ""
+            space = space and bool(opening)
+        if opening:
+            texts.append((opening, space))
+    times = _letter_times(segment)
+    atoms, at = [], 0
+    for text, space in texts:
+        for number, part in enumerate(_parts(text)):
+            end = at + len(part.replace(" ", ""))
+            atoms.append(_Atom(part, space and not number, times[at][0], times[end - 1][1]))
+            at = end
+    return atoms
+
+
+def _is_opening(unit: str) -> bool:
+    return all(unicodedata.category(char) in ("Ps", "Pi") for char in unit)
+
+
+def _parts(text: str) -> list[str]:
+    """A text that is longer than a line, cut where the line is full."""
+    parts = [""]
+    for char in text:
+        if display_width(parts[-1] + char) > LINE_COLUMNS:
+            parts.append("")
+        parts[-1] += char
+    return [part for part in parts if part.strip()]
+
+
+def _letter_times(segment: Segment) -> list[tuple[float, float]]:
+    """Start and end of each letter (character but space) of the text: from the tokens that spell it, evenly between."""
+    letters = "".join(segment.text.split())
+    times: list[tuple[float, float]] = []
+    now, final = segment.start, max(segment.start, segment.end)
+
+    def spread(until: int, end: float) -> None:
+        nonlocal now
+        # Punctuation takes no time: else a comma would fill the pause after it.
+        weights = [display_width(char) if char.isalnum() else 0 for char in letters[len(times) : until]]
+        begin, length, passed, whole = now, end - now, 0, sum(weights)
+        for weight in weights:
+            times.append((now, begin + length * (passed + weight) / whole if whole else begin))
+            passed += weight
+            now = times[-1][1]
+
+    for token, first, end in tokens_in(segment.text, segment.tokens):
+        if token.start is not None and token.end is not None:
+            token_start = min(max(token.start, now), final)
+            spread(first, token_start)
+            now = token_start
+            spread(end, min(max(token.end, token_start), final))
+    spread(len(letters), final)
+    return times
+
+
+def _fitting(atoms: Sequence[_Atom]) -> int:
+    """How many of the atoms fit into one cue; at least one."""
+    lines, columns = 1, 0
+    for index, atom in enumerate(atoms):
+        wide = columns + (atom.space and columns > 0) + atom.columns
+        if wide > LINE_COLUMNS:
+            lines, wide = lines + 1, atom.columns
+        if index and (lines > LINES or atom.end - atoms[0].start > LONGEST_SECONDS):
+            return index
+        columns = wide
+    return len(atoms)
+
+
+def _cut(atoms: Sequence[_Atom], left: int) -> int:
+    """Where the first cue of the atoms ends: near an even share of the columns left, best after a sentence or pause."""
+    most = _fitting(atoms)
+    if most == len(atoms):
+        return most
+    share = left / math.ceil(left / max(_columns(atoms[:most]), 1))
+
+    def cost(cut: int) -> float:
+        pause = atoms[cut].start - atoms[cut - 1].end >= PAUSE_SECONDS
+        return abs(_columns(atoms[:cut]) / share - 1) - max(_merit(atoms[cut - 1]), 0.35 if pause else 0.0)
+
+    return min(range(1, most + 1), key=lambda cut: (cost(cut), -cut))
+
+
+def _lines(atoms: Sequence[_Atom]) -> tuple[str, ...]:
+    """The atoms as one line, or as two of about the same length, rather parted after a clause."""
+    if _columns(atoms) <= LINE_COLUMNS:
+        return (_text(atoms),)
+    cuts = [
+        cut
+        for cut in range(1, len(atoms))
+        if _columns(atoms[:cut]) <= LINE_COLUMNS and _columns(atoms[cut:]) <= LINE_COLUMNS
+    ]
+    whole = _columns(atoms)
+    best = min(cuts, key=lambda cut: abs(2 * _columns(atoms[:cut]) / whole - 1) - 0.5 * _merit(atoms[cut - 1]))
+    return (_text(atoms[:best]), _text(atoms[best:]))
+
+
+def _merit(atom: _Atom) -> float:
+    """How good it is to cut after the atom, as a share of a cue that may be lost for it."""
+    closed = atom.text.rstrip("\"'”’」』）)")
+    return 0.6 if closed.endswith(_SENTENCE_ENDS) else 0.35 if closed.endswith(_CLAUSE_ENDS) else 0.0
+
+
+def _text(atoms: Sequence[_Atom]) -> str:
+    return "".join(" " * (atom.space and index > 0) + atom.text for index, atom in enumerate(atoms))
+
+
+def _columns(atoms: Sequence[_Atom]) -> int:
+    return display_width(_text(atoms))
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(1000 * seconds))

@@ -1,0 +1,114 @@
+"""`workbench train-demo`: trains a demo model and writes its checkpoint directory in the published format."""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from workbench.errors import BadInput
+from workbench.training.digits import load_fsdd, split_by_speaker
+from workbench.training.loop import TrainOptions, train
+from workbench.training.model_card import CardFacts, Measured, measure_checkpoint, write_card
+from workbench.training.pool import cmvn_statistics, generate_pool, write_am_mvn
+from workbench.training.voices import synthetic_takes
+
+FAMILIES = {"sensevoice": "SenseVoiceLoss", "paraformer": "ParaformerLoss"}
+"""Per family that has a recipe (`workbench.training.<family>`), its loss."""
+
+FRONTEND = {
+    "fs": 16000,
+    "window": "hamming",
+    "n_mels": 80,
+    "frame_length": 25,
+    "frame_shift": 10,
+    "lfr_m": 7,
+    "lfr_n": 6,
+    "cmvn_file": None,
+}
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """What a user may choose of the training."""
+
+    strings: int = 24_000  # in the pool of training strings
+    workers: int = 2  # processes that make the pool
+    threads: int = 2  # of torch
+    cache: Path | None = None  # where synthetic voices and the pool stay; a temporary folder by default
+    training: TrainOptions = TrainOptions()
+
+
+def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Callable[[str], None]) -> list[Measured]:
+    """Trains the family's demo on the spoken digits in `data` and writes a checkpoint directory `out`.
+
+    The last speaker in alphabetical order is never trained on; returns the word error rates measured on that speaker,
+    which the model card in the directory states too. Raises `BadInput` for an unknown family or an unusable folder,
+    `Unavailable` where the speech synthesisers are missing.
+    """
+    if family not in FAMILIES:
+        raise BadInput(f"there is no demo recipe for {family!r}; there are {', '.join(FAMILIES)}")
+    recipe: Any = import_module(f"workbench.training.{family}")
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file; expected a folder to write the checkpoint to")
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.training.seed)
+    human, held_out = split_by_speaker(load_fsdd(data))
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="workbench-train-") as temporary:
+        cache = options.cache or Path(temporary)
+        cache.mkdir(parents=True, exist_ok=True)
+        log("speaking the synthetic voices")
+        takes = human + synthetic_takes(cache)
+        pool = generate_pool(
+            takes,
+            cache,
+            options.strings,
+            options.training.seed,
+            workers=options.workers,
+            progress=lambda share: log(f"making training strings: {share:.0%}"),
+        )
+        cmvn = cmvn_statistics(pool)
+        loss = getattr(recipe, FAMILIES[family])(recipe.network(options.training.dropout))
+        parameters = sum(p.numel() for p in loss.network.parameters())
+        log(f"training {parameters:,} parameters on {len(pool):,} strings")
+        network = train(loss, pool, cmvn, options.training, log)
+
+    out.mkdir(parents=True, exist_ok=True)
+    write_am_mvn(out / "am.mvn", *cmvn)
+    recipe.write_vocabulary(out)
+    configuration = recipe.configuration() | {"frontend": "WavFrontend", "frontend_conf": FRONTEND}
+    (out / "config.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
+    card = {
+        "framework": "pytorch",
+        "task": "auto-speech-recognition",
+        "model": {"type": "funasr"},
+        "pipeline": {"type": "funasr-pipeline"},
+        "file_path_metas": recipe.FILES,
+    }
+    (out / "configuration.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    torch.save({name: value.detach().clone() for name, value in network.state_dict().items()}, out / "model.pt")
+
+    log("measuring on the unseen speaker")
+    measured = measure_checkpoint(out, family, held_out)
+    facts = CardFacts(
+        family=family,
+        parameters=parameters,
+        speakers=sorted({take.speaker for take in human}),
+        held_out=sorted({take.speaker for take in held_out}),
+        strings=options.strings,
+        training=options.training,
+        minutes=(time.monotonic() - begun) / 60,
+        machine=f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}",
+    )
+    write_card(out / "README.md", facts, measured)
+    return measured

@@ -1,0 +1,99 @@
+"""The training loop of the demo models: optimiser, schedule, averaged weights. It knows no family's loss."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from workbench.training.pool import Batch, FeaturePool
+
+
+class Loss(Protocol):
+    """A family's loss around its network; parameters of its own (helper heads) are trained too."""
+
+    network: nn.Module
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All that is trained."""
+        ...
+
+    def __call__(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
+        """The parts of a batch's loss by name, already weighted; their sum is minimised."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How long and how fast to train."""
+
+    updates: int = 5000
+    frames_per_batch: int = 1200  # LFR frames, padding included
+    learning_rate: float = 2e-3
+    warm_up: int = 300
+    weight_decay: float = 0.01
+    clip: float = 2.0  # norm of the gradient
+    averaging: float = 0.998  # per update, of the weights that are kept
+    dropout: float = 0.1
+    seed: int = 0
+    log_every: int = 100
+
+
+def train(
+    loss: Loss,
+    pool: FeaturePool,
+    cmvn: tuple[np.ndarray, np.ndarray],
+    options: TrainOptions,
+    log: Callable[[str], None],
+) -> nn.Module:
+    """Minimises the loss over the pool and returns its network with the exponentially averaged weights, in eval mode."""
+    rng = np.random.default_rng(options.seed)
+    network, parameters = loss.network, list(loss.parameters())
+    decayed = [p for p in parameters if p.dim() > 1]
+    others = [p for p in parameters if p.dim() <= 1]
+    optimiser = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        lr=options.learning_rate,
+        betas=(0.9, 0.98),
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda update: _rate(update, options))
+    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(options.averaging))
+    network.train()
+    begun, recent = time.monotonic(), []
+    for update, numbers in zip(
+        range(1, options.updates + 1), _epochs(pool, options.frames_per_batch, rng), strict=False
+    ):
+        parts = loss(pool.batch(numbers, *cmvn, rng), rng)
+        total = torch.stack(list(parts.values())).sum()
+        optimiser.zero_grad(set_to_none=True)
+        total.backward()
+        nn.utils.clip_grad_norm_(parameters, options.clip)
+        optimiser.step()
+        schedule.step()
+        average.update_parameters(network)
+        recent.append({name: float(value.detach()) for name, value in parts.items()})
+        if update % options.log_every == 0 or update == options.updates:
+            means = ", ".join(f"{name} {np.mean([part[name] for part in recent]):.4f}" for name in recent[0])
+            log(f"update {update} of {options.updates}: {means} ({time.monotonic() - begun:.0f} s)")
+            recent.clear()
+    return average.module.eval()
+
+
+def _rate(update: int, options: TrainOptions) -> float:
+    """Linear warm-up, then half a cosine down to a hundredth."""
+    if update < options.warm_up:
+        return (update + 1) / options.warm_up
+    done = (update - options.warm_up) / max(1, options.updates - options.warm_up)
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+
+def _epochs(pool: FeaturePool, frames: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    while True:
+        yield from pool.batches(frames, rng)

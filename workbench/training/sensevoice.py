@@ -1,0 +1,154 @@
+"""The demo SenseVoice: its dimensions, vocabulary and loss.
+
+Trained like the original: the four query positions by cross-entropy on the tags, the frames behind them by CTC. The
+language query is the language or auto, the text normalisation query decides between words and figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from workbench.families.sanm import SanmConfig
+from workbench.families.sensevoice import (
+    EVENT_EMOTION_QUERIES,
+    LANGUAGE_QUERIES,
+    QUERY_FRAMES,
+    TEXTNORM_QUERIES,
+)
+from workbench.families.vocabulary import WORD_START
+from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
+from workbench.training.digits import WORDS
+from workbench.training.pool import Batch
+
+ENCODER = SanmConfig(
+    input_size=560,
+    output_size=144,
+    attention_heads=4,
+    linear_units=512,
+    num_blocks=5,
+    tp_blocks=2,
+    kernel_size=11,
+    sanm_shift=0,
+    norm_eps=1e-5,
+)
+TAGS = (
+    *("<|zh|>", "<|en|>", "<|yue|>", "<|ja|>", "<|ko|>", "<|nospeech|>"),
+    *("<|HAPPY|>", "<|SAD|>", "<|ANGRY|>", "<|NEUTRAL|>", "<|EMO_UNKNOWN|>"),
+    *("<|Speech|>", "<|Event_UNK|>", "<|withitn|>", "<|woitn|>"),
+)
+PIECES = ("<unk>", "<s>", "</s>", *TAGS, *(WORD_START + word for word in WORDS), *"0123456789", WORD_START)
+BLANK = 0  # the id of <unk>, as in the original
+
+
+def network(dropout: float) -> SenseVoiceNetwork:
+    """An untrained network of the demo's dimensions."""
+    return SenseVoiceNetwork(ENCODER, len(PIECES), dropout)
+
+
+class SenseVoiceLoss(nn.Module):
+    """CTC on the words or figures, cross-entropy on the four tags."""
+
+    def __init__(self, network: SenseVoiceNetwork):
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
+        """The two parts of the loss; queries are drawn anew for every row."""
+        figures = rng.random(len(batch.digits)) < 0.4
+        queries = torch.tensor([_query(rng, figure) for figure in figures])
+        lengths = torch.from_numpy(batch.lengths)
+        logits = self.network(torch.from_numpy(batch.features), queries, lengths)
+        tags = torch.tensor([_tags(digits, figure) for digits, figure in zip(batch.digits, figures, strict=True)])
+        rich = F.cross_entropy(logits[:, :QUERY_FRAMES].flatten(0, 1), tags.flatten())
+        labels = [_labels(digits, figure) for digits, figure in zip(batch.digits, figures, strict=True)]
+        scores = F.log_softmax(logits[:, QUERY_FRAMES:], dim=-1).transpose(0, 1)
+        counts = torch.tensor([len(label) for label in labels])
+        flat = torch.tensor([number for label in labels for number in label])
+        ctc = F.ctc_loss(scores, flat, lengths, counts, BLANK, reduction="sum", zero_infinity=True)
+        return {"ctc": ctc / counts.sum().clamp(min=1), "tags": 0.3 * rich}
+
+
+def _query(rng: np.random.Generator, figures: bool) -> list[int]:
+    """Mostly auto or English; now and then another language, so that a wrong choice does not confuse the network."""
+    language = rng.choice(["auto", "en", "other"], p=[0.45, 0.45, 0.1])
+    if language == "other":
+        language = rng.choice([name for name in LANGUAGE_QUERIES if name not in ("auto", "en")])
+    return [
+        LANGUAGE_QUERIES[str(language)],
+        *EVENT_EMOTION_QUERIES,
+        TEXTNORM_QUERIES["withitn" if figures else "woitn"],
+    ]
+
+
+def _tags(digits: Sequence[int], figures: bool) -> list[int]:
+    textnorm = "<|withitn|>" if figures else "<|woitn|>"
+    heard = ("<|en|>", "<|NEUTRAL|>", "<|Speech|>") if digits else ("<|nospeech|>", "<|EMO_UNKNOWN|>", "<|Event_UNK|>")
+    return [PIECES.index(tag) for tag in (*heard, textnorm)]
+
+
+def _labels(digits: Sequence[int], figures: bool) -> list[int]:
+    return [PIECES.index(str(digit) if figures else WORD_START + WORDS[digit]) for digit in digits]
+
+
+def configuration() -> dict[str, Any]:
+    """The contents of config.yaml, in FunASR's form."""
+    return {
+        "model": "SenseVoiceSmall",
+        "model_conf": {"length_normalized_loss": True, "sos": 1, "eos": 2, "ignore_id": -1},
+        "encoder": "SenseVoiceEncoderSmall",
+        "encoder_conf": {
+            "output_size": ENCODER.output_size,
+            "attention_heads": ENCODER.attention_heads,
+            "linear_units": ENCODER.linear_units,
+            "num_blocks": ENCODER.num_blocks,
+            "tp_blocks": ENCODER.tp_blocks,
+            "dropout_rate": 0.1,
+            "positional_dropout_rate": 0.1,
+            "attention_dropout_rate": 0.1,
+            "input_layer": "pe",
+            "pos_enc_class": "SinusoidalPositionEncoder",
+            "normalize_before": True,
+            "kernel_size": ENCODER.kernel_size,
+            "sanm_shfit": ENCODER.sanm_shift,
+            "selfattention_layer_type": "sanm",
+        },
+        "tokenizer": "SentencepiecesTokenizer",
+        "tokenizer_conf": {"bpemodel": None, "unk_symbol": "<unk>", "split_with_space": True},
+    }
+
+
+FILES = {
+    "init_param": "model.pt",
+    "config": "config.yaml",
+    "tokenizer_conf": {"bpemodel": "digits.bpe.model"},
+    "frontend_conf": {"cmvn_file": "am.mvn"},
+}
+
+
+def write_vocabulary(directory: Path) -> None:
+    """Writes the SentencePiece model: every word of the digits is one piece, tags are user-defined symbols."""
+    from sentencepiece import sentencepiece_model_pb2 as proto
+
+    model = proto.ModelProto()
+    kinds = proto.ModelProto.SentencePiece
+    for number, piece in enumerate(PIECES):
+        entry = model.pieces.add()
+        entry.piece, entry.score = piece, -float(number) / len(PIECES)
+        entry.type = kinds.UNKNOWN if number == 0 else kinds.CONTROL if number < 3 else kinds.NORMAL
+        if piece in TAGS:
+            entry.type = kinds.USER_DEFINED
+    model.trainer_spec.model_type = proto.TrainerSpec.UNIGRAM
+    model.trainer_spec.vocab_size = len(PIECES)
+    model.trainer_spec.unk_id, model.trainer_spec.bos_id, model.trainer_spec.eos_id = 0, 1, 2
+    model.trainer_spec.pad_id = -1
+    model.normalizer_spec.name = "identity"
+    model.normalizer_spec.add_dummy_prefix = True
+    model.normalizer_spec.escape_whitespaces = True
+    (directory / "digits.bpe.model").write_bytes(model.SerializeToString())

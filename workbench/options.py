@@ -31,7 +31,9 @@ class ListeningOptions:
     )
     max_segment_seconds: float = option(30.0, "no segment is longer than this", minimum=1.0)
     dither: float = option(0.0, "amplitude of the noise added before the filter bank, in int16 steps", minimum=0.0)
-    cmvn: str = option("checkpoint", "apply the checkpoint's CMVN as its configuration says, or not", ("checkpoint", "off"))
+    cmvn: str = option(
+        "checkpoint", "apply the checkpoint's CMVN as its configuration says, or not", ("checkpoint", "off")
+    )
     timestamps: bool = option(True, "find when each token was said")
 
 
@@ -52,7 +54,12 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
     hints = get_type_hints(options_class)
     return tuple(
         OptionSpec(
-            f.name, hints[f.name], f.default, f.metadata.get("help", ""), f.metadata.get("choices", ()), f.metadata.get("minimum")
+            f.name,
+            hints[f.name],
+            f.default,
+            f.metadata.get("help", ""),
+            f.metadata.get("choices", ()),
+            f.metadata.get("minimum"),
         )
         for f in fields(options_class)
     )

@@ -174,7 +174,9 @@ class Registry:
             return options
         card = self.card(vad)
         if card.family != "fsmn_vad":
-            raise BadInput(f"option vad is {vad!r}, a {FAMILIES[card.family].title} model; expected {', '.join(BUILT_IN)} or an FSMN-VAD")
+            raise BadInput(
+                f"option vad is {vad!r}, a {FAMILIES[card.family].title} model; expected {', '.join(BUILT_IN)} or an FSMN-VAD"
+            )
         return {**options, "vad": str(fetch(card))}
 
     def _spec(self, card: Card, runtime: str, settings: Settings, on_progress: OnProgress | None) -> SessionSpec:
@@ -277,7 +279,9 @@ class OpenSession:
 
 def estimated_bytes(directory: Path) -> int:
     """What a session of this checkpoint will have resident, from the size of its weight files."""
-    weights = sum(path.stat().st_size for path in directory.rglob("*") if path.suffix in {".pt", ".onnx", ".safetensors", ".gguf"})
+    weights = sum(
+        path.stat().st_size for path in directory.rglob("*") if path.suffix in {".pt", ".onnx", ".safetensors", ".gguf"}
+    )
     return PROCESS_BYTES + int(WEIGHTS_FACTOR * weights)
 
 

@@ -123,7 +123,9 @@ class Trace(Mapping[str, np.ndarray]):
 
         path = Path(path)
         strings = [name for name, array in self.items() if array.dtype.kind == "U"]
-        arrays = {name: _as_bytes(array) if name in strings else np.ascontiguousarray(array) for name, array in self.items()}
+        arrays = {
+            name: _as_bytes(array) if name in strings else np.ascontiguousarray(array) for name, array in self.items()
+        }
         header = {"meta": json.dumps(self.meta), "stages": json.dumps(list(self)), "strings": json.dumps(strings)}
         try:
             save_file(arrays, str(path), metadata=header)

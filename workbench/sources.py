@@ -75,7 +75,12 @@ def _cached(repository: str) -> Path | None:
 
 def _download(card: Card, repository: str, on_progress: OnProgress | None) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         found = snapshot_download(
@@ -107,7 +112,10 @@ def _progress_bar(on_progress: OnProgress | None, repository: str) -> type[Any]:
             self.seen += n or 0
             total = self.total or self.size
             if on_progress and total and self.unit_of_bar == "B":
-                on_progress(min(self.seen / total, 1.0), f"downloading {repository}: {self.seen / 1e6:.0f} of {total / 1e6:.0f} MB")
+                on_progress(
+                    min(self.seen / total, 1.0),
+                    f"downloading {repository}: {self.seen / 1e6:.0f} of {total / 1e6:.0f} MB",
+                )
             return None
 
     return Reporting

@@ -20,7 +20,17 @@ from workbench.audio.spans import Span
 from workbench.errors import BadInput
 from workbench.memory import peak_resident_bytes
 from workbench.options import ListeningOptions, build_options
-from workbench.session import AudioSource, Event, Progress, Segment, StageFilter, Token, Trace, Transcript, last_transcript
+from workbench.session import (
+    AudioSource,
+    Event,
+    Progress,
+    Segment,
+    StageFilter,
+    Token,
+    Trace,
+    Transcript,
+    last_transcript,
+)
 from workbench.versions import versions
 from workbench.voice_activity import speech_spans
 
@@ -168,7 +178,11 @@ def _segments(heard: Heard, span: Span, text_of: Callable[[Sequence[int]], str] 
     if not heard.text and not tokens:
         return []
     if text_of is None or any(token.start is None for token in tokens):
-        return [Segment(span.start, span.end, heard.text, tuple(replace(t, start=None, end=None) for t in tokens), heard.tags)]
+        return [
+            Segment(
+                span.start, span.end, heard.text, tuple(replace(t, start=None, end=None) for t in tokens), heard.tags
+            )
+        ]
     groups = _groups(tokens)
     if len(groups) < 2:
         return [Segment(span.start, span.end, heard.text, tokens, heard.tags)]

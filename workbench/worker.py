@@ -202,7 +202,12 @@ class ProcessSession:
         with theirs:
             # A session of its own: Ctrl-C in a shell stops the caller, which then closes the child.
             self._process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, env=environment, start_new_session=True
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                env=environment,
+                start_new_session=True,
             )
         self._connection = Connection(ours.detach())
         try:
@@ -277,7 +282,9 @@ class _Child:
             else:
                 self.calls.put((number, *rest))
 
-    def serve(self, session: Any, number: int, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def serve(
+        self, session: Any, number: int, method: str, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:
         """Runs one call and sends what it gives."""
         result = getattr(session, method)(*arguments, **options)
         if not isinstance(result, Iterator):

@@ -92,14 +92,16 @@ def read_paraformer(directory: Path) -> ParaformerModel:
     """Reads configuration and vocabulary; raises `BadInput` where they are missing, unsupported or make no sense."""
     checkpoint = read_checkpoint(directory)
     if checkpoint.model not in MODELS:
-        raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected one of {', '.join(MODELS)}")
+        raise BadInput(
+            f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected one of {', '.join(MODELS)}"
+        )
     for key, value in (("encoder", "SANMEncoder"), ("decoder", "ParaformerSANMDecoder")):
         expect(checkpoint.config, key, value, directory.name)
     tokens = checkpoint.file("tokenizer_conf", "token_list") or directory / "tokens.json"
     if not tokens.is_file():
         raise BadInput(f"checkpoint directory {directory.name} has no vocabulary; expected tokens.json")
     frontend = FrontendConfig.from_yaml(checkpoint.section("frontend_conf"))
-    encoder = read_sanm_config(checkpoint.section("encoder_conf"), frontend.features, NORM_EPS)
+    encoder = read_sanm_config(checkpoint.section("encoder_conf"), frontend.width, NORM_EPS)
     return ParaformerModel(
         checkpoint=checkpoint,
         frontend=frontend,
@@ -234,7 +236,9 @@ def peak_times(values: Sequence[float], tokens: int, rate: float) -> list[tuple[
     return [(max(start, 0.0) * rate, max(end, 0.0) * rate) for start, end in times]
 
 
-def timed_tokens(ids: Sequence[int], vocabulary: Vocabulary, times: Sequence[tuple[float, float]] | None) -> tuple[Token, ...]:
+def timed_tokens(
+    ids: Sequence[int], vocabulary: Vocabulary, times: Sequence[tuple[float, float]] | None
+) -> tuple[Token, ...]:
     """The visible tokens, with times where there are any."""
     shown = [(number, vocabulary.pieces[number]) for number in ids]
     if times is None:

@@ -69,7 +69,7 @@ def read_sensevoice(directory: Path) -> SenseVoiceModel:
         checkpoint=checkpoint,
         frontend=frontend,
         cmvn_file=checkpoint.file("frontend_conf", "cmvn_file"),
-        encoder=read_sanm_config(checkpoint.section("encoder_conf"), frontend.features, norm_eps=1e-5),
+        encoder=read_sanm_config(checkpoint.section("encoder_conf"), frontend.width, norm_eps=1e-5),
         vocabulary=_read_vocabulary(checkpoint),
         blank=int(checkpoint.section("model_conf").get("blank_id", 0)),
     )
@@ -84,7 +84,9 @@ def _read_vocabulary(checkpoint: FunasrCheckpoint) -> Vocabulary:
     if tokens is None and (checkpoint.directory / "tokens.json").is_file():
         tokens = checkpoint.directory / "tokens.json"
     if tokens is None:
-        raise BadInput(f"checkpoint directory {checkpoint.directory.name} has no vocabulary; expected *.bpe.model or tokens.json")
+        raise BadInput(
+            f"checkpoint directory {checkpoint.directory.name} has no vocabulary; expected *.bpe.model or tokens.json"
+        )
     return read_token_list(tokens)
 
 
@@ -115,7 +117,9 @@ def is_tag(piece: str) -> bool:
     return piece.startswith("<|") and piece.endswith("|>")
 
 
-def timed_tokens(path: Sequence[CtcToken], vocabulary: Vocabulary, frames: int, frame_seconds: float) -> tuple[Token, ...]:
+def timed_tokens(
+    path: Sequence[CtcToken], vocabulary: Vocabulary, frames: int, frame_seconds: float
+) -> tuple[Token, ...]:
     """The text tokens of a CTC path with their times.
 
     Args:

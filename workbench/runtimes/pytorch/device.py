@@ -18,7 +18,9 @@ def prepare(settings: Settings) -> torch.device:
     except RuntimeError as error:
         raise BadInput(f"device is {settings.device!r}; expected a name such as cpu, cuda or cuda:1") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise Unavailable("this installation of torch sees no CUDA device; use device cpu, or install a CUDA build of torch")
+        raise Unavailable(
+            "this installation of torch sees no CUDA device; use device cpu, or install a CUDA build of torch"
+        )
     if settings.threads:
         torch.set_num_threads(settings.threads)
     # TF32 would cut products to 10 bits of mantissa on GPUs, far beyond the differences people look for.

@@ -75,6 +75,7 @@ class Paraformer:
         self.model = model
         self.device = device
         self.frontend = Frontend(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
+        self.frontend_without_cmvn = Frontend(model.frontend, None)
         self.network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
         weights = model.checkpoint.weights
         load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}", model.unused_tensors)
@@ -85,7 +86,8 @@ class Paraformer:
     def recognise(self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None) -> Heard:
         """What is said in float32 samples [n] at the checkpoint's rate."""
         tap: Tap = recorder or no_tap
-        front = self.frontend(samples, dither=options.dither, cmvn=options.cmvn != "off")
+        frontend = self.frontend_without_cmvn if options.cmvn == "off" else self.frontend
+        front = frontend(samples, dither=options.dither)
         if recorder:
             for stage in ("fbank", "lfr", "features"):
                 recorder.put(f"frontend.{stage}", getattr(front, stage))

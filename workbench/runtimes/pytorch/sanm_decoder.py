@@ -120,7 +120,9 @@ class SanmDecoder(nn.Module):
             counts: tokens per row [B], or None when all rows are full.
         """
         frame_mask = None if frames is None else length_mask(frames, encoded.shape[1])
-        token_mask = None if counts is None else length_mask(counts, embeddings.shape[1]).unsqueeze(-1).to(embeddings.dtype)
+        token_mask = (
+            None if counts is None else length_mask(counts, embeddings.shape[1]).unsqueeze(-1).to(embeddings.dtype)
+        )
         x = embeddings
         layers = [*self.decoders, *getattr(self, "decoders2", ()), *self.decoders3]
         for number, layer in enumerate(layers):

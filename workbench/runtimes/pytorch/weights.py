@@ -30,9 +30,21 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except pickle.UnpicklingError as error:
         if "weights_only" in str(error) or "Unsupported" in str(error):
-            raise BadInput(f"{where} holds objects other than tensors, which are not loaded; expected a state dict") from error
+            raise BadInput(
+                f"{where} holds objects other than tensors, which are not loaded; expected a state dict"
+            ) from error
         raise BadInput(f"{where} is damaged or no torch file; expected a state dict saved with torch.save") from error
-    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError, OSError) as error:
+    except (
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        UnicodeDecodeError,
+        OSError,
+    ) as error:
         size = path.stat().st_size
         raise BadInput(
             f"{where} ({size} bytes) is truncated, damaged or no torch file; expected a state dict saved with torch.save"
@@ -45,7 +57,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         raise BadInput(f"{where} holds {_kind(loaded)}; expected a state dict (tensors by name)")
     strange = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
     if strange:
-        raise BadInput(f"{where} holds {_kind(loaded[strange[0]])} under {strange[0]!r}; expected a state dict (tensors by name)")
+        raise BadInput(
+            f"{where} holds {_kind(loaded[strange[0]])} under {strange[0]!r}; expected a state dict (tensors by name)"
+        )
     return {str(name).removeprefix("module."): value for name, value in loaded.items()}
 
 
@@ -72,11 +86,15 @@ def load_into(network: nn.Module, tensors: Mapping[str, Tensor], where: str, unu
         raise BadInput(f"{where} lacks tensor {missing[0]}{_more(missing)}, which its config.yaml calls for")
     extra = [name for name in tensors if name not in wanted and not any(fnmatchcase(name, glob) for glob in unused)]
     if extra:
-        raise BadInput(f"{where} has tensor {extra[0]}{_more(extra)}, which the network of its config.yaml does not have")
+        raise BadInput(
+            f"{where} has tensor {extra[0]}{_more(extra)}, which the network of its config.yaml does not have"
+        )
     wrong = [name for name, value in wanted.items() if value.shape != tensors[name].shape]
     if wrong:
         found, expected = tuple(tensors[wrong[0]].shape), tuple(wanted[wrong[0]].shape)
-        raise BadInput(f"{where}: tensor {wrong[0]} has shape {found}, its config.yaml calls for {expected}{_more(wrong)}")
+        raise BadInput(
+            f"{where}: tensor {wrong[0]} has shape {found}, its config.yaml calls for {expected}{_more(wrong)}"
+        )
     integer = [name for name in wanted if not tensors[name].is_floating_point()]
     if integer:
         raise BadInput(f"{where}: tensor {integer[0]} holds {tensors[integer[0]].dtype}; expected floating point")

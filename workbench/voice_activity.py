@@ -1,0 +1,57 @@
+"""Which stretches of a recording a recogniser gets to hear, by the user's `vad` option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.audio.spans import Span, cap_spans
+from workbench.errors import BadInput
+from workbench.options import ListeningOptions
+
+BUILT_IN = ("auto", "silero", "none")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The stretches, and what the user should know about how they were found."""
+
+    spans: tuple[Span, ...]
+    notes: tuple[str, ...] = ()
+
+
+def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
+    """The stretches of 16 kHz samples [n] to transcribe, none longer than `options.max_segment_seconds`.
+
+    A recording that fits in one stretch is taken whole unless a detector was asked for: the recognisers were trained
+    on such, silence at the edges included.
+    """
+    seconds = len(samples) / SAMPLE_RATE
+    longest = options.max_segment_seconds
+    whole = [Span(0.0, seconds)]
+    if options.vad == "auto" and seconds <= longest:
+        return Found(tuple(whole))
+    if options.vad == "none":
+        return Found(tuple(cap_spans(whole, longest, samples=samples)))
+    if options.vad in ("auto", "silero"):
+        from workbench.audio.silero import silero_spans
+
+        spans, detector = silero_spans(samples), "silero-vad"
+    else:
+        spans, detector = _fsmn_spans(samples, options.vad), "FSMN-VAD"
+    if not spans:
+        return Found((), (f"{detector} found no speech in the recording",))
+    return Found(tuple(cap_spans(spans, longest, samples=samples)))
+
+
+def _fsmn_spans(samples: np.ndarray, directory: str) -> list[Span]:
+    from workbench.runtimes.pytorch.fsmn_vad import FsmnVad
+
+    if not Path(directory).is_dir():
+        raise BadInput(
+            f"option vad is {directory!r}; expected {', '.join(BUILT_IN)}, or the id or directory of an FSMN-VAD"
+        )
+    return FsmnVad.from_directory(Path(directory)).spans(samples)

@@ -131,7 +131,8 @@ def generate_pool(
         directory.mkdir(parents=True, exist_ok=True)
         bank = TakeBank.of(takes, options.tempos)
         jobs = [
-            (directory, shard, min(SHARD, count - shard * SHARD), seed, options) for shard in range(_shard_count(count))
+            (_shard_path(directory, shard), shard * SHARD, min(SHARD, count - shard * SHARD), seed, options)
+            for shard in range(_shard_count(count))
         ]
         frames: list[int] = []
         digits: list[tuple[int, ...]] = []
@@ -146,7 +147,7 @@ def generate_pool(
     return FeaturePool(directory)
 
 
-_Job = tuple[Path, int, int, int, CorpusOptions]
+_Job = tuple[Path, int, int, int, CorpusOptions]  # file, number of its first example, how many, seed, options
 _Made = tuple[list[int], list[tuple[int, ...]]]
 
 _bank: TakeBank | None = None  # of a worker process, which is given its bank once
@@ -175,13 +176,13 @@ def _make_shard_in_worker(job: _Job) -> _Made:
 
 
 def _make_shard(bank: TakeBank, job: _Job) -> _Made:
-    directory, shard, count, seed, options = job
+    path, first, count, seed, options = job
     features, digits = [], []
-    for number in range(shard * SHARD, shard * SHARD + count):
+    for number in range(first, first + count):
         string = draw_string(bank, np.random.default_rng([seed, number]), options)
         features.append(log_mel(string.samples).astype(np.float16))
         digits.append(string.digits)
-    np.save(_shard_path(directory, shard), np.concatenate(features), allow_pickle=False)
+    np.save(path, np.concatenate(features), allow_pickle=False)
     return [len(part) for part in features], digits
 
 

@@ -1,0 +1,181 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.training.tones import tone
+from workbench.training.augment import (
+    COLOURS,
+    AugmentOptions,
+    MaskOptions,
+    add_upper_band,
+    bursts,
+    change_tempo,
+    distorted,
+    fast_length,
+    filtered,
+    masked,
+    mu_law,
+    noise,
+    passband,
+    power,
+    quantised,
+    random_equaliser,
+    reverberated,
+    warp,
+    with_noise,
+)
+
+RATE = 16_000
+
+
+def sine(hertz, seconds=1.0):
+    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * RATE)) / RATE)).astype(np.float32)
+
+
+def pitch(samples, rate=RATE):
+    return np.argmax(np.abs(np.fft.rfft(samples * np.hanning(len(samples)), 1 << 16))) * rate / (1 << 16)
+
+
+def decibels(ratio):
+    return 10 * np.log10(ratio)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("snr_db", [5.0, 10.0, 40.0])
+def test_noise_lies_as_far_below_the_speech_as_asked(colour, snr_db):
+    speech = sine(500)
+    heard = with_noise(speech, noise(RATE, colour, np.random.default_rng(3)), power(speech), snr_db)
+    assert decibels(power(speech) / power(heard - speech)) == pytest.approx(snr_db, abs=0.01)
+
+
+def test_colours_have_their_spectra():
+    def octaves(colour):
+        spectrum = np.square(np.abs(np.fft.rfft(noise(20 * RATE, colour, np.random.default_rng(0)))))
+        hertz = np.linspace(0, RATE / 2, len(spectrum))
+        low, high = ((hertz > f) & (hertz < 2 * f) for f in (250, 2000))
+        return decibels(spectrum[high].mean() / spectrum[low].mean())
+
+    assert octaves("white") == pytest.approx(0, abs=0.5)
+    assert octaves("pink") == pytest.approx(-9, abs=1)  # 3 dB an octave
+    assert octaves("brown") == pytest.approx(-18, abs=1)
+
+
+@pytest.mark.parametrize("tempo", [0.8, 1.25])
+@pytest.mark.parametrize("rate", [8000, 16000])
+def test_tempo_changes_how_long_a_tone_lasts_and_not_how_high_it_is(tempo, rate):
+    said = tone(3, 1.0, rate)
+    heard = change_tempo(said, tempo, rate)
+    assert len(heard) == pytest.approx(len(said) / tempo, abs=1)
+    assert pitch(heard, rate) == pytest.approx(pitch(said, rate), rel=0.003)
+    assert power(heard[400:-400]) == pytest.approx(power(said), rel=0.02)
+
+
+@pytest.mark.parametrize("ratio", [0.85, 1.18])
+def test_a_warp_moves_length_and_pitch_together(ratio):
+    heard = warp(sine(500), ratio)
+    assert len(heard) == pytest.approx(RATE / ratio, abs=2)
+    assert pitch(heard) == pytest.approx(500 * ratio, rel=0.003)
+
+
+def test_a_band_keeps_what_is_inside_and_drops_what_is_outside():
+    inside, below, above = sine(1000), sine(100), sine(5000)
+    heard = filtered(inside + below + above, passband(300, 3400))
+    middle = slice(2000, -2000)
+    assert power((heard - inside)[middle]) < 1e-6 * power(inside)
+    np.testing.assert_allclose(filtered(inside, passband(0, 8200)), inside, atol=1e-5)
+
+
+def test_an_equaliser_changes_level_without_delay():
+    click = np.zeros(2000, dtype=np.float32)
+    click[1000] = 1.0
+    heard = filtered(click, random_equaliser(np.random.default_rng(5)))
+    assert np.argmax(np.abs(heard)) == 1000
+
+
+def test_the_upper_band_mirrors_what_lies_below_4_khz_and_leaves_it_as_it_was():
+    for seed in range(10):
+        high, low = (add_upper_band(sine(hertz), np.random.default_rng(seed)) - sine(hertz) for hertz in (3500, 500))
+        middle = slice(1000, -1000)
+        assert pitch(high) == pytest.approx(4500, abs=2)
+        assert pitch(low) == pytest.approx(7500, abs=2)
+        lost = decibels(power(sine(3500)) / power(high[middle]))
+        assert 2 < lost < 30
+        assert decibels(power(sine(500)) / power(low[middle])) > lost + 15  # vowels' strong low notes stay out
+
+
+def test_a_room_answers_after_the_sound_and_dies_away():
+    click = np.zeros(RATE, dtype=np.float32)
+    click[4000] = 1.0
+    heard = reverberated(click, np.random.default_rng(4))
+    assert len(heard) == RATE
+    assert np.abs(heard[:3999]).max() < 1e-5  # nothing before
+    assert heard[4000] == pytest.approx(1.0, abs=1e-4)
+    assert power(heard[4100:6000]) > 100 * power(heard[-1000:])
+
+
+def test_mu_law_costs_what_eight_bits_cost():
+    for level in (1.0, 0.1, 0.01):
+        speech = sine(440) * np.float32(level)
+        assert 28 < decibels(power(speech) / power(mu_law(speech) - speech)) < 45
+
+
+def test_quantised_samples_are_int16_steps():
+    heard = quantised(np.array([0.1, -1.5, 1.5, 0.0], dtype=np.float32))
+    np.testing.assert_array_equal(heard * 32768, [3277, -32768, 32767, 0])
+
+
+def test_bursts_leave_most_of_the_time_silent():
+    sounds = bursts(3 * RATE, np.random.default_rng(0))
+    assert np.abs(sounds).max() > 0
+    assert np.mean(np.abs(sounds) > 1e-3) < 0.5
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1700, 9000))
+@settings(deadline=None, max_examples=40)
+def test_any_distortion_is_finite_within_full_scale_and_repeatable(seed, count):
+    samples = np.zeros(count, dtype=np.float32)
+    samples[800:-800] = sine(700)[: count - 1600]
+    active = samples != 0
+    every = AugmentOptions(
+        equalised=0.7, reverberant=0.5, noisy=0.7, bursts=0.5, band_limited=0.6, line_noise=0.5,
+        clipped=0.4, coded=0.5, offset=0.5, quantised=0.5,
+    )  # fmt: skip
+    crowd = lambda n: sine(300)[:n]  # noqa: E731
+    heard = distorted(samples, active, np.random.default_rng(seed), every, crowd)
+    assert heard.dtype == np.float32 and heard.shape == samples.shape
+    assert np.isfinite(heard).all() and np.abs(heard).max() <= 1.03  # full scale, an offset
+    np.testing.assert_array_equal(heard, distorted(samples, active, np.random.default_rng(seed), every, crowd))
+
+
+@given(seed=st.integers(0, 2**32 - 1), frames=st.integers(1, 300))
+@settings(deadline=None, max_examples=50)
+def test_masks_hide_blocks_and_touch_nothing_else(seed, frames):
+    features = np.random.default_rng(seed).normal(size=(frames, 80)).astype(np.float32)
+    before = features.copy()
+    options = MaskOptions(time_masks_per_second=2.0, max_frames=10, band_masks=2, max_bands=12)
+    hidden = masked(features, np.random.default_rng(seed), options)
+    np.testing.assert_array_equal(features, before)
+    changed = hidden != features
+    mean = features.mean(axis=0)
+    np.testing.assert_array_equal(hidden[changed], np.broadcast_to(mean, features.shape)[changed])
+    bands = changed.all(axis=0)
+    rest = changed[:, ~bands]
+    assert bands.sum() <= 24 or frames <= 10
+    assert (rest.all(axis=1) | ~rest.any(axis=1)).all()  # what is left are whole frames
+
+
+def test_masks_can_be_switched_off():
+    features = np.ones((50, 80), dtype=np.float32)
+    features[::2] = 0
+    off = MaskOptions(time_masks_per_second=0.0, band_masks=0)
+    np.testing.assert_array_equal(masked(features, np.random.default_rng(0), off), features)
+
+
+@given(st.integers(1, 1 << 22))
+def test_fast_lengths_are_not_shorter_and_little_longer(count):
+    size = fast_length(count)
+    assert count <= size < max(1.35 * count, count + 2)
+    while size % 2 == 0:
+        size //= 2
+    assert size in (1, 3, 5)

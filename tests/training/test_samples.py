@@ -1,0 +1,62 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.shared_data import shared
+from workbench.training.digits import WORDS
+from workbench.training.samples import RECIPES, write_samples
+
+SAMPLES = Path(__file__).resolve().parents[2] / "assets" / "samples"
+ENTRIES = json.loads((SAMPLES / "samples.json").read_text())
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
+def test_every_sample_is_what_its_entry_says(entry):
+    info = soundfile.info(SAMPLES / entry["file"])
+    assert (info.samplerate, info.channels, info.subtype) == (16000, 1, "PCM_16")
+    assert info.duration == pytest.approx(entry["seconds"], abs=0.01)
+    assert entry["licence"] in ("CC BY-SA 4.0", "public domain") and entry["source"].endswith(
+        ("librivox.org", "free-spoken-digit-dataset")
+    )
+    assert entry["text"] == entry["text"].lower().strip()
+
+
+def test_the_folder_holds_the_entries_and_stays_small():
+    files = {path.name for path in SAMPLES.iterdir()}
+    assert files == {entry["file"] for entry in ENTRIES} | {"samples.json", "README.md"}
+    assert sum(path.stat().st_size for path in SAMPLES.iterdir()) < 3_000_000
+
+
+def test_attribution_is_given():
+    readme = (SAMPLES / "README.md").read_text()
+    for needed in ("Zohar Jackson", "CC BY-SA 4.0", "LibriVox", "public domain"):
+        assert needed in readme
+
+
+def test_names_of_digit_samples_say_what_is_said():
+    texts = {entry["file"]: entry["text"] for entry in ENTRIES}
+    assert texts["three_seven_one.wav"] == "three seven one"
+    for recipe in RECIPES:
+        words = [word for word in recipe.file.removesuffix(".wav").split("_") if word in WORDS]
+        assert texts[recipe.file].split() == words or len(words) < 3
+
+
+def test_the_long_one_has_pauses():
+    samples, rate = soundfile.read(SAMPLES / "long_digits.wav")
+    assert 38 < len(samples) / rate < 42
+    blocks = np.sqrt(np.square(samples[: len(samples) // 800 * 800]).reshape(-1, 800).mean(axis=1))  # 50 ms
+    quiet = "".join("q" if level < 0.02 * blocks.max() else "s" for level in blocks)
+    assert sum(len(run) >= 14 for run in quiet.split("s")) >= 10  # of 0.7 s and more
+
+
+def test_the_shipped_files_are_made_by_the_script(tmp_path):
+    write_samples(shared("fsdd"), shared("speech"), tmp_path)
+    for path in SAMPLES.iterdir():
+        if path.suffix == ".wav":
+            made, shipped = (soundfile.read(folder / path.name, dtype="int16")[0] for folder in (tmp_path, SAMPLES))
+            assert np.abs(made.astype(int) - shipped).max() <= 1  # resamplers may differ in the last bit
+        else:
+            assert (tmp_path / path.name).read_bytes() == path.read_bytes()

@@ -1,0 +1,79 @@
+import shutil
+
+import numpy as np
+import pytest
+
+from workbench.errors import Unavailable
+from workbench.training.voices import (
+    FOREIGN_SPELLINGS,
+    VoiceOptions,
+    VoiceSetting,
+    espeak_variants,
+    require_synthesisers,
+    speak,
+    synthetic_takes,
+    trim_silence,
+    voice_settings,
+)
+
+needs_synthesisers = pytest.mark.skipif(
+    shutil.which("espeak-ng") is None or shutil.which("flite") is None, reason="needs espeak-ng and flite"
+)
+FEW = VoiceOptions(english_settings=2, foreign_settings=0, flite_settings=0, strings=1)
+
+
+def test_missing_programs_are_named_with_the_command_that_installs_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match="espeak-ng and flite cannot be found; .*apt-get install espeak-ng flite"):
+        require_synthesisers()
+    with pytest.raises(Unavailable):
+        synthetic_takes(tmp_path)
+
+
+def test_silence_around_a_sound_goes_and_the_sound_stays():
+    samples = np.zeros(16000, dtype=np.float32)
+    samples[4000:9000] = 0.5
+    samples[5000] = 0.9
+    trimmed = trim_silence(samples, 16000)
+    assert np.square(trimmed).sum() == np.square(samples).sum()
+    assert 5000 <= len(trimmed) <= 5000 + 4 * 160
+
+
+def test_what_has_no_sound_is_left_alone():
+    assert len(trim_silence(np.zeros(50, dtype=np.float32), 16000)) == 50
+    assert len(trim_silence(np.zeros(5000, dtype=np.float32), 16000)) == 5000
+
+
+@needs_synthesisers
+def test_settings_are_many_distinct_and_repeatable():
+    settings = voice_settings()
+    assert settings == voice_settings()
+    assert len({setting.speaker for setting in settings}) == len(settings) >= 250
+    assert {setting.program for setting in settings} == {"espeak-ng", "flite"}
+    assert all(len(words) == 10 for words in FOREIGN_SPELLINGS.values())
+    assert not {"Demonic", "UniRobot", "fast"} & set(espeak_variants())
+
+
+@needs_synthesisers
+@pytest.mark.parametrize(
+    "setting", [VoiceSetting("espeak-ng", "en-us+f3", 50, 160), VoiceSetting("flite", "slt", 190, 100)]
+)
+def test_a_voice_says_more_in_more_time(setting):
+    one, rate = speak(setting, (7,))
+    four, _ = speak(setting, (7, 0, 7, 0))
+    assert 0.15 < len(one) / rate < 1.0
+    assert len(four) > 2 * len(one)
+    assert np.abs(one).max() > 0.05
+
+
+@needs_synthesisers
+def test_takes_are_spoken_once_and_read_back(tmp_path, monkeypatch):
+    first = synthetic_takes(tmp_path, FEW)
+    assert [take.digits for take in first[:10]] == [(digit,) for digit in range(10)]
+    assert len(first) == 2 * 11 and len(first[10].digits) > 1
+    assert all(not take.human and len(take.samples) > take.sample_rate * 0.1 for take in first)
+    monkeypatch.setattr("workbench.training.voices.speak", lambda *_: pytest.fail("spoken again"))
+    second = synthetic_takes(tmp_path, FEW)
+    assert all(
+        np.array_equal(a.samples, b.samples) and a.speaker == b.speaker for a, b in zip(first, second, strict=True)
+    )

@@ -1,0 +1,77 @@
+# make app    the page on http://127.0.0.1:7860 (HOST=, PORT=)
+# make test   the whole test suite (ARGS="-k name" and the like go to pytest)
+# make check  format, lint and types
+# make demo   trains the demo checkpoints again (DATA=folder of the Free Spoken Digit Dataset)
+# make clean  removes the virtual environment and every cache
+#
+# All but clean first bring .venv to what requirements.lock says, which takes a moment when it already is there.
+
+HOST = 127.0.0.1
+PORT = 7860
+ARGS =
+DATA =
+# Where pip may look for PyTorch's CPU build, which is a tenth of the size of PyPI's. Left out where it cannot be reached.
+TORCH_INDEX = https://download.pytorch.org/whl/cpu
+PYTHON = $(shell for p in python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# The stamp of a complete environment. Its name changes with what is to be installed, and it is made last.
+READY := $(VENV)/ready-$(shell { pwd; cat requirements.lock pyproject.toml; } | cksum | cut -d' ' -f1)
+
+.PHONY: help env app test check demo clean chromium
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+env: $(READY)
+
+app: $(READY)
+	@exec $(PY) app.py --host $(HOST) --port $(PORT)
+
+test: $(READY) chromium
+	@$(PY) -m pytest -ra --durations=15 $(ARGS)
+
+check: $(READY)
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+
+demo: $(READY)
+	@test -n "$(DATA)" || { echo 'make demo needs the recordings: make demo DATA=path/to/free-spoken-digit-dataset' >&2; exit 2; }
+	$(VENV)/bin/workbench train-demo sensevoice --data $(DATA) --out assets/demo-sensevoice
+	$(VENV)/bin/workbench train-demo paraformer --data $(DATA) --out assets/demo-paraformer
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Python gone, say after an upgrade of the system: the stamp no longer counts.
+ifeq (,$(shell $(PY) -V 2>/dev/null))
+.PHONY: $(READY)
+endif
+
+# Without any stamp the environment is missing or was left half made, so it is made from nothing.
+$(READY):
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 was not found; install it (Debian: apt-get install python3.11-venv) or name one: make PYTHON=/path/to/python' >&2; exit 2; }
+	@echo 'Installing the environment in $(VENV); the first time takes a few minutes.' >&2
+	@{ ls $(VENV)/ready-* && $(PY) -V; } >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) \
+		|| { echo 'The virtual environment could not be made; on Debian: apt-get install python3.11-venv' >&2; exit 2; }
+	@rm -f $(VENV)/ready-*
+	@index=; \
+	if $(PY) -c 'import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=5)' $(TORCH_INDEX)/torch/ 2>/dev/null; \
+		then index='--extra-index-url $(TORCH_INDEX)'; fi; \
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps $$index -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PY) -c 'import torch' || { echo 'PyTorch was installed but does not load; see "Troubleshooting" in the README' >&2; exit 1; }
+	@touch $@
+
+chromium:
+	@if command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo 'Installing chromium for the browser tests.' >&2; \
+		{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium; } >/dev/null \
+			|| echo 'chromium could not be installed; the browser tests will be skipped.' >&2; \
+	else \
+		echo 'The browser tests need chromium and will be skipped; on Debian: sudo apt-get install chromium' >&2; \
+	fi

@@ -1,0 +1,95 @@
+"""Every test has its own user folders and no network; quick tests run first; no process may outlive the run."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from workbench.registry import Registry
+
+MARK = "WORKBENCH_TEST_RUN"  # an environment variable that every process started by this run inherits
+LATE = ("slow", "reference", "browser")
+GRACE_SECONDS = 5.0  # a process that was told to end has this long
+SURVIVORS = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before anything is imported that reads these variables once."""
+    os.environ[MARK] = uuid.uuid4().hex
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests first, then the slow ones, the comparisons and the browser."""
+
+    def lateness(item: pytest.Item) -> int:
+        return max((n for n, mark in enumerate(LATE, 1) if item.get_closest_marker(mark)), default=0)
+
+    items.sort(key=lateness)
+
+
+@pytest.fixture(autouse=True)
+def user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The configuration and download folders of a user who has none yet."""
+    home = tmp_path_factory.getbasetemp() / f"user-{uuid.uuid4().hex[:12]}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        patch.setenv("HF_HUB_CACHE", str(home / "hub"))  # for child processes
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))  # read once, at import
+        for name in ("WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB"):
+            patch.delenv(name, raising=False)
+        yield home
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    """A registry of the shipped cards whose sessions end with the test."""
+    with Registry() as registry:
+        yield registry
+
+
+def _left_behind() -> list[psutil.Process]:
+    """The processes that carry this run's mark, our own aside."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            ours = process.pid != os.getpid() and process.environ().get(MARK) == os.environ[MARK]
+            # Python's own tracker of shared memory ends with us by design.
+            if ours and "multiprocessing.resource_tracker" not in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue  # gone, or another user's
+    return found
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails the run if a session's process, a page or a browser survived it, and ends what did."""
+    _, alive = psutil.wait_procs(_left_behind(), GRACE_SECONDS)
+    lines = []
+    for process in alive:
+        try:
+            lines.append(f"{process.pid}: {' '.join(process.cmdline())[:200]}")
+            process.kill()
+        except psutil.Error:
+            continue
+    session.config.stash[SURVIVORS] = lines
+    if lines:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Says what survived."""
+    survivors = config.stash.get(SURVIVORS, [])
+    if survivors:
+        terminalreporter.section("processes left behind", red=True)
+        for line in survivors:
+            terminalreporter.line(line)

@@ -61,7 +61,9 @@ FAMILIES: Mapping[str, Family] = {
             "is_sensevoice",
             "SenseVoiceOptions",
             pytorch=Cell("workbench.runtimes.pytorch.sensevoice"),
-            vllm=Cell(reason="SenseVoice has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"),
+            vllm=Cell(
+                reason="SenseVoice has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"
+            ),
         ),
         _family(
             "paraformer",
@@ -69,7 +71,9 @@ FAMILIES: Mapping[str, Family] = {
             "is_paraformer",
             "ParaformerOptions",
             pytorch=Cell("workbench.runtimes.pytorch.paraformer"),
-            vllm=Cell(reason="Paraformer has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"),
+            vllm=Cell(
+                reason="Paraformer has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"
+            ),
         ),
         _family(
             "fsmn_vad",
@@ -89,7 +93,9 @@ def family_of(directory: Path) -> Family:
         if family.recognises(directory):
             return family
     if not (directory / "config.yaml").is_file():
-        raise BadInput(f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt")
+        raise BadInput(
+            f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt"
+        )
     from workbench.families.funasr import read_checkpoint
 
     model = read_checkpoint(directory).model or "no model"

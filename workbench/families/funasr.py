@@ -42,7 +42,9 @@ class FunasrCheckpoint:
         """A mapping of the configuration; empty where the file has none."""
         section = self.config.get(name) or {}
         if not isinstance(section, Mapping):
-            raise BadInput(f"{name} in {self.directory.name}/config.yaml is {type(section).__name__}; expected a mapping")
+            raise BadInput(
+                f"{name} in {self.directory.name}/config.yaml is {type(section).__name__}; expected a mapping"
+            )
         return section
 
     def file(self, section: str, key: str) -> Path | None:
@@ -73,7 +75,9 @@ def read_checkpoint(directory: str | Path) -> FunasrCheckpoint:
     if not directory.is_dir():
         raise BadInput(f"there is no checkpoint directory {directory}")
     if not (directory / "config.yaml").is_file():
-        raise BadInput(f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt")
+        raise BadInput(
+            f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt"
+        )
     config = _read_yaml(directory / "config.yaml")
     metas = _file_metas(directory)
     if metas:

@@ -44,7 +44,9 @@ def expect(section: Mapping[str, Any], key: str, value: Any, where: str) -> None
         raise BadInput(f"{where}.{key} in config.yaml is {found!r}; only {value!r} is supported")
 
 
-def read_sanm_config(section: Mapping[str, Any], input_size: int, norm_eps: float, where: str = "encoder_conf") -> SanmConfig:
+def read_sanm_config(
+    section: Mapping[str, Any], input_size: int, norm_eps: float, where: str = "encoder_conf"
+) -> SanmConfig:
     """The encoder's dimensions from `encoder_conf`; raises `BadInput` for missing, impossible or unsupported values."""
     expect(section, "input_layer", "pe", where)
     expect(section, "normalize_before", True, where)

@@ -57,7 +57,11 @@ def read_token_list(path: Path) -> Vocabulary:
     where = f"{path.parent.name}/{path.name}"
     try:
         text = path.read_text(encoding="utf-8")
-        pieces = json.loads(text) if path.suffix == ".json" else [line.split()[0] for line in text.splitlines() if line.strip()]
+        pieces = (
+            json.loads(text)
+            if path.suffix == ".json"
+            else [line.split()[0] for line in text.splitlines() if line.strip()]
+        )
     except (OSError, ValueError) as error:
         raise BadInput(f"{where} cannot be read as a list of tokens: {error}") from error
     if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) for piece in pieces):

@@ -154,6 +154,12 @@ class Registry:
                     unloaded.append(Residency(process.model, process.runtime, memory, False, idle))
         return unloaded
 
+    def unload(self, model: str, runtime: str) -> bool:
+        """Ends the processes of a model on a runtime; returns whether none was at work. The next call loads it again."""
+        with self._lock:
+            processes = [p for p in self._processes.values() if (p.model, p.runtime) == (model, runtime)]
+        return all([process.unload() for process in processes])
+
     def close(self) -> None:
         """Ends every session."""
         with self._lock:

@@ -24,7 +24,7 @@ FEW = VoiceOptions(english_settings=2, foreign_settings=0, flite_settings=0, str
 
 def test_missing_programs_are_named_with_the_command_that_installs_them(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unavailable, match="espeak-ng and flite cannot be found; .*apt-get install espeak-ng flite"):
+    with pytest.raises(Unavailable, match=r"espeak-ng and flite cannot be found; .*apt-get install espeak-ng flite"):
         require_synthesisers()
     with pytest.raises(Unavailable):
         synthetic_takes(tmp_path)

@@ -32,10 +32,9 @@ from workbench.training.digits import Take, words_of
 
 # How many digits a string has, as weights: mostly three to seven; a few much longer ones, so that a network that knows
 # positions has seen late ones.
-LENGTHS: Mapping[int, float] = {
-    **{1: 12, 2: 10, 3: 14, 4: 14, 5: 13, 6: 11, 7: 10, 8: 5, 9: 4, 10: 4},
-    **dict.fromkeys(range(11, 25), 0.25),
-}
+LENGTHS: Mapping[int, float] = dict(
+    enumerate([12, 10, 14, 14, 13, 11, 10, 5, 4, 4] + 14 * [0.25], start=1)  # 1 to 10, 11 to 24
+)
 
 # Manners of speaking: shortest and longest gap between two digits, in seconds. Negative gaps overlap.
 GAPS = ((-0.04, 0.02), (-0.04, 0.1), (0.0, 0.2), (0.05, 0.3), (0.15, 0.5))
@@ -84,7 +83,7 @@ class CorpusOptions:
     long_pause_share: float = 0.04  # of the gaps: half a second to a second and a half
     warp: float = 0.18  # largest change of pitch and formants: factors 1/1.18 to 1.18
     tempos: tuple[float, ...] = (0.8, 1.0, 1.25)  # at which human takes are held, pitch unchanged
-    augment: AugmentOptions = AugmentOptions()
+    augment: AugmentOptions = field(default_factory=AugmentOptions)
 
 
 # --- the takes ------------------------------------------------------------------------------------------------------

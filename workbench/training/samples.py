@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -161,13 +162,14 @@ def _write(path: Path, samples: NDArray[np.float32]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """The command: writes the samples and says which on standard output."""
     parser = argparse.ArgumentParser(prog="python -m workbench.training.samples", description=__doc__)
     parser.add_argument("--digits", type=Path, required=True, help="folder of the Free Spoken Digit Dataset")
     parser.add_argument("--english", type=Path, required=True, help="folder with the LibriVox clips")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     given = parser.parse_args(arguments)
     for sample in write_samples(given.digits, given.english, given.out):
-        print(f"{sample.file}: {sample.seconds} s, {sample.text}")
+        sys.stdout.write(f"{sample.file}: {sample.seconds} s, {sample.text}\n")
 
 
 if __name__ == "__main__":

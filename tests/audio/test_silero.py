@@ -1,0 +1,97 @@
+"""Silero VAD: the same probabilities as the package's own loop, sensible spans, and hours of silence."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("silero_vad", reason="needs the silero-vad package")
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+from tests.shared_data import shared  # noqa: E402
+from workbench.audio import silero  # noqa: E402
+from workbench.audio.read import read  # noqa: E402
+from workbench.audio.silero import SileroOptions, silero_probabilities, silero_spans  # noqa: E402
+
+
+def noisy_tones(seconds: float) -> np.ndarray:
+    """Harmonics that come and go: not speech, but enough to move the network's state."""
+    time = np.arange(round(seconds * 16_000)) / 16_000
+    voice = sum(np.sin(2 * np.pi * 120 * k * time) / k for k in range(1, 20)) * (np.sin(2 * np.pi * 0.7 * time) > 0)
+    return (0.1 * voice + 0.01 * np.random.default_rng(0).standard_normal(len(time))).astype(np.float32)
+
+
+def by_the_package(samples: np.ndarray) -> np.ndarray:
+    import silero_vad
+
+    with torch.inference_mode():
+        probabilities = silero_vad.load_silero_vad().audio_forward(torch.from_numpy(samples)[None], 16_000)
+    return np.asarray(probabilities[0])
+
+
+@pytest.mark.parametrize("extra", [0, 1, 511])
+def test_probabilities_are_the_packages(monkeypatch: pytest.MonkeyPatch, extra: int) -> None:
+    samples = noisy_tones(20.0)[: 512 * 600 + extra]
+    expected = by_the_package(samples)
+    assert expected.max() - expected.min() > 0.1
+    np.testing.assert_allclose(silero_probabilities(samples), expected, atol=1e-4)
+    monkeypatch.setattr(silero, "_BLOCK", 77)  # state and context must pass from block to block
+    np.testing.assert_allclose(silero_probabilities(samples), expected, atol=1e-4)
+
+
+def test_real_speech_gives_the_packages_spans() -> None:
+    import silero_vad
+
+    samples = read(shared("fsmn-vad/vad_example.wav")).samples
+    spans = silero_spans(samples)
+    package = silero_vad.get_speech_timestamps(torch.from_numpy(samples), silero_vad.load_silero_vad())
+    assert [span.slice for span in spans] == [slice(each["start"], each["end"]) for each in package]
+    assert len(spans) > 20
+
+
+def test_options_reach_the_decision() -> None:
+    samples = read(shared("fsmn-vad/vad_example.wav")).samples
+    patient = silero_spans(samples, SileroOptions(min_silence_ms=800))
+    assert len(patient) < len(silero_spans(samples)) / 2
+    padded = silero_spans(samples, SileroOptions(min_silence_ms=800, pad_ms=200))
+    assert sum(span.seconds for span in padded) > sum(span.seconds for span in patient)
+
+
+def test_progress_ends_at_one_and_an_exception_in_it_stops_the_work() -> None:
+    seen: list[float] = []
+    silero_probabilities(noisy_tones(70.0), seen.append)
+    assert seen == sorted(seen) and seen[-1] == 1.0 and len(seen) > 1
+
+    def stop(fraction: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        silero_probabilities(noisy_tones(70.0), stop)
+
+
+def test_no_samples_no_spans() -> None:
+    assert silero_spans(np.zeros(0, dtype=np.float32)) == []
+    assert silero_spans(np.zeros(1, dtype=np.float32)) == []
+
+
+SCRIPT = """
+import resource, time
+import numpy as np, torch
+torch.set_num_threads(3)
+from workbench.audio.silero import silero_spans
+start = time.process_time()
+assert silero_spans(np.zeros(2 * 3600 * 16000, dtype=np.float32)) == []
+assert torch.get_num_threads() == 3, "importing silero_vad must not change the threads of the process"
+print(time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of a process the Linux way")
+def test_two_hours_of_silence() -> None:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=root, capture_output=True, text=True, check=True)
+    seconds, peak_megabytes = map(float, done.stdout.split())
+    assert seconds < 60
+    assert peak_megabytes < 1200

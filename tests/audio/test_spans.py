@@ -1,0 +1,128 @@
+"""Capping spans: nothing lost, nothing repeated, nothing too long, cuts where it is quiet."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.audio.spans import Span, cap_spans, frame_levels
+from workbench.errors import BadInput
+
+RATE = 16_000
+
+
+@st.composite
+def span_lists(draw: st.DrawFn) -> list[Span]:
+    """Spans in order without overlap, some touching, some empty, off the sample grid."""
+    steps = draw(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 70)), max_size=6))
+    spans, at = [], 0.0
+    for gap, length in steps:
+        spans.append(Span(at + gap, at + gap + length))
+        at += gap + length
+    return spans
+
+
+def covered(spans: list[Span]) -> set[int]:
+    """Every sample of a coarse comb that the spans cover; a sample covered twice would be counted by `total`."""
+    return {tooth for span in spans for tooth in range(-(-span.slice.start // 997) * 997, span.slice.stop, 997)}
+
+
+def total(spans: list[Span]) -> int:
+    return sum(span.slice.stop - span.slice.start for span in spans)
+
+
+@given(spans=span_lists(), cap=st.floats(0.5, 40), seed=st.one_of(st.none(), st.integers(0, 99)))
+def test_capping_covers_the_same_samples_in_order(spans: list[Span], cap: float, seed: int | None) -> None:
+    curve = None if seed is None else np.random.default_rng(seed).standard_normal(8000).astype(np.float32)
+    capped = cap_spans(spans, cap, curve)
+    assert total(capped) == total(spans)
+    assert covered(capped) == covered(spans)
+    for span in capped:
+        assert 0 < span.slice.stop - span.slice.start <= cap * RATE
+        assert span.seconds <= cap + 1e-9
+    for before, after in zip(capped, capped[1:], strict=False):
+        assert before.end <= after.start
+
+
+@given(spans=span_lists(), cap=st.floats(0.5, 40), gap=st.floats(0, 3))
+def test_merging_only_adds_the_gaps(spans: list[Span], cap: float, gap: float) -> None:
+    plain, merged = cap_spans(spans, cap), cap_spans(spans, cap, merge_gap=gap)
+    assert len(merged) <= len(plain)
+    assert covered(merged) >= covered(plain)
+    starts, ends = {span.start for span in plain}, {span.end for span in plain}
+    inside = iter(plain)
+    for span in merged:
+        assert span.start in starts and span.end in ends
+        assert span.slice.stop - span.slice.start <= cap * RATE
+        within = []
+        for part in inside:
+            within.append(part)
+            if part.end == span.end:
+                break
+        assert within[0].start == span.start
+        assert all(b.slice.start - a.slice.stop <= gap * RATE for a, b in zip(within, within[1:], strict=False))
+    for before, after in zip(merged, merged[1:], strict=False):  # greedy: what was left apart could not be joined
+        too_far = after.slice.start - before.slice.stop > gap * RATE
+        next_part = next(part for part in plain if part.start == after.start)
+        assert too_far or next_part.slice.stop - before.slice.start > cap * RATE
+
+
+def test_without_a_curve_the_pieces_are_equal() -> None:
+    assert cap_spans([Span(1.0, 91.0)], 30) == [Span(1.0, 31.0), Span(31.0, 61.0), Span(61.0, 91.0)]
+    pieces = cap_spans([Span(0.0, 100.0)], 30)
+    assert len(pieces) == 4 and all(abs(piece.seconds - 25) < 1e-3 for piece in pieces)
+
+
+def test_the_cut_goes_to_the_planted_pause() -> None:
+    levels = np.zeros(10_000, dtype=np.float32)
+    levels[2_450:2_490] = -40  # a pause of 400 ms
+    levels[1_700] = -200  # one quiet frame, deeper but too short to cut in
+    levels[500:600] = -90  # a longer pause, too early
+    first, second = cap_spans([Span(0.0, 40.0)], 30, levels)
+    assert 24.6 <= first.end <= 24.8
+    assert second == Span(first.end, 40.0)
+
+
+def test_of_equal_places_the_last_is_taken_but_no_crumb_is_left() -> None:
+    flat = np.zeros(10_000, dtype=np.float32)
+    pieces = cap_spans([Span(0.0, 31.0)], 30, flat)
+    assert len(pieces) == 2 and pieces[1].seconds >= 7.4
+    assert cap_spans([Span(0.0, 60.0)], 30, flat)[0].seconds > 29.9
+
+
+def test_a_curve_that_ends_too_early_is_used_as_far_as_it_goes() -> None:
+    for curve in (np.zeros(0, dtype=np.float32), np.zeros(1000, dtype=np.float32)):
+        pieces = cap_spans([Span(0.0, 100.0)], 30, curve)
+        assert total(pieces) == 100 * RATE and all(piece.seconds <= 30 for piece in pieces)
+
+
+def test_another_frame_length() -> None:
+    curve = np.ones(4000, dtype=np.float32)
+    curve[781:800] = 0  # probabilities of 32 ms: 25.0 to 25.6 s
+    assert 25.0 < cap_spans([Span(0.0, 40.0)], 30, curve, frame_seconds=0.032)[0].end < 25.6
+
+
+def test_merging_gives_a_recogniser_context() -> None:
+    spans = [Span(0, 2), Span(2.3, 4), Span(4.1, 29.5), Span(29.9, 31), Span(35, 36)]
+    assert cap_spans(spans, 30, merge_gap=0.5) == [Span(0, 29.5), Span(29.9, 31), Span(35, 36)]
+
+
+def test_refused() -> None:
+    for cap in (0.0, -1.0, float("nan")):
+        with pytest.raises(BadInput):
+            cap_spans([], cap)
+    with pytest.raises(ValueError):
+        cap_spans([Span(0, 2), Span(1, 3)])
+    with pytest.raises(ValueError):
+        cap_spans([Span(2, 1)])
+    assert cap_spans([Span(0, 90)], float("inf")) == [Span(0, 90)]
+
+
+def test_levels() -> None:
+    samples = np.concatenate([np.zeros(160), np.full(160, 0.1), np.full(80, 1.0)]).astype(np.float32)
+    np.testing.assert_allclose(frame_levels(samples), [-100, -20, 0], atol=1e-4)
+    assert len(frame_levels(np.zeros(0, dtype=np.float32))) == 0
+
+
+def test_span_slices_samples() -> None:
+    assert Span(0.5, 1.25).slice == slice(8_000, 20_000) and Span(0.5, 1.25).seconds == 0.75

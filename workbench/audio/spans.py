@@ -1,0 +1,120 @@
+"""Stretches of a recording, and the cap on their length that a recogniser needs.
+
+All boundaries are put on the 16 kHz sample grid, and neighbouring pieces share theirs, so cutting a recording by spans
+neither loses nor repeats a sample. This file does not decide what is speech.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
+from workbench.errors import BadInput
+
+_PAUSE_SECONDS = 0.2  # a cut goes to the middle of the quietest stretch of this length
+_SHORTEST_CAP = 0.1  # seconds
+_SILENCE = 1e-10  # mean square below which a level is not told from digital silence: -100 dB
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """From `start` to `end`, in seconds from the beginning of the recording."""
+
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    @property
+    def slice(self) -> slice:
+        """The samples at 16 kHz that the span covers."""
+        return slice(round(self.start * SAMPLE_RATE), round(self.end * SAMPLE_RATE))
+
+
+def frame_levels(samples: np.ndarray) -> np.ndarray:
+    """The level of each 10 ms of samples [n], in dB relative to full scale, float32 [ceil(n / 160)]; at least -100."""
+    whole = len(samples) // FRAME_SHIFT * FRAME_SHIFT
+    frames = samples[:whole].reshape(-1, FRAME_SHIFT)
+    power = np.einsum("ts,ts->t", frames, frames) / FRAME_SHIFT
+    if whole < len(samples):
+        power = np.append(power, np.mean(np.square(samples[whole:])))
+    levels: np.ndarray = 10 * np.log10(np.maximum(power, _SILENCE))
+    return levels.astype(np.float32)
+
+
+def cap_spans(
+    spans: Sequence[Span],
+    max_seconds: float = 30.0,
+    loudness: np.ndarray | None = None,
+    frame_seconds: float = 0.01,
+    merge_gap: float | None = None,
+) -> list[Span]:
+    """The same speech in spans of at most `max_seconds`.
+
+    `spans` are in order and do not overlap. One that is too long is cut where `loudness` [frames], any curve that is
+    low where a cut does least harm (levels, speech probabilities), is lowest in the later half of what the cap allows;
+    without the curve, into equal pieces. With `merge_gap`, neighbours not further apart than so many seconds become one
+    span, gap included, as far as the cap allows. Raises `BadInput` for a cap below 0.1 s and `ValueError` for spans out
+    of order.
+    """
+    if not max_seconds >= _SHORTEST_CAP:
+        raise BadInput(f"segments are capped at {max_seconds:g} s; expected at least {_SHORTEST_CAP:g} s")
+    cap = int(min(max_seconds, 1e9) * SAMPLE_RATE)
+    curve = None if loudness is None else _smoothed(loudness, frame_seconds)
+    pieces: list[tuple[int, int]] = []
+    for span in spans:
+        start, end = span.slice.start, span.slice.stop
+        if end < start or (pieces and start < pieces[-1][1]):
+            raise ValueError(f"{span} ends before it starts or before the span in front of it")
+        if end > start:
+            pieces += _cut(start, end, cap, curve, frame_seconds * SAMPLE_RATE)
+    if merge_gap is not None:
+        pieces = _merge(pieces, cap, merge_gap * SAMPLE_RATE)
+    return [Span(start / SAMPLE_RATE, end / SAMPLE_RATE) for start, end in pieces]
+
+
+def _smoothed(curve: np.ndarray, frame_seconds: float) -> np.ndarray:
+    """The mean around each frame: a pause is a better place to cut than one quiet frame inside a word."""
+    width = max(1, round(_PAUSE_SECONDS / frame_seconds)) | 1
+    padded = np.pad(curve.astype(np.float64), width // 2, mode="edge") if len(curve) else np.zeros(width - 1)
+    sums = np.concatenate([[0.0], np.cumsum(padded)])
+    means: np.ndarray = (sums[width:] - sums[:-width]) / width
+    return means
+
+
+def _cut(start: int, end: int, cap: int, curve: np.ndarray | None, frame: float) -> list[tuple[int, int]]:
+    """Pieces of at most `cap` samples that cover start ... end; `frame` is the length of the curve's frames."""
+    pieces = []
+    while end - start > cap:
+        parts = -(-(end - start) // cap)
+        at = start + -(-(end - start) // parts)
+        if curve is not None:
+            # Not before half the cap, so that pieces stay long, and not so late that a crumb is left.
+            earliest, latest = start + cap // 2, min(start + cap, end - cap // 4)
+            at = _quietest(curve, earliest, latest, frame) or at
+        pieces.append((start, at))
+        start = at
+    return [*pieces, (start, end)]
+
+
+def _quietest(curve: np.ndarray, earliest: int, latest: int, frame: float) -> int | None:
+    """The middle of the lowest frame whose middle lies in the range, the last of equals; None if there is none."""
+    first, last = int(np.ceil(earliest / frame - 0.5)), int(np.floor(latest / frame - 0.5))
+    part = curve[first : last + 1]
+    if len(part) == 0:
+        return None
+    index = first + len(part) - 1 - int(np.argmin(part[::-1]))
+    return min(max(round((index + 0.5) * frame), earliest), latest)
+
+
+def _merge(pieces: list[tuple[int, int]], cap: int, gap: float) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in pieces:
+        if merged and start - merged[-1][1] <= gap and end - merged[-1][0] <= cap:
+            merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((start, end))
+    return merged

@@ -7,7 +7,7 @@
 # All but clean first bring .venv to what requirements.lock says, which takes a moment when it already is there.
 
 HOST = 127.0.0.1
-PORT = 7860
+PORT =
 ARGS =
 DATA =
 # Where pip may look for PyTorch's CPU build, which is a tenth of the size of PyPI's. Left out where it cannot be reached.
@@ -27,7 +27,7 @@ help:
 env: $(READY)
 
 app: $(READY)
-	@exec $(PY) app.py --host $(HOST) --port $(PORT)
+	@exec $(PY) app.py --host $(HOST) $(if $(PORT),--port $(PORT))
 
 test: $(READY) chromium
 	@$(PY) -m pytest -ra --durations=15 $(ARGS)

@@ -1,0 +1,264 @@
+"""The project keeps its own rules: who may import whom, how long files grow, one lock file, a README that is true."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import warnings
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("workbench", "panels", "tests", "benchmarks")
+LONG, TOO_LONG = 400, 600  # lines
+
+ABOVE = {"registry", "cards", "sources", "worker", "training", "cli"}  # what no model and no runtime knows of
+MODELS = {"families", "runtimes", "opening", "transcription"}
+MAY_NOT_IMPORT = {
+    "families": ABOVE | {"runtimes", "opening", "transcription"},
+    "runtimes": ABOVE,
+    "transcription": ABOVE | {"families"},
+    "exports": ABOVE | MODELS,
+    "scoring": ABOVE | MODELS,
+    "decoding": ABOVE | MODELS,
+    "plots": ABOVE | MODELS,
+    "parity": ABOVE | MODELS,
+    "audio": ABOVE | MODELS | {"session"},
+    "session": ABOVE | MODELS | {"audio"},
+}
+HEAVY = ("torch", "vllm", "llama_cpp", "transformers", "silero_vad", "librosa", "onnx", "sentencepiece")
+
+
+def python_files() -> list[Path]:
+    return sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")) + [ROOT / "app.py"]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The dotted names of all modules that a file imports, at its top or inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.relative_to(ROOT)}:{node.lineno} imports relatively"
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+# The code.
+
+
+def test_no_file_grows_too_long() -> None:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+    long = {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > LONG}
+    if long:
+        warnings.warn(f"more than {LONG} lines; has a second idea moved in? {long}", stacklevel=1)
+    assert {name: n for name, n in long.items() if n > TOO_LONG} == {}
+
+
+def test_the_library_knows_no_page() -> None:
+    offenders = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in (ROOT / "workbench").rglob("*.py")
+        for name in imports(path)
+        if name.split(".")[0] in {"panels", "gradio"}
+    ]
+    assert offenders == []
+
+
+def test_imports_run_one_way() -> None:
+    offenders = []
+    for path in (ROOT / "workbench").rglob("*.py"):
+        part = path.relative_to(ROOT / "workbench").with_suffix("").parts[0]
+        for name in imports(path):
+            package, _, rest = name.partition(".")
+            if package == "workbench" and rest.split(".")[0] in MAY_NOT_IMPORT.get(part, ()):
+                offenders.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert offenders == []
+
+
+def test_runtimes_do_not_import_each_other() -> None:
+    runtimes = ROOT / "workbench" / "runtimes"
+    names = {folder.name for folder in runtimes.iterdir() if (folder / "__init__.py").is_file()}
+    assert "pytorch" in names
+    offenders = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for own in names
+        for path in (runtimes / own).rglob("*.py")
+        for name in imports(path)
+        if name.startswith("workbench.runtimes.") and name.split(".")[2] in names - {own}
+    ]
+    assert offenders == []
+
+
+@pytest.mark.parametrize("module", ["panels.page", "workbench.registry", "workbench.cli"])
+def test_the_page_and_the_command_start_without_any_runtime(module: str) -> None:
+    code = f"import sys, {module}; print(*({HEAVY!r} & sys.modules.keys()))".replace(repr(HEAVY), repr(set(HEAVY)))
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
+def test_shipped_files_are_small_enough_for_plain_git() -> None:
+    large = {p.name: p.stat().st_size for p in (ROOT / "assets").rglob("*") if p.is_file() and p.stat().st_size > 10e6}
+    assert large == {}, "Hugging Face Spaces take larger files through LFS only"
+
+
+# What is installed.
+
+
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def pins(name: str) -> dict[str, Version]:
+    """Package to version, of a requirements file in which every package is pinned."""
+    lines = [line.split("#")[0].strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
+    found = {}
+    for requirement in (Requirement(line) for line in lines if line and not line.startswith("--")):
+        [pin] = requirement.specifier
+        assert pin.operator == "==", f"{requirement} in {name} is not exact"
+        assert canonicalize_name(requirement.name) not in found, f"{requirement.name} stands twice in {name}"
+        found[canonicalize_name(requirement.name)] = Version(pin.version)
+    return found
+
+
+def declared(*extras: str) -> list[Requirement]:
+    """The dependencies of the package with these extras, extras of itself resolved."""
+    optional = project()["optional-dependencies"]
+    found = []
+    for requirement in map(
+        Requirement, [*project()["dependencies"], *(r for extra in extras for r in optional[extra])]
+    ):
+        if canonicalize_name(requirement.name) == project()["name"]:
+            found += [r for r in declared(*requirement.extras) if r not in found]
+        elif requirement not in found:
+            found.append(requirement)
+    return found
+
+
+def test_the_lock_pins_every_declared_dependency() -> None:
+    locked = pins("requirements.lock")
+    for requirement in declared("app", "pytorch", "train", "dev"):
+        version = locked.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement} is not in requirements.lock"
+        assert requirement.specifier.contains(version), f"requirements.lock has {version} for {requirement}"
+
+
+def test_the_lock_is_complete() -> None:
+    """It is installed without a resolver, so what a locked package needs must be locked too, in a fitting version."""
+    locked = pins("requirements.lock")
+    problems = []
+    todo = declared("dev")
+    seen = set()
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        if (name, frozenset(requirement.extras)) in seen:
+            continue
+        seen.add((name, frozenset(requirement.extras)))
+        if name not in locked or not requirement.specifier.contains(locked[name], prereleases=True):
+            problems.append(f"{requirement}, locked is {locked.get(name)}")
+            continue
+        try:
+            found = distribution(requirement.name)
+        except PackageNotFoundError:
+            problems.append(f"{requirement.name} is not installed")
+            continue
+        if Version(Version(found.version).public) != locked[name]:
+            problems.append(f"{requirement.name} is installed as {found.version}, locked is {locked[name]}")
+        for line in found.requires or []:
+            needed = Requirement(line)
+            extras = requirement.extras or {""}
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+                todo.append(needed)
+    assert problems == []
+    assert locked.keys() - {name for name, _ in seen} == set(), "nothing needs these"
+
+
+def test_spaces_install_the_locked_versions() -> None:
+    locked, spaces = pins("requirements.lock"), pins("requirements.txt")
+    assert spaces.items() <= locked.items()
+    assert {canonicalize_name(r.name) for r in declared("app", "pytorch")} == spaces.keys()
+
+
+def test_builds_that_break_torch_stay_out() -> None:
+    assert pins("requirements.lock").keys() & {"torchaudio", "torchvision", "torchcodec", "triton"} == set()
+
+
+def test_a_wheel_holds_the_page_and_the_assets(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assets = {f"workbench/{path.relative_to(ROOT)}" for path in (ROOT / "assets").rglob("*") if path.is_file()}
+    assert assets and assets <= names
+    assert {"workbench/cards.toml", "workbench/cli.py", "panels/page.py", "app.py"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "assets/"))]
+
+
+# The README.
+
+
+def readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def shell_lines() -> list[list[str]]:
+    """The commands in the README's code blocks, split into words, comments dropped."""
+    blocks = re.findall(r"```(?:sh|bash|shell)\n(.*?)```", readme(), flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def test_the_front_matter_describes_the_space() -> None:
+    matter = yaml.safe_load(readme().split("---\n")[1])
+    assert matter["sdk"] == "gradio"
+    assert Version(matter["sdk_version"]) == pins("requirements.lock")["gradio"]
+    assert (ROOT / matter["app_file"]).is_file()
+    assert matter["license"] == project()["license"].lower()
+    assert project()["requires-python"] == f">={matter['python_version']}"
+    assert len(matter["short_description"]) <= 60, "longer ones are refused"
+
+
+def test_every_command_of_the_readme_exists_and_every_one_is_named() -> None:
+    environment = {**os.environ, "COLUMNS": "200"}
+    workbench = [sys.executable, "-m", "workbench.cli"]
+    help_text = subprocess.run(
+        [*workbench, "--help"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment
+    )
+    offered = set(re.findall(r"^    ([a-z-]+)  ", help_text.stdout, flags=re.MULTILINE))
+    used = [words for words in shell_lines() if words[0].endswith("workbench")]
+    assert {words[1] for words in used} == offered
+    for command in offered:
+        text = subprocess.run(
+            [*workbench, command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment
+        ).stdout
+        flags = {word.split("=")[0] for words in used if words[1] == command for word in words if word.startswith("--")}
+        missing = {flag for flag in flags if flag not in text}
+        assert missing == set(), f"workbench {command} --help does not know {missing}"
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    used = {word for words in shell_lines() if words[0] == "make" for word in words[1:] if re.fullmatch("[a-z]+", word)}
+    assert {"app", "test"} <= used <= targets
+
+
+def test_every_link_of_the_readme_leads_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", readme()) + re.findall(r'src="([^"]+)"', readme())
+    local = [link for link in links if "://" not in link]
+    assert local
+    assert [link for link in local if not (ROOT / link).exists()] == []

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.audio.spans import Span, cap_spans
+from workbench.audio.spans import Span, cap_spans, frame_levels
 from workbench.errors import BadInput
 from workbench.options import ListeningOptions
 
 BUILT_IN = ("auto", "silero", "none")
+MERGE_SECONDS = 0.6  # a shorter pause stays inside a stretch: recognisers hear better with context
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,12 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
     """
     seconds = len(samples) / SAMPLE_RATE
     longest = options.max_segment_seconds
-    whole = [Span(0.0, seconds)]
-    if options.vad == "auto" and seconds <= longest:
-        return Found(tuple(whole))
+    whole = Span(0.0, seconds)
+    if options.vad in ("auto", "none") and seconds <= longest:
+        return Found((whole,))
+    levels = frame_levels(samples)
     if options.vad == "none":
-        return Found(tuple(cap_spans(whole, longest, samples=samples)))
+        return Found(tuple(cap_spans([whole], longest, levels)))
     if options.vad in ("auto", "silero"):
         from workbench.audio.silero import silero_spans
 
@@ -44,7 +46,7 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
         spans, detector = _fsmn_spans(samples, options.vad), "FSMN-VAD"
     if not spans:
         return Found((), (f"{detector} found no speech in the recording",))
-    return Found(tuple(cap_spans(spans, longest, samples=samples)))
+    return Found(tuple(cap_spans(spans, longest, levels, merge_gap=MERGE_SECONDS)))
 
 
 def _fsmn_spans(samples: np.ndarray, directory: str) -> list[Span]:

@@ -30,9 +30,8 @@ __all__ = [
     "Unavailable",
     "WorkbenchError",
 ]
-_HOMES = {"Registry": "workbench.registry"} | {
-    name: "workbench.errors" for name in ("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError")
-}
+_ERRORS = ("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError")
+_HOMES = {"Registry": "workbench.registry"} | dict.fromkeys(_ERRORS, "workbench.errors")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Model cards: the list of models, as data. Shipped cards lie beside this file, users' own in a file of the same form."""
+"""Model cards: the list of models, as data. Shipped cards lie beside this file, users' own in a file like it."""
 
 from __future__ import annotations
 

@@ -63,9 +63,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="workbench", description="Run, compare and teach speech models over PyTorch, GGUF and vLLM."
-    )
+    parser = _Parser(prog="workbench", description="Run, compare and teach speech models over PyTorch, GGUF and vLLM.")
     parser.add_argument("--version", action="version", version=f"workbench {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
@@ -95,9 +93,13 @@ def _parser() -> argparse.ArgumentParser:
 
     train = commands.add_parser("train-demo", help="train a demo model on spoken digits")
     train.add_argument("family", choices=TRAINABLE, metavar="FAMILY", help=" or ".join(TRAINABLE))
-    train.add_argument("--data", required=True, type=Path, help="folder of the Free Spoken Digit Dataset, a folder per speaker")
+    train.add_argument(
+        "--data", required=True, type=Path, help="folder of the Free Spoken Digit Dataset, a folder per speaker"
+    )
     train.add_argument("--out", required=True, type=Path, help="checkpoint directory to write")
-    train.add_argument("--cache", type=Path, help="folder that keeps synthetic voices and training strings for the next run")
+    train.add_argument(
+        "--cache", type=Path, help="folder that keeps synthetic voices and training strings for the next run"
+    )
     train.add_argument("--updates", type=int, help="training steps (default: as the shipped demo)")
     train.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: %(default)s)")
     train.set_defaults(run=_train_demo)
@@ -105,7 +107,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", "-m", required=True, metavar="M", help="a model's id (see: workbench models) or a checkpoint directory")
+    parser.add_argument(
+        "--model",
+        "-m",
+        required=True,
+        metavar="M",
+        help="a model's id (see: workbench models) or a checkpoint directory",
+    )
     parser.add_argument("--runtime", "-r", default="pytorch", choices=tuple(RUNTIMES), help="(default: %(default)s)")
     parser.add_argument("--threads", type=int, help="processor threads (default: as the runtime chooses)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: %(default)s)")
@@ -117,10 +125,14 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     for spec in _all_options():
         flag = "--" + spec.name.replace("_", "-")
         if spec.kind is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, dest=f"option_{spec.name}", help=spec.help)
+            group.add_argument(
+                flag, action=argparse.BooleanOptionalAction, default=None, dest=f"option_{spec.name}", help=spec.help
+            )
         else:
             kind = spec.kind if spec.kind in (int, float) else str
-            group.add_argument(flag, type=kind, default=None, dest=f"option_{spec.name}", metavar=_metavar(spec), help=spec.help)
+            group.add_argument(
+                flag, type=kind, default=None, dest=f"option_{spec.name}", metavar=_metavar(spec), help=spec.help
+            )
 
 
 def _metavar(spec: OptionSpec) -> str:
@@ -137,7 +149,11 @@ def _all_options() -> list[OptionSpec]:
 
 def _given_options(parsed: argparse.Namespace) -> dict[str, Any]:
     prefix = "option_"
-    return {name[len(prefix) :]: value for name, value in vars(parsed).items() if name.startswith(prefix) and value is not None}
+    return {
+        name[len(prefix) :]: value
+        for name, value in vars(parsed).items()
+        if name.startswith(prefix) and value is not None
+    }
 
 
 # What is done.
@@ -150,7 +166,9 @@ def _app(parsed: argparse.Namespace) -> int:
     from workbench.errors import Unavailable
 
     if find_spec("gradio") is None or find_spec("panels") is None:
-        raise Unavailable("the page needs gradio and the panels of this project; run: pip install 'speech-workbench[app]'")
+        raise Unavailable(
+            "the page needs gradio and the panels of this project; run: pip install 'speech-workbench[app]'"
+        )
     sys.argv = ["workbench app", "--host", parsed.host, "--port", str(parsed.port)]
     # Started like a program of its own: nothing in the library depends on the page.
     runpy.run_module("panels", run_name="__main__")
@@ -251,7 +269,11 @@ def _opened(parsed: argparse.Namespace) -> Iterator[Any]:
     with Registry() as registry:
         progress = _Line()
         with registry.open(
-            parsed.model, runtime=parsed.runtime, threads=parsed.threads, device=parsed.device, on_progress=progress.fetching
+            parsed.model,
+            runtime=parsed.runtime,
+            threads=parsed.threads,
+            device=parsed.device,
+            on_progress=progress.fetching,
         ) as session:
             progress.clear()
             yield session

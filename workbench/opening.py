@@ -43,7 +43,7 @@ def why_not(family: str, runtime: str) -> str | None:
 
 
 def open_here(spec: SessionSpec) -> Session:
-    """Loads the model in this process. Raises `Unavailable` where the cell is empty, `BadInput` for a bad checkpoint."""
+    """Loads the model in this process. Raises `Unavailable` for an empty cell, `BadInput` for a bad checkpoint."""
     reason = why_not(spec.family, spec.runtime)
     if reason:
         raise Unavailable(reason)

@@ -1,4 +1,4 @@
-"""Options of a family, declared once as a frozen dataclass; shell flags, page inputs and keyword arguments come from it.
+"""Options of a family, declared once as a frozen dataclass; flags, page inputs and keyword arguments come from it.
 
 An option is a dataclass field whose metadata carries `help` and, where the values are few, `choices`. This file knows
 neither argparse's parser nor the page; it turns names and values into a checked dataclass.

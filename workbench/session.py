@@ -25,7 +25,7 @@ AudioSource = str | Path | tuple[np.ndarray, int]
 
 @dataclass(frozen=True)
 class Token:
-    """One token of the output; `start` and `end` in seconds from the start of the recording, where the model knows them."""
+    """One token of the output; `start` and `end` in seconds of the recording, where the model knows them."""
 
     id: int
     text: str
@@ -35,7 +35,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of the recording and what was said in it. `tags` holds what else the model heard (emotion, event, ...)."""
+    """A stretch of the recording and what was said in it; `tags` is what else the model heard (emotion, event)."""
 
     start: float  # seconds from the start of the recording
     end: float
@@ -181,7 +181,7 @@ class Session(Protocol):
     runtime: str
 
     def stream(self, audio: AudioSource, **options: Any) -> Iterator[Event]:
-        """Yields `Progress` and each finished `Segment`, and last the `Transcript`. Closing the iterator stops the work."""
+        """Yields `Progress`, each finished `Segment`, and last the `Transcript`. Closing the iterator stops the work."""
         ...
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:

@@ -100,7 +100,7 @@ def _progress_bar(on_progress: OnProgress | None, repository: str) -> type[Any]:
     """A tqdm class that reports bytes done to `on_progress` and prints nothing."""
     from tqdm.auto import tqdm
 
-    class Reporting(tqdm):  # type: ignore[type-arg]
+    class Reporting(tqdm):
         def __init__(self, *args: Any, **kwargs: Any):
             kwargs.pop("name", None)
             super().__init__(*args, **{**kwargs, "disable": True})

@@ -53,8 +53,12 @@ class Heard:
 class Recogniser(Protocol):
     """A loaded model, one stretch of speech at a time."""
 
-    options_class: type[ListeningOptions]
     dtype: str
+
+    @property
+    def options_class(self) -> type[ListeningOptions]:
+        """The family's options."""
+        ...
 
     def recognise(self, samples: np.ndarray, options: Any) -> Heard:
         """What is said in the samples."""

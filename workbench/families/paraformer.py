@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,7 @@ def peak_times(values: Sequence[float], tokens: int, rate: float) -> list[tuple[
     edges = [frame + PEAK_SHIFT for frame, value in enumerate(values) if value >= PEAK]
     if len(edges) != tokens + 1:
         return None
-    times = [(start, min(end, start + LONGEST_TOKEN_FRAMES)) for start, end in zip(edges, edges[1:], strict=False)]
+    times = [(start, min(end, start + LONGEST_TOKEN_FRAMES)) for start, end in pairwise(edges)]
     frames = len(values)
     last = (frames + edges[-1]) / 2 if frames - edges[-1] > EDGE_FRAMES else float(frames)
     times[-1] = (times[-1][0], min(times[-1][1], last))

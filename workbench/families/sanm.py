@@ -64,7 +64,8 @@ def read_sanm_config(
     )
     if config.output_size % config.attention_heads:
         raise BadInput(
-            f"{where}.output_size {config.output_size} in config.yaml is not a multiple of attention_heads {config.attention_heads}"
+            f"{where}.output_size {config.output_size} in config.yaml is not a multiple of attention_heads "
+            f"{config.attention_heads}"
         )
     if config.sanm_shift > (config.kernel_size - 1) // 2:
         raise BadInput(f"{where}.sanm_shfit {config.sanm_shift} is beyond half of kernel_size {config.kernel_size}")

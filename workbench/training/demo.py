@@ -7,7 +7,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class DemoOptions:
     workers: int = 2  # processes that make the pool
     threads: int = 2  # of torch
     cache: Path | None = None  # where synthetic voices and the pool stay; a temporary folder by default
-    training: TrainOptions = TrainOptions()
+    training: TrainOptions = field(default_factory=TrainOptions)
 
 
 def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Callable[[str], None]) -> list[Measured]:

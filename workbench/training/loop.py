@@ -53,7 +53,7 @@ def train(
     options: TrainOptions,
     log: Callable[[str], None],
 ) -> nn.Module:
-    """Minimises the loss over the pool and returns its network with the exponentially averaged weights, in eval mode."""
+    """Minimises the loss over the pool; returns its network with exponentially averaged weights, in eval mode."""
     rng = np.random.default_rng(options.seed)
     network, parameters = loss.network, list(loss.parameters())
     decayed = [p for p in parameters if p.dim() > 1]

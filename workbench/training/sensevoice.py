@@ -134,8 +134,9 @@ FILES = {
 
 def write_vocabulary(directory: Path) -> None:
     """Writes the SentencePiece model: every word of the digits is one piece, tags are user-defined symbols."""
-    from sentencepiece import sentencepiece_model_pb2 as proto
+    from sentencepiece import sentencepiece_model_pb2
 
+    proto: Any = sentencepiece_model_pb2  # its classes are made when it is imported
     model = proto.ModelProto()
     kinds = proto.ModelProto.SentencePiece
     for number, piece in enumerate(PIECES):

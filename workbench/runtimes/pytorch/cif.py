@@ -32,7 +32,7 @@ def integrate(alphas: Tensor) -> Tensor:
 
 
 def fire(hidden: Tensor, alphas: Tensor, tokens: int) -> Tensor:
-    """Acoustic embeddings [B, tokens, D]: each the sum of frames, weighted by their part of that unit of the running sum.
+    """Acoustic embeddings [B, tokens, D]: each the sum of frames weighted by their part in its unit of the sum.
 
     A frame whose weight straddles a whole number is shared between the two tokens it touches.
     """

@@ -7,15 +7,18 @@ mapped tensors as its parameters: a checkpoint is never in memory twice. This fi
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeVar
 from zipfile import is_zipfile
 
 import torch
 from torch import Tensor, nn
 
 from workbench.errors import BadInput
+
+Network = TypeVar("Network", bound=nn.Module)
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 
@@ -63,7 +66,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     return {str(name).removeprefix("module."): value for name, value in loaded.items()}
 
 
-def build(network: type[nn.Module], *arguments: object) -> nn.Module:
+def build(network: Callable[..., Network], *arguments: object) -> Network:
     """The network without memory for its parameters: `load_into` gives them theirs."""
     with torch.device("meta"):
         return network(*arguments).eval()

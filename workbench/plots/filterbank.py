@@ -1,0 +1,88 @@
+"""The log-mel filter bank as a picture, time along and mel bins up.
+
+Takes an array and returns a matplotlib Figure. Knows neither how the features were computed nor by whom.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_TOP_INCHES = 0.42  # holds the colour scale
+_QUIETEST_PERCENT, _LOUDEST_PERCENT = 2.0, 99.8  # of the values; beyond, colours are clipped, so that one click or
+# a stretch of digital silence does not take the contrast from speech
+_SMALLEST_RANGE = (
+    2.0  # of log energy under all colours: a recording of one value is one colour, not noise in all of them
+)
+
+
+def filterbank_figure(
+    features: np.ndarray,
+    frame_shift_seconds: float = 0.01,
+    seconds: float | None = None,
+    width: float = style.WIDTH_INCHES,
+    height: float = 2.4,
+) -> Figure:
+    """The image of `features` [frames, mels], log energies, with time in seconds and a colour scale.
+
+    Its time axis lines up with that of `waveform_figure` of the same width if `seconds` is the recording's length,
+    which is a little more than that of its whole frames. Recordings with more frames than the picture has columns are
+    drawn by means over neighbouring frames. Values that are no numbers stay transparent.
+
+    Raises `ValueError` if `features` is not two-dimensional or the frame shift is not positive.
+    """
+    from matplotlib.colors import Normalize
+
+    if features.ndim != 2 or not features.shape[1] or not frame_shift_seconds > 0:
+        raise ValueError(f"expected features [frames, mels] and a positive frame shift, got {features.shape}")
+    frames, mels = features.shape
+    figure = style.new_figure(width, height)
+    inner = width - style.LEFT_INCHES - style.RIGHT_INCHES
+    seconds = frames * frame_shift_seconds if seconds is None else seconds
+    axes = style.time_axes(figure, _TOP_INCHES, seconds)
+    axes.set_ylim(0, mels)
+    axes.set_yticks(range(0, mels + 1, 20) if mels > 30 else range(0, mels + 1, 10))
+    style.label(axes, y="mel bin")
+    image, drawn_frames = column_means(features, round(inner * style.DOTS_PER_INCH))
+    finite = image[np.isfinite(image)]
+    if not finite.size:
+        axes.set_xticks([])
+        style.place_text(axes, 0.5, 0.5, "no frames", transform=axes.transAxes, ha="center", va="center")
+        return figure
+
+    low, high = np.percentile(finite, [_QUIETEST_PERCENT, _LOUDEST_PERCENT])
+    drawn = axes.imshow(
+        np.ma.masked_invalid(image.T),
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+        extent=(0.0, drawn_frames * frame_shift_seconds, 0.0, float(mels)),
+        cmap=style.COLOUR_MAP,
+        norm=Normalize(low, max(high, low + _SMALLEST_RANGE)),
+    )
+    axes.set_xlim(0, seconds)
+    axes.set_ylim(0, mels)
+    clipped = {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}
+    extend = clipped[bool(finite.min() < low), bool(finite.max() > high)]
+    style.colour_scale(figure, drawn, "log energy", extend)
+    return figure
+
+
+def column_means(features: np.ndarray, columns: int) -> tuple[np.ndarray, int]:
+    """Means of neighbouring frames [at most `columns`, mels], and how many frames they stand for together.
+
+    The count is that of `features` rounded up to whole columns: the last may stand for fewer frames than the others.
+    """
+    block = max(1, -(-len(features) // max(columns, 1)))
+    if block == 1:
+        return features, len(features)
+    starts = np.arange(0, len(features), block)
+    sizes = np.minimum(starts + block, len(features)) - starts
+    sums = np.add.reduceat(features, starts, axis=0, dtype=np.float64)
+    return sums / sizes[:, None], len(starts) * block

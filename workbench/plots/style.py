@@ -1,0 +1,223 @@
+"""How every picture looks: its size, margins, colours, time axis and fonts, so that pictures under each other line up.
+
+Colours are chosen to be read on white and on near-black alike, with a transparent background. Figures are made without
+pyplot, so nothing here is shared between requests. This file knows neither audio nor models.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+    from matplotlib.text import Text
+
+INK = "#747b86"  # text and axes: contrast above 4 on white and on near-black
+SIGNAL = "#3f8fd2"  # what the picture is about
+QUIET = "#9aa3af"  # the same where nothing was found in it
+ACCENT = "#e08a3c"  # marks over the signal
+COLOUR_MAP = "magma"  # energies: even steps to the eye, dark to light, safe for colour-blind readers
+
+TEXT_POINTS = 9.0
+SMALL_POINTS = 8.0
+DOTS_PER_INCH = 144
+LEFT_INCHES, RIGHT_INCHES, BOTTOM_INCHES = 0.64, 0.3, 0.45  # margins, the same for all pictures with a time axis
+WIDTH_INCHES = 10.0
+NARROWEST_INCHES = 2.5
+
+_TICK_INCHES = 0.7  # room for one tick label on the time axis
+_MISSING = "\u25a1"  # drawn for a character that no installed font has
+_LATIN = "DejaVu Sans"  # comes with matplotlib
+# Fonts with Chinese, Japanese and Korean on Linux, macOS and Windows, then ones that cover other scripts.
+_FALLBACKS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Droid Sans Fallback",
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Apple SD Gothic Neo",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "SimHei",
+    "Arial Unicode MS",
+    "Noto Sans Thai",
+    "Noto Sans Devanagari",
+    "Noto Sans",
+)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that size in inches with a transparent background; `ValueError` if too narrow to read."""
+    from matplotlib.figure import Figure
+
+    if not width >= NARROWEST_INCHES:
+        raise ValueError(f"a picture {width:g} inches wide cannot be read; expected at least {NARROWEST_INCHES:g}")
+    return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, facecolor="none")
+
+
+def time_axes(figure: Figure, top: float, seconds: float) -> Axes:
+    """Axes over the whole figure but the common margins and `top` inches, with time from 0 to `seconds` along them.
+
+    Up to two minutes the ticks are seconds, then minutes and seconds, from an hour on hours too.
+    """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+    width, height = figure.get_size_inches()
+    inner = width - LEFT_INCHES - RIGHT_INCHES
+    axes = figure.add_axes(
+        (LEFT_INCHES / width, BOTTOM_INCHES / height, inner / width, (height - BOTTOM_INCHES - top) / height),
+        facecolor="none",
+    )
+    axes.tick_params(colors=INK, labelsize=SMALL_POINTS, length=3, width=0.8)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(INK)
+        spine.set_linewidth(0.8)
+    axes.set_xlim(0, max(seconds, 1e-3))
+    ticks = max(3, int(inner / _TICK_INCHES))
+    if seconds <= 120:
+        axes.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10]))
+        label(axes, "seconds")
+    else:
+        steps = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
+        step = next((step for step in steps if seconds / step <= ticks), 3600 * -(-seconds // (3600 * ticks)))
+        axes.xaxis.set_major_locator(MultipleLocator(step))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(value, hours=seconds >= 3600)))
+        label(axes, "hours:minutes:seconds" if seconds >= 3600 else "minutes:seconds")
+    return axes
+
+
+def label(axes: Axes, x: str = "", y: str = "") -> None:
+    """Names the axes in the common ink; the vertical name stands at the same place in every picture."""
+    if x:
+        axes.set_xlabel(x, color=INK, fontsize=SMALL_POINTS, labelpad=2)
+    if y:
+        height = axes.get_position().height * axes.figure.get_size_inches()[1]  # type: ignore[union-attr]
+        axes.set_ylabel(y, color=INK, fontsize=SMALL_POINTS if height > 0.9 else SMALL_POINTS - 1)
+        inner = axes.get_position().width * axes.figure.get_size_inches()[0]  # type: ignore[union-attr]
+        axes.yaxis.set_label_coords(-(LEFT_INCHES - 0.17) / inner, 0.5)
+
+
+def colour_scale(figure: Figure, image: AxesImage, name: str, extend: str) -> None:
+    """A flat colour scale in the margin above the picture, at its right end, with its name on its left."""
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+    width, height = figure.get_size_inches()
+    length = min(1.8, (width - LEFT_INCHES - RIGHT_INCHES) / 2)
+    right, bottom = width - RIGHT_INCHES, height - 0.16
+    scale_axes = figure.add_axes(((right - length) / width, bottom / height, length / width, 0.08 / height))
+    scale = figure.colorbar(image, cax=scale_axes, orientation="horizontal", extend=extend)
+    scale.outline.set_visible(False)
+    scale.ax.tick_params(colors=INK, labelsize=SMALL_POINTS - 1, length=2, width=0.6, pad=1)
+    scale.locator = MaxNLocator(4 if length > 1.2 else 2, integer=True)
+    scale.formatter = ScalarFormatter(useOffset=False)
+    scale.update_ticks()
+    figure.text(
+        (right - length - 0.1) / width,
+        (bottom + 0.04) / height,
+        name,
+        color=INK,
+        fontsize=SMALL_POINTS,
+        ha="right",
+        va="center",
+    )
+
+
+def clock(seconds: float, hours: bool = False) -> str:
+    """`2:05`, or `1:02:05` with hours."""
+    whole = round(seconds)
+    if hours:
+        return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+def place_text(axes: Axes, x: float, y: float, text: str, room: float | None = None, **how: object) -> Text | None:
+    """Writes a text at a point of the axes in fonts that have its characters, cut with "…" to `room` inches.
+
+    Characters that no installed font has are drawn as boxes. `$` is a dollar sign, not mathematics. Returns None, and
+    writes nothing, where not even two characters fit.
+    """
+    if room is not None and room <= 0:
+        return None
+    size = float(how.pop("fontsize", SMALL_POINTS))  # type: ignore[arg-type]
+    drawn = legible(text)
+    if room is not None:
+        drawn = shortened(drawn, size, room)
+        if len(drawn) < min(3, len(text)):
+            return None
+    properties = {"color": INK, "fontsize": size, "fontfamily": list(families(drawn)), "parse_math": False} | how
+    return axes.text(x, y, drawn, **properties)  # type: ignore[arg-type]
+
+
+def legible(text: str) -> str:
+    """The text on one line with a box for each character that no installed font has."""
+    known = families(text)
+    return "".join(
+        char if char == " " or any(ord(char) in _glyphs(name) for name in known) else _MISSING
+        for char in " ".join(text.split())
+        if unicodedata.category(char) not in ("Cc", "Cf")
+    )
+
+
+def shortened(text: str, points: float, room: float) -> str:
+    """The text, or as much of its beginning as fits into `room` inches with an ellipsis after it."""
+    if text_inches(text, points) <= room:
+        return text
+    names, used, kept = families(text), text_inches("…", points), 0
+    for char in text:
+        used += _advance(char, names) * points / 72
+        if used > room:
+            break
+        kept += 1
+    return f"{text[:kept].rstrip()}…" if kept else ""
+
+
+def text_inches(text: str, points: float) -> float:
+    """How wide a line of text is, from the advance widths of its fonts."""
+    names = families(text)
+    return sum(_advance(char, names) for char in text) * points / 72
+
+
+@lru_cache(maxsize=512)
+def families(text: str) -> tuple[str, ...]:
+    """The fonts that draw the text: matplotlib's own, and installed ones for the characters it lacks."""
+    chosen, lacking = [_LATIN], {ord(char) for char in text if char.isprintable()} - _glyphs(_LATIN)
+    for name in _installed() if lacking else ():
+        if lacking & _glyphs(name):
+            chosen.append(name)
+            lacking -= _glyphs(name)
+    return tuple(chosen)
+
+
+@lru_cache(maxsize=1)
+def _installed() -> Sequence[str]:
+    from matplotlib.font_manager import fontManager
+
+    names = {font.name for font in fontManager.ttflist}
+    return [name for name in _FALLBACKS if name in names]
+
+
+@lru_cache(maxsize=32)
+def _glyphs(family: str) -> frozenset[int]:
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont(family)).get_charmap())
+
+
+@lru_cache(maxsize=4096)
+def _advance(char: str, names: tuple[str, ...]) -> float:
+    """The width of a character in ems."""
+    from matplotlib.font_manager import findfont, get_font
+
+    family = next((name for name in names if ord(char) in _glyphs(name)), _LATIN)
+    font = get_font(findfont(family))
+    font.set_size(100, 72)
+    return float(font.load_char(ord(char)).linearHoriAdvance) / 65536 / 100

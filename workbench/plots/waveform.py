@@ -1,0 +1,104 @@
+"""A recording as a picture: its waveform, where somebody speaks, and what was said when.
+
+Takes arrays and seconds and returns a matplotlib Figure. Knows neither files nor models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LABEL_INCHES = 0.28  # above the waveform, where there are labels
+_LABEL_GAP_INCHES = 0.08  # between two of them
+_SMALLEST_RANGE = 0.02  # of full scale: silence is drawn flat, not as noise blown up to the whole height
+
+
+def waveform_figure(
+    samples: np.ndarray,
+    sample_rate: int,
+    voiced: Sequence[tuple[float, float]] = (),
+    segments: Sequence[tuple[float, float, str]] = (),
+    width: float = style.WIDTH_INCHES,
+    height: float = 2.0,
+) -> Figure:
+    """The waveform of `samples` [samples], float in -1 ... 1 or int16, `width` × `height` inches.
+
+    `voiced` are spans (start, end) in seconds to be shaded; with none, nothing is. `segments` (start, end, text) are
+    written above, each cut to its own room. Every sample counts: a column of the picture shows the least and the
+    greatest of its samples, so a click an hour into a recording is seen. Values that are no numbers leave gaps.
+
+    Raises `ValueError` if `samples` is not one-dimensional or the rate is not positive.
+    """
+    if samples.ndim != 1 or sample_rate <= 0:
+        raise ValueError(f"expected samples [n] and a positive rate, got shape {samples.shape} at {sample_rate} Hz")
+    seconds = len(samples) / sample_rate
+    figure = style.new_figure(width, height)
+    labelled = any(text.strip() for _, _, text in segments)
+    axes = style.time_axes(figure, _LABEL_INCHES if labelled else 0.1, seconds)
+    inner = width - style.LEFT_INCHES - style.RIGHT_INCHES
+
+    times, low, high = envelope(samples, round(inner * style.DOTS_PER_INCH))
+    times = times / sample_rate
+    spoken = np.zeros(len(times), dtype=bool)
+    for start, end in voiced:
+        spoken |= (times >= start) & (times <= end)
+    bars = [(start, end - start) for start, end in voiced]
+    axes.broken_barh(bars, (0, 1), transform=axes.get_xaxis_transform(), color=style.SIGNAL, alpha=0.13, linewidth=0)
+    drawn = {"step": "mid", "linewidth": 0.6, "zorder": 2}
+    fill: Any = axes.fill_between
+    if not voiced or spoken.any():
+        fill(times, low, high, where=spoken if voiced else None, color=style.SIGNAL, **drawn)
+    if voiced and not spoken.all():
+        fill(times, low, high, where=~spoken, color=style.QUIET, **drawn)
+    _label_segments(axes, segments, seconds, inner)
+
+    finite = np.concatenate([low, high])
+    finite = np.abs(finite[np.isfinite(finite)])
+    peak = max(float(finite.max(initial=0.0)), _SMALLEST_RANGE)
+    axes.set_ylim(-1.08 * peak, 1.08 * peak)
+    axes.locator_params(axis="y", nbins=4, symmetric=True)
+    style.label(axes, y="amplitude")
+    if not len(samples):
+        axes.set_xticks([])
+        style.place_text(axes, 0.5, 0.5, "no samples", transform=axes.transAxes, ha="center", va="center")
+    return figure
+
+
+def envelope(samples: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """At most `columns` stretches of equal length (the last may be shorter): middle, least, greatest sample of each.
+
+    Middles are positions in samples; integer samples are put on the scale of -1 ... 1. All three are [stretches].
+    """
+    scale = 1 / (1 << 15) if samples.dtype.kind == "i" else 1.0
+    if not len(samples):
+        return np.zeros(0), np.zeros(0), np.zeros(0)
+    block = -(-len(samples) // max(columns, 1))
+    starts = np.arange(0, len(samples), block)
+    middles = (starts + np.minimum(starts + block, len(samples))) / 2
+    return middles, np.minimum.reduceat(samples, starts) * scale, np.maximum.reduceat(samples, starts) * scale
+
+
+def _label_segments(axes: Axes, segments: Sequence[tuple[float, float, str]], seconds: float, inches: float) -> None:
+    """Texts above the waveform, each from its segment's start as far as the next one, and a tick at each start."""
+    from matplotlib.transforms import ScaledTranslation
+
+    written = sorted((start, text) for start, _, text in segments if text.strip())
+    above = axes.get_xaxis_transform()  # seconds along, share of the height up
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    shift = ScaledTranslation(_LABEL_GAP_INCHES / 2, 0, figure.dpi_scale_trans)
+    marked = []
+    for index, (start, text) in enumerate(written):
+        following = written[index + 1][0] if index + 1 < len(written) else seconds
+        room = (following - start) / max(seconds, 1e-3) * inches - _LABEL_GAP_INCHES
+        if style.place_text(axes, start, 1.03, text, room, transform=above + shift, va="bottom"):
+            marked.append(start)
+    axes.vlines(marked, 1.0, 1.12, transform=above, color=style.ACCENT, linewidth=1, clip_on=False)

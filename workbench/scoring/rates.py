@@ -33,7 +33,7 @@ _PAIRING_LIMIT = 1000  # comparisons of two units (about 10 microseconds each) s
 
 @dataclass(frozen=True)
 class Difference:
-    """A piece of the alignment. `delete` has no hypothesis, `insert` no reference, `equal` the same text on both sides."""
+    """A piece of the alignment. `delete` has no hypothesis, `insert` no reference, `equal` the same on both sides."""
 
     kind: Kind
     reference: str
@@ -60,7 +60,7 @@ class Counts:
 
     @property
     def rate(self) -> float | None:
-        """Errors per unit of the reference; may exceed 1. None where the reference is empty and the hypothesis is not."""
+        """Errors per unit of the reference, may exceed 1; None where only the reference is empty."""
         if not self.reference_units:
             return None if self.insertions else 0.0
         return self.errors / self.reference_units
@@ -73,7 +73,7 @@ class Counts:
 class ErrorRates:
     """The error rates of one recording or of several pooled. `name` says which of the rates is the primary one.
 
-    The primary rate is WER (words), CER (characters) or MER (mixed: words of spaced scripts and characters of the others).
+    That is WER (words), CER (characters) or MER (mixed: words of spaced scripts and characters of the others).
     """
 
     name: RateName
@@ -183,10 +183,10 @@ def score(reference: str, hypothesis: str, normaliser: str = "basic") -> Score:
 
 
 def pool_scores(scores: Sequence[ErrorRates]) -> ErrorRates:
-    """The rates of several recordings as of one long one: errors and units are added up, so long recordings weigh more.
+    """The rates of several recordings as of one long one: errors and units are added up, so long ones weigh more.
 
-    Recordings with different primary rates pool to a MER: words and characters count as one unit each. Raises `BadInput`
-    if there is nothing to pool or the scores come from different normalisers.
+    Recordings with different primary rates pool to a MER: words and characters count as one unit each. Raises
+    `BadInput` if there is nothing to pool or the scores come from different normalisers.
     """
     if not scores:
         raise BadInput("there are no scores to pool; expected at least one recording with a reference")

@@ -55,7 +55,7 @@ def needs_space(left: str, right: str) -> bool:
 def mixed_units(text: str) -> list[str]:
     """A text as the units of a mixed error rate: each character of an unspaced script, each word of the others.
 
-    `mixed_units("打开 my app吧")` is `["打", "开", "my", "app", "吧"]`. Marks stay with the character they are written on.
+    `mixed_units("打开 my app吧")` is `["打", "开", "my", "app", "吧"]`. Marks stay with the character they are on.
     """
     units: list[str] = []
     for word in text.split():
@@ -95,7 +95,7 @@ def characters(text: str) -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """Columns a text takes in a terminal or subtitle: 2 for wide characters (CJK), 0 for marks and format characters, else 1."""
+    """Columns of a text in a terminal or subtitle: wide characters (CJK) 2, marks and format characters 0, else 1."""
     width = 0
     for char in text:
         if unicodedata.east_asian_width(char) in "WF":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from workbench.cards import Card
 from workbench.errors import BadInput, Unavailable
 
 HUB_FILES = ["*.yaml", "*.json", "*.mvn", "*.model", "model.pt", "seg_dict", "tokens.txt", "README.md"]
+
+ANSWER_SECONDS = 5.0  # how long the hub may take to answer a question
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 OnProgress = Callable[[float, str], None]
 """Called with a fraction 0..1 and what is going on."""
@@ -74,48 +78,64 @@ def _cached(repository: str) -> Path | None:
 
 
 def _download(card: Card, repository: str, on_progress: OnProgress | None) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, RepositoryNotFoundError
 
+    instead = f"or copy {repository} here from elsewhere and give its directory instead"
     try:
-        found = snapshot_download(
-            repository, allow_patterns=HUB_FILES, etag_timeout=5, tqdm_class=_progress_bar(on_progress, repository)
-        )
+        # snapshot_download asks this too, but waits for ever where a firewall swallows the question.
+        HfApi().model_info(repository, timeout=ANSWER_SECONDS)
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise Unavailable(f"{card.id}: the Hugging Face hub has no public repository {repository}") from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, RuntimeError) as error:
+    except (HTTPError, OSError) as error:
+        status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+        trouble = f"answers with error {status}" if status else "cannot be reached"
+        absent = f"{card.id} is not on this machine and the Hugging Face hub {trouble}"
+        raise Unavailable(f"{absent}; connect to the network once, {instead}") from error
+    bars = _progress_bar(on_progress, repository)
+    try:
+        found = snapshot_download(repository, allow_patterns=HUB_FILES, etag_timeout=ANSWER_SECONDS, tqdm_class=bars)
+    except (HTTPError, OSError, RuntimeError) as error:  # hf_xet, which fetches large files, raises RuntimeError
+        if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_FULL):
+            raise Unavailable(
+                f"{card.id} cannot be stored on this machine: {error.strerror} ({_hub_cache()})"
+            ) from error
         raise Unavailable(
-            f"{card.id} is not on this machine and the Hugging Face hub cannot be reached; connect to the network once, "
-            f"or copy {repository} here from elsewhere and give its directory instead"
+            f"{card.id}: the download of {repository} broke off; open it again to go on from there, {instead}"
         ) from error
     return Path(found)
 
 
+def _hub_cache() -> str:
+    from huggingface_hub import constants
+
+    return str(constants.HF_HUB_CACHE)
+
+
 def _progress_bar(on_progress: OnProgress | None, repository: str) -> type[Any]:
-    """A tqdm class that reports bytes done to `on_progress` and prints nothing."""
+    """A tqdm class that reports bytes done to `on_progress` and prints nothing.
+
+    The hub makes several bars: one counts files, one the bytes received, one the bytes that are there, those of an
+    earlier attempt included. Reported is the byte bar that is furthest.
+    """
     from tqdm.auto import tqdm
+
+    furthest = 0.0
 
     class Reporting(tqdm):
         def __init__(self, *args: Any, **kwargs: Any):
-            kwargs.pop("name", None)
+            kwargs.pop("name", None)  # older versions of the hub's client pass one, which tqdm does not take
             super().__init__(*args, **{**kwargs, "disable": True})
-            self.seen = 0.0
-            self.unit_of_bar = kwargs.get("unit", "")
-            self.size = kwargs.get("total") or 0
+            self.seen = float(kwargs.get("initial") or 0)
+            self.counts_bytes = kwargs.get("unit") == "B"
 
         def update(self, n: float | None = 1) -> bool | None:
+            nonlocal furthest
             self.seen += n or 0
-            total = self.total or self.size
-            if on_progress and total and self.unit_of_bar == "B":
-                on_progress(
-                    min(self.seen / total, 1.0),
-                    f"downloading {repository}: {self.seen / 1e6:.0f} of {total / 1e6:.0f} MB",
-                )
+            if on_progress and self.counts_bytes and self.total and self.seen >= furthest:
+                furthest = self.seen
+                done, total = self.seen / 1e6, self.total / 1e6
+                on_progress(min(done / total, 1.0), f"downloading {repository}: {done:.0f} of {total:.0f} MB")
             return None
 
     return Reporting

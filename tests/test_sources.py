@@ -1,0 +1,189 @@
+"""Where checkpoints come from: shipped, local, and a hub that is away, wrong, broken or slow."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import workbench.sources
+from tests.fake_hub import FakeHub, fake_hub
+from workbench.cards import SHIPPED, Card, read_cards
+from workbench.errors import BadInput, Cancelled, Unavailable
+from workbench.sources import assets, fetch, local_directory, why_not_here
+
+WEIGHTS = bytes(range(256)) * 20_000  # 5 MB: more than one block of a download
+FILES = {
+    "model.pt": WEIGHTS,
+    "config.yaml": b"model: SenseVoiceSmall\n",
+    "am.mvn": b"<Nnet>\n",
+    "example/en.mp3": b"not wanted",
+    "model.safetensors": b"not wanted either",
+}
+WANTED = {"model.pt", "config.yaml", "am.mvn"}
+
+
+def hub_card(repository: str = "owner/tiny") -> Card:
+    return Card("tiny", "Tiny", "sensevoice", {"hub": repository}, megabytes=5)
+
+
+@pytest.fixture
+def reach(monkeypatch: pytest.MonkeyPatch) -> Iterator:
+    """Lets the hub's client reach an address of this machine instead of the public hub."""
+
+    def point(url: str) -> None:
+        for name, value in {
+            "HF_HUB_OFFLINE": False,
+            "ENDPOINT": url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": url + "/{repo_id}/resolve/{revision}/{filename}",
+        }.items():
+            monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _: None)  # between its attempts
+
+    return point
+
+
+@pytest.fixture
+def hub(reach) -> Iterator[FakeHub]:
+    with fake_hub("owner/tiny", FILES) as hub:
+        reach(hub.url)
+        yield hub
+
+
+# On this machine.
+
+
+def test_the_demo_checkpoints_are_here() -> None:
+    demos = [card for card in read_cards(SHIPPED) if "demo" in card.source]
+    assert len(demos) >= 2
+    for card in demos:
+        assert why_not_here(card) is None
+        directory = fetch(card)
+        assert directory == assets() / card.source["demo"]
+        assert (directory / "model.pt").stat().st_size <= 8e6
+        assert (directory / "README.md").is_file()
+
+
+def test_a_local_directory_is_taken_as_it_is(tmp_path: Path) -> None:
+    card = Card("mine", "Mine", "sensevoice", {"directory": str(tmp_path)})
+    assert why_not_here(card) is None
+    assert fetch(card) == local_directory(card) == tmp_path
+
+
+def test_a_missing_local_directory_is_named(tmp_path: Path) -> None:
+    card = Card("mine", "Mine", "sensevoice", {"directory": str(tmp_path / "gone")})
+    assert str(tmp_path / "gone") in str(why_not_here(card))
+    with pytest.raises(BadInput, match=r"mine: its checkpoint directory .*gone is missing"):
+        fetch(card)
+
+
+def test_an_installation_without_assets_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(workbench.sources, "__file__", str(tmp_path / "workbench" / "sources.py"))
+    with pytest.raises(Unavailable, match="install it again"):
+        assets()
+
+
+# A hub that cannot be reached.
+
+
+def test_offline_is_one_sentence_at_once() -> None:
+    """As the tests run: with HF_HUB_OFFLINE=1."""
+    assert "not downloaded yet: opening it fetches owner/tiny (5 MB)" in str(why_not_here(hub_card()))
+    begun = time.monotonic()
+    with pytest.raises(
+        Unavailable, match=r"tiny is not on this machine and .* cannot be reached; .* owner/tiny"
+    ) as caught:
+        fetch(hub_card())
+    assert time.monotonic() - begun < 5
+    assert "\n" not in str(caught.value)
+
+
+def test_a_refused_connection_is_one_sentence_at_once(reach) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    reach(f"http://127.0.0.1:{port}")  # nobody listens there any more
+    begun = time.monotonic()
+    with pytest.raises(Unavailable, match="cannot be reached; connect to the network once"):
+        fetch(hub_card())
+    assert time.monotonic() - begun < 5
+
+
+def test_a_silent_network_is_given_up(reach, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall that swallows packets: the connection stands and nothing ever comes."""
+    monkeypatch.setattr(workbench.sources, "ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        reach(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            fetch(hub_card())
+
+
+# A hub that answers.
+
+
+def test_a_download_brings_what_a_checkpoint_needs_and_reports_progress(hub: FakeHub) -> None:
+    heard: list[tuple[float, str]] = []
+    directory = fetch(hub_card(), lambda share, activity: heard.append((share, activity)))
+    assert {path.name for path in directory.rglob("*") if path.is_file()} == WANTED
+    assert (directory / "model.pt").read_bytes() == WEIGHTS
+    assert heard
+    assert all(0 < share <= 1 for share, _ in heard)
+    assert heard[-1] == (1.0, "downloading owner/tiny: 5 of 5 MB")
+
+
+def test_what_was_downloaded_is_found_again_without_a_network(hub: FakeHub) -> None:
+    first = fetch(hub_card())
+    hub.status = 503
+    asked = len(hub.downloads)
+    assert why_not_here(hub_card()) is None
+    assert fetch(hub_card()) == first
+    assert len(hub.downloads) == asked
+
+
+@pytest.mark.parametrize("repository", ["owner/absent", "not a repository name"])
+def test_a_repository_that_is_not_there_is_named(hub: FakeHub, repository: str) -> None:
+    with pytest.raises(Unavailable, match=f"tiny: the Hugging Face hub has no public repository {repository}"):
+        fetch(hub_card(repository))
+
+
+def test_a_hub_in_trouble_is_told_from_no_network(hub: FakeHub) -> None:
+    hub.status = 500
+    with pytest.raises(Unavailable, match="the Hugging Face hub answers with error 500"):
+        fetch(hub_card())
+
+
+def test_a_download_that_breaks_off_is_not_taken_for_whole(hub: FakeHub) -> None:
+    hub.breaks_off = "model.pt"
+    with pytest.raises(Unavailable, match="the download of owner/tiny broke off; open it again"):
+        fetch(hub_card())
+    assert "not downloaded yet" in str(why_not_here(hub_card()))
+    hub.breaks_off = None
+    assert (fetch(hub_card()) / "model.pt").read_bytes() == WEIGHTS
+
+
+def test_a_small_file_that_is_missing_makes_it_incomplete_too(hub: FakeHub) -> None:
+    hub.breaks_off = "config.yaml"
+    with pytest.raises(Unavailable, match="broke off"):
+        fetch(hub_card())
+    assert local_directory(hub_card()) is None
+
+
+def test_a_download_can_be_stopped_from_its_progress(hub: FakeHub) -> None:
+    def stop(share: float, activity: str) -> None:
+        raise Cancelled("stopped")
+
+    with pytest.raises(Cancelled):
+        fetch(hub_card(), stop)
+    assert local_directory(hub_card()) is None
+
+
+def test_no_room_for_the_download_is_not_called_a_network_fault(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("a file where the folder should be")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(blocker / "hub"))
+    with pytest.raises(Unavailable, match="tiny cannot be stored on this machine: Not a directory"):
+        fetch(hub_card())

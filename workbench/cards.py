@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,41 +44,78 @@ def user_cards_path() -> Path:
 def read_cards(path: Path) -> list[Card]:
     """The cards of a file of `[[model]]` tables; raises `BadInput` that names the file, the card and the key."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("model", [])
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows begin files with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"the model list {path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"the model list {path} is not valid TOML: {error}") from error
-    if not isinstance(tables, list):
-        raise BadInput(f"the model list {path} has no [[model]] tables")
-    return [_card(table, path) for table in tables]
+    tables = content.pop("model", [])
+    if content:
+        raise BadInput(f"the model list {path} has the unknown entry {min(content)}; expected [[model]] tables only")
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BadInput(f"in the model list {path}, model is not a list of tables; begin each with [[model]]")
+    cards = [_card(table, path) for table in tables]
+    ids = [card.id for card in cards]
+    for name in ids:
+        if ids.count(name) > 1:
+            raise BadInput(f"model {name!r} stands more than once in {path}")
+    return cards
 
 
 def _card(table: Mapping[str, Any], path: Path) -> Card:
     name = table.get("id")
-    where = f"model {name!r} in {path.name}"
     if not isinstance(name, str) or not name:
         raise BadInput(f"a model in {path.name} has no id")
+    where = f"model {name!r} in {path.name}"
     unknown = set(table) - KEYS
     if unknown:
-        raise BadInput(f"{where} has the unknown key {sorted(unknown)[0]}; known are {', '.join(sorted(KEYS))}")
+        raise BadInput(f"{where} has the unknown key {min(unknown)}; known are {', '.join(sorted(KEYS))}")
+    for key, (fits, expected) in _EXPECTED.items():
+        if key in table and not fits(table[key]):
+            raise BadInput(f"{where} has {key} = {table[key]!r}; expected {expected}")
+    if "family" not in table:
+        raise BadInput(f"{where} needs a family, such as sensevoice")
     source = table.get("source")
     if not isinstance(source, Mapping) or len(source) != 1 or not set(source) <= SOURCES:
         raise BadInput(f"{where} needs a source: one of {', '.join(sorted(SOURCES))}")
-    kind, place = next(iter(source.items()))
+    [(kind, place)] = source.items()
+    if not isinstance(place, str) or not place:
+        raise BadInput(f"{where} has the source {kind} = {place!r}; expected text")
     if kind == "directory":
         place = str((path.parent / Path(place).expanduser()).resolve())
-    if not isinstance(table.get("family"), str):
-        raise BadInput(f"{where} needs a family, such as sensevoice")
     return Card(
         id=name,
-        name=str(table.get("name", name)),
+        name=table.get("name", name),
         family=table["family"],
-        source={kind: str(place)},
+        source={kind: place},
         languages=tuple(table.get("languages", ())),
         tasks=tuple(table.get("tasks", ("transcribe",))),
-        licence=str(table.get("licence", "")),
-        about=str(table.get("about", "")),
+        licence=table.get("licence", ""),
+        about=table.get("about", ""),
         megabytes=table.get("megabytes"),
         runtimes=dict(table.get("runtimes", {})),
     )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list_of_text(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_table_of_text(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _is_whole_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("name", "family", "licence", "about"), (_is_text, "text")),
+    **dict.fromkeys(("languages", "tasks"), (_is_list_of_text, 'a list of texts, such as ["en"]')),
+    "runtimes": (_is_table_of_text, 'a sentence per runtime, such as { vllm = "why not" }'),
+    "megabytes": (_is_whole_number, "a whole number"),
+}

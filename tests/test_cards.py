@@ -1,0 +1,166 @@
+"""Model cards: the shipped list, a user's own, and every way a user's file can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.cards import KEYS, SHIPPED, Card, read_cards, user_cards_path
+from workbench.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.registry import Registry
+from workbench.runtimes import RUNTIMES
+
+GOOD = """
+[[model]]
+id = "mine"
+family = "sensevoice"
+source = { directory = "checkpoint" }
+"""
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_the_shipped_cards_are_complete() -> None:
+    cards = read_cards(SHIPPED)
+    assert {"demo/sensevoice", "demo/paraformer", "sensevoice-small"} <= {card.id for card in cards}
+    for card in cards:
+        assert card.family in FAMILIES
+        assert card.runtimes.keys() <= RUNTIMES.keys()
+        assert card.name and card.licence and card.about
+        assert ("hub" in card.source) == (card.megabytes is not None), "what is downloaded says how much that is"
+
+
+def test_a_card_needs_little_and_the_rest_has_defaults(tmp_path: Path) -> None:
+    [card] = read_cards(write(tmp_path / "models.toml", GOOD))
+    assert card == Card("mine", "mine", "sensevoice", {"directory": str(tmp_path / "checkpoint")})
+    assert card.tasks == ("transcribe",)
+
+
+def test_every_key_arrives(tmp_path: Path) -> None:
+    text = """
+        [[model]]
+        id = "full"
+        name = "All of it"
+        family = "paraformer"
+        languages = ["zh", "en"]
+        tasks = ["transcribe"]
+        licence = "MIT"
+        source = { hub = "owner/repository" }
+        runtimes = { vllm = "it cannot" }
+        about = "An example."
+        megabytes = 12
+    """
+    [card] = read_cards(write(tmp_path / "models.toml", text))
+    assert card == Card(
+        "full",
+        "All of it",
+        "paraformer",
+        {"hub": "owner/repository"},
+        ("zh", "en"),
+        ("transcribe",),
+        "MIT",
+        "An example.",
+        12,
+        {"vllm": "it cannot"},
+    )
+    assert all(key in text for key in KEYS)
+
+
+def test_directories_are_beside_the_file_absolute_or_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    places = {"a": "../below", "b": str(tmp_path / "absolute"), "c": "~/checkpoint"}
+    text = "".join(GOOD.replace("mine", name).replace('"checkpoint"', f'"{place}"') for name, place in places.items())
+    found = [card.source["directory"] for card in read_cards(write(tmp_path / "lists" / "models.toml", text))]
+    assert found == [str(tmp_path / name) for name in ("below", "absolute", "home/checkpoint")]
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    assert [card.id for card in read_cards(write(tmp_path / "m.toml", b"\xef\xbb\xbf" + GOOD.encode()))] == ["mine"]
+
+
+def test_an_empty_file_lists_nothing(tmp_path: Path) -> None:
+    assert read_cards(write(tmp_path / "models.toml", "# none yet\n")) == []
+
+
+BROKEN = {
+    "no TOML": ("id: mine\n", r"models\.toml is not valid TOML: .*line 1"),
+    "bytes": (b"\xff\xfe\x00[[model]]", r"models\.toml cannot be read"),
+    "misspelt table": (GOOD.replace("[[model]]", "[[models]]"), r"unknown entry models; expected \[\[model\]\] tables"),
+    "one table": (GOOD.replace("[[model]]", "[model]"), r"begin each with \[\[model\]\]"),
+    "list of texts": ('model = ["mine"]\n', r"begin each with \[\[model\]\]"),
+    "no id": (GOOD.replace('id = "mine"', ""), "a model in models.toml has no id"),
+    "number as id": (GOOD.replace('"mine"', "7"), "a model in models.toml has no id"),
+    "twice": (GOOD + GOOD, "model 'mine' stands more than once"),
+    "unknown key": (GOOD + 'language = "en"\n', "model 'mine' in models.toml has the unknown key language; known are"),
+    "no family": (GOOD.replace('family = "sensevoice"', ""), "needs a family"),
+    "family of the wrong kind": (GOOD.replace('"sensevoice"', "1"), "has family = 1; expected text"),
+    "no source": (
+        GOOD.replace("source", "about").replace('{ directory = "checkpoint" }', '"x"'),
+        "needs a source: one of",
+    ),
+    "two sources": (GOOD.replace("{ ", '{ hub = "a/b", '), "needs a source: one of demo, directory, hub"),
+    "unknown source": (GOOD.replace("directory", "url"), "needs a source: one of demo, directory, hub"),
+    "source of the wrong kind": (GOOD.replace('"checkpoint"', "5"), "has the source directory = 5; expected text"),
+    "empty source": (GOOD.replace('"checkpoint"', '""'), "has the source directory = ''; expected text"),
+    "languages as text": (
+        GOOD + 'languages = "en"\n',
+        r"has languages = 'en'; expected a list of texts, such as \[\"en\"\]",
+    ),
+    "languages as numbers": (GOOD + "languages = [1]\n", r"has languages = \[1\]; expected a list of texts"),
+    "runtimes as a list": (GOOD + 'runtimes = ["vllm"]\n', "expected a sentence per runtime"),
+    "megabytes as text": (GOOD + 'megabytes = "many"\n', "has megabytes = 'many'; expected a whole number"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_file_is_one_sentence_that_names_the_place(tmp_path: Path, text: str | bytes, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
+        read_cards(write(tmp_path / "models.toml", text))
+    assert "models.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_in_place_of_the_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_cards(tmp_path)
+
+
+# The user's own list, in the registry.
+
+
+def test_the_users_list_lies_in_the_configuration_folder(user_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert user_cards_path() == user_folders / "config" / "speech-workbench" / "models.toml"
+    monkeypatch.setenv("WORKBENCH_MODELS", "/elsewhere/list.toml")
+    assert user_cards_path() == Path("/elsewhere/list.toml")
+
+
+def test_the_users_cards_come_after_the_shipped_ones(registry: Registry) -> None:
+    shipped = [card.id for card in registry.cards()]
+    write(user_cards_path(), GOOD)
+    assert [card.id for card in registry.cards()] == [*shipped, "mine"]
+    assert registry.card("mine").family == "sensevoice"
+
+
+def test_a_users_card_replaces_the_shipped_one_of_the_same_id(registry: Registry) -> None:
+    write(user_cards_path(), GOOD.replace("mine", "sensevoice-small"))
+    assert "directory" in registry.card("sensevoice-small").source
+    assert [card.id for card in registry.cards()].count("sensevoice-small") == 1
+
+
+def test_the_registry_passes_on_what_is_wrong_with_the_users_list(registry: Registry) -> None:
+    write(user_cards_path(), GOOD.replace("[[model]]", "[[modle]]"))
+    with pytest.raises(BadInput, match="unknown entry modle"):
+        registry.cards()
+
+
+def test_a_card_whose_directory_is_missing_is_not_ready_and_says_why(registry: Registry, tmp_path: Path) -> None:
+    write(user_cards_path(), GOOD)
+    state = registry.availability(registry.card("mine"), "pytorch")
+    assert not state.ready and not state.fetches
+    assert "checkpoint directory" in str(state.reason) and "is missing" in str(state.reason)

@@ -8,12 +8,11 @@ This file knows no model, no runtime and no user interface.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -117,27 +116,36 @@ class Trace(Mapping[str, np.ndarray]):
     def save(self, path: str | Path) -> Path:
         """Writes a `.safetensors` file: the arrays, and `meta` and the order of the stages as JSON metadata.
 
-        Raises `BadInput` where the path cannot be written.
+        Raises `BadInput` where the path cannot be written or the format has no place for an array.
         """
+        from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
         path = Path(path)
+        if path.is_dir() or not path.parent.is_dir():
+            wrong = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+            raise BadInput(f"the trace cannot be written to {path}: {wrong}")
+        for name, array in self.items():
+            if array.dtype.kind not in "biufcU" or (array.dtype.kind == "U" and array.ndim):
+                raise BadInput(f"stage {name} holds {array.dtype}; expected an array of numbers, or one string")
         strings = [name for name, array in self.items() if array.dtype.kind == "U"]
+        # Not ascontiguousarray, which would make one dimension of none.
         arrays = {
-            name: _as_bytes(array) if name in strings else np.ascontiguousarray(array) for name, array in self.items()
+            name: _as_bytes(array) if name in strings else np.asarray(array, order="C") for name, array in self.items()
         }
         header = {"meta": json.dumps(self.meta), "stages": json.dumps(list(self)), "strings": json.dumps(strings)}
         try:
             save_file(arrays, str(path), metadata=header)
-        except OSError as error:
-            raise BadInput(f"the trace cannot be written to {path}: {error.strerror or error}") from error
+        except (SafetensorError, OSError) as error:
+            raise BadInput(f"the trace cannot be written to {path}: {error}") from error
         return path
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
         """Reads a `.safetensors` trace, also one that another program wrote without our metadata.
 
-        Raises `BadInput` if the file is missing, truncated or no safetensors file.
+        Numbers of type bfloat16, which numpy does not have, come as float32. Raises `BadInput` if the file is missing,
+        truncated or no safetensors file, or if its metadata is damaged.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -147,18 +155,54 @@ class Trace(Mapping[str, np.ndarray]):
         try:
             with safe_open(str(path), framework="numpy") as file:
                 header = file.metadata() or {}
-                names = json.loads(header.get("stages", "null")) or sorted(file.keys())
-                strings = set(json.loads(header.get("strings", "[]")))
-                stages = {name: file.get_tensor(name) for name in names}
-        except (SafetensorError, OSError, ValueError, TypeError, struct.error) as error:
+                held = list(file.keys())
+                brain = {name for name in held if file.get_slice(name).get_dtype() == "BF16"}
+                stages = {name: file.get_tensor(name) for name in held if name not in brain}
+            if brain:
+                stages |= _brain_floats(path, brain)
+        except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two: a type numpy has not
             raise BadInput(f"{path.name} is not a readable safetensors trace: {error}") from error
-        for name in strings & stages.keys():
+        order = _metadata(path, header, "stages", list)
+        strings = _metadata(path, header, "strings", list)
+        meta = _metadata(path, header, "meta", dict)
+        for name in stages.keys() & {name for name in strings if isinstance(name, str)}:
             stages[name] = np.array(stages[name].astype(np.uint8).tobytes().decode("utf-8", "replace"))
-        return cls(stages, json.loads(header.get("meta", "{}")))
+        named = [name for name in order if isinstance(name, str) and name in stages]
+        return cls({name: stages[name] for name in (*named, *sorted(stages))}, meta)
 
 
 def _as_bytes(text: np.ndarray) -> np.ndarray:
     return np.frombuffer(str(text).encode("utf-8"), dtype=np.uint8)
+
+
+Json = TypeVar("Json", list[Any], dict[str, Any])
+
+
+def _metadata(path: Path, header: Mapping[str, str], key: str, kind: type[Json]) -> Json:
+    """The JSON value that a trace's metadata has under a key; empty where another program wrote none."""
+    try:
+        value = json.loads(header.get(key) or "null")
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"the metadata {key} of {path.name} is not JSON: {error}") from error
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        expected = "an object" if kind is dict else "a list"
+        raise BadInput(f"the metadata {key} of {path.name} is a JSON {type(value).__name__}; expected {expected}")
+    return value
+
+
+def _brain_floats(path: Path, names: set[str]) -> dict[str, np.ndarray]:
+    """The named bfloat16 tensors as float32: the upper half of its bits."""
+    from safetensors import deserialize
+
+    found = {name: tensor for name, tensor in deserialize(path.read_bytes()) if name in names}
+    return {
+        name: (np.frombuffer(tensor["data"], dtype="<u2").astype(np.uint32) << 16)
+        .view(np.float32)
+        .reshape(tensor["shape"])
+        for name, tensor in found.items()
+    }
 
 
 class StageFilter:
@@ -179,9 +223,10 @@ class Session(Protocol):
 
     model: str  # the card's id
     runtime: str
+    load_seconds: float  # how long opening it took, set by whoever opened it
 
     def stream(self, audio: AudioSource, **options: Any) -> Iterator[Event]:
-        """Yields `Progress`, each finished `Segment`, and last the `Transcript`. Closing the iterator stops the work."""
+        """Yields `Progress`, each finished `Segment`, last the `Transcript`. Closing the iterator stops the work."""
         ...
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
@@ -198,8 +243,11 @@ class Session(Protocol):
 
 
 def last_transcript(events: Iterator[Event]) -> Transcript:
-    """Drains a session's stream and returns the transcript it ends with."""
+    """Drains a session's stream, to its very end so that the session is free again, and returns the transcript."""
+    transcript = None
     for event in events:
         if isinstance(event, Transcript):
-            return event
-    raise Cancelled("the transcription was stopped before it ended")
+            transcript = event
+    if transcript is None:
+        raise Cancelled("the transcription was stopped before it ended")
+    return transcript

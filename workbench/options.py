@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, get_type_hints
@@ -42,7 +43,7 @@ class OptionSpec:
     """One option, as a user interface needs to know it."""
 
     name: str
-    kind: type
+    kind: type  # str, bool, int, float; tuple for a list of texts
     default: Any
     help: str
     choices: tuple[str, ...]
@@ -55,7 +56,7 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
     return tuple(
         OptionSpec(
             f.name,
-            hints[f.name],
+            hints[f.name] if isinstance(hints[f.name], type) else tuple,
             f.default,
             f.metadata.get("help", ""),
             f.metadata.get("choices", ()),
@@ -86,15 +87,34 @@ def build_options(options_class: type[Options], given: Mapping[str, Any], what: 
 
 
 def _checked(spec: OptionSpec, value: Any, what: str) -> Any:
-    expected = {str: "text", bool: "true or false", float: "a number", int: "a whole number"}.get(spec.kind, "a list")
-    if spec.kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, spec.kind if isinstance(spec.kind, type) else (list, tuple)):
-        raise BadInput(f"option {spec.name} of {what} is {value!r}; expected {expected}")
-    if spec.choices and value not in spec.choices:
-        raise BadInput(f"option {spec.name} of {what} is {value!r}; expected one of {', '.join(spec.choices)}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise BadInput(f"option {spec.name} of {what} is {value}; expected a finite number")
-    if spec.minimum is not None and value < spec.minimum:
-        raise BadInput(f"option {spec.name} of {what} is {value}; expected at least {spec.minimum:g}")
-    return value
+    where = f"option {spec.name} of {what} is {value!r:.80}"
+    fitted = _fitted(spec.kind, value)
+    if fitted is None:
+        raise BadInput(f"{where}; expected {_EXPECTED.get(spec.kind, 'a list of texts')}")
+    if spec.choices and fitted not in spec.choices:
+        raise BadInput(f"{where}; expected one of {', '.join(spec.choices)}")
+    if isinstance(fitted, float) and not math.isfinite(fitted):
+        raise BadInput(f"{where}; expected a finite number")
+    if spec.minimum is not None and fitted < spec.minimum:
+        raise BadInput(f"{where}; expected at least {spec.minimum:g}")
+    return fitted
+
+
+_EXPECTED = {str: "text", bool: "true or false", float: "a number", int: "a whole number"}
+
+
+def _fitted(kind: type, value: Any) -> Any:
+    """The value as the option's type, numpy's numbers made Python's; None where it is of another kind."""
+    if kind is bool or isinstance(value, bool):  # Python counts bool among the numbers
+        return value if kind is bool and isinstance(value, bool) else None
+    if kind is int:
+        return int(value) if isinstance(value, numbers.Integral) else None
+    if kind is float:
+        try:
+            return float(value) if isinstance(value, numbers.Real) else None
+        except OverflowError:  # a whole number too large
+            return math.inf
+    if kind is str:
+        return value if isinstance(value, str) else None
+    texts = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+    return tuple(value) if texts else None

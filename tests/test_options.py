@@ -1,0 +1,107 @@
+"""Options: one declaration, checked values, one sentence for each wrong one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.options import ListeningOptions, build_options, option, option_specs
+
+
+@dataclass(frozen=True)
+class Options:
+    language: str = option("auto", "the language", ("auto", "en", "zh"))
+    itn: bool = option(False, "figures")
+    gain: float = option(1.0, "loudness", minimum=0.5)
+    beam: int = option(1, "hypotheses kept", minimum=1)
+    hotwords: tuple[str, ...] = option((), "words to expect")
+
+
+def build(**given: Any) -> Options:
+    return build_options(Options, given, "a model")
+
+
+def test_defaults_are_the_declared_ones() -> None:
+    assert build() == Options("auto", False, 1.0, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"language": "zh"}, "zh"),
+        ({"itn": True}, True),
+        ({"gain": 2}, 2.0),
+        ({"gain": np.float32(0.5)}, 0.5),
+        ({"beam": np.int64(4)}, 4),
+        ({"hotwords": ["one", "two"]}, ("one", "two")),
+    ],
+)
+def test_values_come_in_the_declared_type(given: dict[str, Any], kept: Any) -> None:
+    [name] = given
+    value = getattr(build(**given), name)
+    assert value == kept and type(value) is type(kept)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"language": "xx"}, "option language of a model is 'xx'; expected one of auto, en, zh"),
+        ({"language": 3}, "option language of a model is 3; expected text"),
+        ({"language": None}, "option language of a model is None; expected text"),
+        ({"itn": 1}, "option itn of a model is 1; expected true or false"),
+        ({"itn": "yes"}, "option itn of a model is 'yes'; expected true or false"),
+        ({"gain": True}, "option gain of a model is True; expected a number"),
+        ({"gain": "2"}, "option gain of a model is '2'; expected a number"),
+        ({"gain": float("nan")}, "option gain of a model is nan; expected a finite number"),
+        ({"gain": float("inf")}, "option gain of a model is inf; expected a finite number"),
+        ({"gain": 0.25}, "option gain of a model is 0.25; expected at least 0.5"),
+        ({"beam": True}, "option beam of a model is True; expected a whole number"),
+        ({"beam": 2.0}, "option beam of a model is 2.0; expected a whole number"),
+        ({"beam": 0}, "option beam of a model is 0; expected at least 1"),
+        ({"hotwords": "one"}, "option hotwords of a model is 'one'; expected a list of texts"),
+        ({"hotwords": ["one", 2]}, "option hotwords of a model is ['one', 2]; expected a list of texts"),
+        ({"langage": "en"}, "a model has no option langage; did you mean language?"),
+        ({"x": 1}, "a model has no option x; it has language, itn, gain, beam, hotwords."),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        build(**given)
+    assert str(caught.value) == sentence
+
+
+def test_a_number_beyond_all_floats_is_refused() -> None:
+    with pytest.raises(BadInput, match="expected a finite number"):
+        build(gain=10**400)
+
+
+def test_a_huge_value_makes_no_huge_sentence() -> None:
+    with pytest.raises(BadInput) as caught:
+        build(language=["word"] * 100_000)
+    assert len(str(caught.value)) < 200
+
+
+def test_specs_stand_in_the_order_of_declaration() -> None:
+    specs = option_specs(Options)
+    assert [spec.name for spec in specs] == ["language", "itn", "gain", "beam", "hotwords"]
+    assert [spec.kind for spec in specs] == [str, bool, float, int, tuple]
+    assert (specs[0].choices, specs[2].minimum, specs[3].help) == (("auto", "en", "zh"), 0.5, "hypotheses kept")
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_option_of_every_family_can_be_shown_and_is_valid_by_default(family: str) -> None:
+    options_class = FAMILIES[family].options_class
+    specs = option_specs(options_class)
+    assert all(spec.help for spec in specs)
+    defaults = {spec.name: spec.default for spec in specs}
+    assert build_options(options_class, defaults, family) == options_class()
+
+
+def test_a_segment_cap_below_a_second_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"max_segment_seconds of a model is 0.5; expected at least 1$"):
+        build_options(ListeningOptions, {"max_segment_seconds": 0.5}, "a model")

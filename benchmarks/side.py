@@ -1,0 +1,101 @@
+"""One side of `benchmarks.forward`, in a process of its own: loads a model, then times a forward per line of stdin.
+
+Prints one JSON object per line. `ours` needs this project, `funasr` only the original package and torch, so that the
+two may live in different environments.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SAMPLE_RATE = 16000
+
+
+def ours(directory: Path, features: np.ndarray) -> Callable[[], list[int]]:
+    """A function that runs this project's network on features [frames, 560] and returns the decoded ids."""
+    import torch
+
+    from workbench.families.sensevoice import is_sensevoice
+
+    tensor = torch.from_numpy(features)[None]
+    device = torch.device("cpu")
+    if is_sensevoice(directory):
+        from workbench.decoding.ctc import greedy
+        from workbench.families.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
+        from workbench.runtimes.pytorch.sensevoice import SenseVoice
+
+        sensevoice = SenseVoice(read_sensevoice(directory), device)
+        queries = torch.tensor([query_ids(SenseVoiceOptions())])
+        return lambda: [token.id for token in greedy(sensevoice.network(tensor, queries)[0].numpy())]
+    from workbench.families.paraformer import read_paraformer
+    from workbench.runtimes.pytorch.paraformer import Paraformer
+
+    paraformer = Paraformer(read_paraformer(directory), device)
+    return lambda: paraformer.network(tensor).logits[0].argmax(-1).tolist()  # type: ignore[index]
+
+
+def funasr(directory: Path, features: np.ndarray) -> Callable[[], list[int]]:
+    """The same with the original package: what its model runs between features and ids."""
+    import torch
+    from funasr import AutoModel
+
+    threads = torch.get_num_threads()
+    loaded = AutoModel(model=str(directory), device="cpu", ncpu=threads, disable_update=True, disable_pbar=True)
+    model = loaded.model.eval()
+    tensor = torch.from_numpy(features)[None]
+    lengths = torch.tensor([len(features)])
+
+    def sensevoice() -> list[int]:
+        queries = model.embed(torch.tensor([[0, 1, 2, 15]]))
+        encoded, counts = model.encoder(torch.cat([queries, tensor], dim=1), lengths + 4)
+        path = torch.unique_consecutive(model.ctc.log_softmax(encoded)[0, : counts[0]].argmax(dim=-1))
+        return [number for number in path.tolist() if number != 0]
+
+    def paraformer() -> list[int]:
+        encoded, counts = model.encode(tensor, lengths)
+        embeddings, tokens, *_ = model.calc_predictor(encoded, counts)
+        tokens = tokens.round().long()
+        scores, _ = model.cal_decoder_with_predictor(encoded, counts, embeddings, tokens)[:2]
+        return scores[0, : tokens[0]].argmax(dim=-1).tolist()
+
+    return sensevoice if hasattr(model, "embed") else paraformer
+
+
+def resident_megabytes() -> float:
+    """The most this process has had resident (Linux)."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) / 1024
+
+
+def main() -> None:
+    """Arguments: side, checkpoint directory, features (.npy), threads."""
+    side, directory, features, threads = sys.argv[1:]
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # the original package prints while it loads
+    import torch
+
+    torch.set_num_threads(int(threads))
+
+    def answer(values: dict[str, Any]) -> None:
+        print(json.dumps(values), file=answers, flush=True)
+
+    begun = time.perf_counter()
+    forward = {"ours": ours, "funasr": funasr}[side](Path(directory), np.load(features, allow_pickle=False))
+    torch.set_num_threads(int(threads))
+    answer({"load_seconds": time.perf_counter() - begun, "loaded_megabytes": resident_megabytes()})
+    with torch.inference_mode():
+        for _ in sys.stdin:
+            begun = time.perf_counter()
+            ids = forward()
+            answer({"seconds": time.perf_counter() - begun, "ids": ids, "peak_megabytes": resident_megabytes()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""FSMN-VAD as a session: its transcript has segments and no words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.audio.read import read
+from workbench.errors import BadInput
+from workbench.families.fsmn_vad import FsmnVadOptions
+from workbench.memory import peak_resident_bytes
+from workbench.opening import Settings
+from workbench.options import build_options
+from workbench.runtimes.pytorch.device import prepare
+from workbench.runtimes.pytorch.fsmn_vad import FsmnVad
+from workbench.session import AudioSource, Event, Progress, Segment, StageFilter, Trace, Transcript, last_transcript
+from workbench.versions import versions
+
+
+class FsmnVadSession:
+    """A loaded FSMN-VAD (see `workbench.session.Session`)."""
+
+    runtime = "pytorch"
+
+    def __init__(self, model: str, detector: FsmnVad):
+        self.model = model
+        self.load_seconds = 0.0  # set by whoever opens the session
+        self._detector: FsmnVad | None = detector
+
+    @property
+    def detector(self) -> FsmnVad:
+        """The loaded detector; raises `BadInput` after `close`."""
+        if self._detector is None:
+            raise BadInput(f"the session of {self.model} is closed; open it again")
+        return self._detector
+
+    def stream(self, audio: AudioSource, **options: Any) -> Iterator[Event]:
+        """Yields `Progress`, a `Segment` per stretch of speech, and last the `Transcript`."""
+        chosen = build_options(FsmnVadOptions, options, self.model)
+        begun = time.perf_counter()
+        recording = read(audio)
+        yield Progress(0.0, recording.seconds, "listening for speech")
+        segments = tuple(
+            Segment(span.start, span.end, "") for span in self.detector.spans(recording.samples, options=chosen)
+        )
+        yield from segments
+        yield Transcript(
+            model=self.model,
+            runtime=self.runtime,
+            text="",
+            language=None,
+            segments=segments,
+            tokens=(),
+            audio_seconds=recording.seconds,
+            load_seconds=self.load_seconds,
+            compute_seconds=time.perf_counter() - begun,
+            memory_bytes=peak_resident_bytes(),
+            notes=recording.notes if segments else (*recording.notes, "FSMN-VAD found no speech in the recording"),
+        )
+
+    def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
+        """The stretches of speech as segments without text."""
+        return last_transcript(self.stream(audio, **options))
+
+    def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
+        """The front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""
+        chosen, wanted = build_options(FsmnVadOptions, options, self.model), StageFilter(stages)
+        recording, detector = read(audio), self.detector
+        front = detector.frontend(recording.samples)
+        found = {f"frontend.{stage}": getattr(front, stage) for stage in ("fbank", "lfr", "features")}
+        found["vad.scores"] = detector.scores(recording.samples)
+        spans = detector.spans(recording.samples, options=chosen)
+        found["vad.spans"] = np.array([(span.start, span.end) for span in spans], dtype=np.float64).reshape(-1, 2)
+        kept = {stage: array for stage, array in found.items() if wanted(stage)}
+        if not kept:
+            raise BadInput(f"no stage of {self.model} on {self.runtime} matches {stages!r}; it has {', '.join(found)}")
+        meta = {
+            "model": self.model,
+            "runtime": self.runtime,
+            "dtype": "float32",
+            "options": dict(options),
+            "input_digest": recording.digest,
+            "audio_seconds": recording.seconds,
+            "versions": versions(),
+        }
+        return Trace(kept, meta)
+
+    def close(self) -> None:
+        """Drops the model."""
+        self._detector = None
+
+
+def open_session(directory: Path, name: str, settings: Settings) -> FsmnVadSession:
+    """A session of the detector in `directory`, called `name` in its results."""
+    return FsmnVadSession(name, FsmnVad.from_directory(directory, prepare(settings)))

@@ -33,6 +33,7 @@ from workbench.session import (
 )
 from workbench.versions import versions
 from workbench.voice_activity import speech_spans
+from workbench.writing import is_hangul, needs_space
 
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
 SENTENCE_ENDS = ("。", "！", "？", ".", "!", "?")
@@ -164,16 +165,12 @@ def _majority(names: Iterable[str | None]) -> str | None:
 
 
 def join_texts(texts: Sequence[str]) -> str:
-    """Texts of consecutive stretches as one, a space between them unless both sides are of a script without spaces."""
+    """Texts of consecutive stretches as one, with a space where the script has spaces between words."""
     joined = ""
     for text in texts:
-        spaced = joined and text and not (_unspaced(joined[-1]) and _unspaced(text[0]))
-        joined += f" {text}" if spaced else text
+        korean = bool(joined and text) and is_hangul(joined[-1]) and is_hangul(text[0])
+        joined += f" {text}" if korean or needs_space(joined, text) else text
     return joined
-
-
-def _unspaced(letter: str) -> bool:
-    return ord(letter) >= 0x2E80  # from here on CJK: radicals, kana, ideographs, full-width forms
 
 
 def _segments(heard: Heard, span: Span, text_of: Callable[[Sequence[int]], str] | None) -> list[Segment]:

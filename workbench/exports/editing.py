@@ -14,8 +14,8 @@ from typing import Any
 
 from workbench.errors import BadInput
 from workbench.exports.subtitles import tokens_in
-from workbench.scoring.writing import join_units
 from workbench.session import Segment, Token, Transcript
+from workbench.writing import join_units
 
 EDITED_NOTE = "segments edited by hand"
 _SAME_SECONDS = 0.0051  # times shown with two decimals come back this far from what they were

@@ -12,8 +12,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from workbench.scoring.writing import display_width, mixed_units
 from workbench.session import Segment, Token
+from workbench.writing import display_width, mixed_units
 
 LINE_COLUMNS = 42
 LINES = 2

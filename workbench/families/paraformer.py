@@ -20,6 +20,7 @@ from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_
 from workbench.families.vocabulary import Vocabulary, read_token_list
 from workbench.options import ListeningOptions
 from workbench.session import Token
+from workbench.writing import is_unspaced
 
 MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
 PREDICTORS = ("CifPredictorV2", "CifPredictorV3")
@@ -215,7 +216,7 @@ def _abbreviations(words: Sequence[str]) -> list[tuple[str, bool]]:
 
 
 def _is_latin(word: str) -> bool:
-    return all(letter.isalpha() or letter == "'" for letter in word) and ord(word[0]) < 0x2E80
+    return all((letter.isalpha() or letter == "'") and not is_unspaced(letter) for letter in word)
 
 
 def peak_times(values: Sequence[float], tokens: int, rate: float) -> list[tuple[float, float]] | None:

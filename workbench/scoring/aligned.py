@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.errors import BadInput
 from workbench.scoring.rates import Difference, Score
-from workbench.scoring.writing import display_width
+from workbench.writing import display_width
 
 _MARKS = {"equal": " ", "substitute": "S", "delete": "D", "insert": "I"}
 _LABELS = ("reference ", "hypothesis ", "")

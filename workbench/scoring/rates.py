@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from workbench.errors import BadInput
 from workbench.scoring.normalisers import find_normaliser
-from workbench.scoring.writing import characters, is_unspaced, mixed_units, needs_space
+from workbench.writing import characters, is_unspaced, mixed_units, needs_space
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk, WordOutput

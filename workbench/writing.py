@@ -40,6 +40,11 @@ def is_unspaced(char: str) -> bool:
     return index >= 0 and ord(char) <= _UNSPACED[index][1]
 
 
+def is_hangul(char: str) -> bool:
+    """Whether a character is Korean: scored by characters, but written with spaces."""
+    return unicodedata.name(char, "").startswith("HANGUL")
+
+
 def is_mark(char: str) -> bool:
     """Whether a character is written onto the one before it (an accent, a Thai vowel sign)."""
     return unicodedata.category(char).startswith("M")

@@ -20,7 +20,7 @@ PY := $(VENV)/bin/python
 # The stamp of a complete environment. Its name changes with what is to be installed, and it is made last.
 READY := $(VENV)/ready-$(shell { pwd; cat requirements.lock pyproject.toml; } | cksum | cut -d' ' -f1)
 
-.PHONY: help env app test check demo clean chromium
+.PHONY: help env app test check demo clean programs
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
@@ -29,7 +29,7 @@ env: $(READY)
 app: $(READY)
 	@exec $(PY) app.py --host $(HOST) $(if $(PORT),--port $(PORT))
 
-test: $(READY) chromium
+test: $(READY) programs
 	@$(PY) -m pytest -ra --durations=15 $(ARGS)
 
 check: $(READY)
@@ -66,12 +66,15 @@ $(READY):
 	@$(PY) -c 'import torch' || { echo 'PyTorch was installed but does not load; see "Troubleshooting" in the README' >&2; exit 1; }
 	@touch $@
 
-chromium:
-	@if command -v chromium >/dev/null; then :; \
+# Programs that some tests drive; without them those tests are skipped, and pytest says so.
+PROGRAMS := chromium ffmpeg espeak-ng flite
+programs:
+	@missing=; for program in $(PROGRAMS); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		echo 'Installing chromium for the browser tests.' >&2; \
-		{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium; } >/dev/null \
-			|| echo 'chromium could not be installed; the browser tests will be skipped.' >&2; \
+		echo "Installing for the tests:$$missing" >&2; \
+		{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; } >/dev/null \
+			|| echo "That failed; the tests that need$$missing will be skipped." >&2; \
 	else \
-		echo 'The browser tests need chromium and will be skipped; on Debian: sudo apt-get install chromium' >&2; \
+		echo "Tests that need$$missing will be skipped. To have them run, on Debian: sudo apt-get install$$missing" >&2; \
 	fi

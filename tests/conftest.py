@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
@@ -24,6 +25,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    # On a busy machine a deadline would fail whichever example is unlucky; pytest-timeout guards against hanging.
+    hypothesis.settings.register_profile("workbench", deadline=None)
+    hypothesis.settings.load_profile("workbench")
 
 
 @pytest.hookimpl(trylast=True)

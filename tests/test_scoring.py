@@ -301,7 +301,10 @@ def test_aligned_text_keeps_to_its_width_and_aligns_columns(reference: str, hypo
     result = score(reference, hypothesis)
     lines = aligned_text(result, width).split("\n")[1:]
     heads = [line for line in lines if line.startswith("reference")]
-    assert all(display_width(line) <= width for line in lines)
+    widest_unit = max(
+        (display_width(text) for piece in result.alignment for text in (piece.reference, piece.hypothesis)), default=0
+    )
+    assert all(display_width(line) <= max(width, len("hypothesis  ") + widest_unit) for line in lines)
     marks = "".join(line for line in lines if not line.startswith(("reference", "hypothesis"))).replace(" ", "")
     assert [marks.count(mark) for mark in "SDI"] == [
         result.counts.substitutions,

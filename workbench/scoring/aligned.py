@@ -13,6 +13,8 @@ _LABELS = ("reference ", "hypothesis ", "")
 def aligned_text(score: Score, width: int = 100) -> str:
     """The rate, the counts and the two texts under each other, wrapped at `width` columns (wide characters count two).
 
+    A single unit that is wider stands on a line of its own, unbroken.
+
     `aligned_text(score("Three, seven one oh two nine.", "three eleven one two nine five"))` is
 
         WER 50.0 % (normaliser basic, version 1): 4 right, 1 substituted, 1 deleted, 1 inserted of 6

@@ -1,34 +1,31 @@
 """The registry: models by name, sessions by model and runtime, within a budget of memory.
 
-It opens sessions in processes of their own, counts what they have resident, and ends the one least recently used when
-the next would not fit. It loads no model itself.
+It opens sessions in processes of their own; `workbench.budget` ends the one least recently used when the next would not
+fit. It loads no model itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.budget import MemoryBudget, default_budget
 from workbench.cards import SHIPPED, Card, read_cards, user_cards_path
 from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES, family_of
-from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec, Settings, open_here, why_not
-
 from workbench.session import AudioSource, Event, Session, Trace, Transcript, last_transcript
 from workbench.sources import OnProgress, fetch, why_not_here
 from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
-
-BUDGET_SHARE = 0.8  # of the machine's memory
-PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
-WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights on disk
 
 
 @dataclass(frozen=True)
@@ -61,11 +58,14 @@ class Registry:
     """
 
     def __init__(self, memory_bytes: int | None = None, isolate: bool = True):
-        self.memory_budget = memory_bytes or _budget()
+        self.memory_budget = memory_bytes or default_budget()
         self.isolate = isolate
+        self._budget = MemoryBudget(self.memory_budget, self._sessions)
         self._lock = threading.RLock()
         self._processes: dict[SessionSpec, ProcessSession] = {}
         self._holders: dict[SessionSpec, int] = {}
+        self._here: weakref.WeakSet[Session] = weakref.WeakSet()  # sessions in this process
+        self._closed = False
 
     # Models.
 
@@ -83,12 +83,12 @@ class Registry:
         cards = {card.id: card for card in self.cards()}
         if str(model) in cards:
             return cards[str(model)]
-        path = Path(model).expanduser()
-        if path.is_dir():
+        path, is_directory = _on_disk(model)
+        if is_directory:
             family = family_of(path.resolve())
             tasks = ("vad",) if family.name == "fsmn_vad" else ("transcribe",)
             return Card(str(model), path.resolve().name, family.name, {"directory": str(path.resolve())}, tasks=tasks)
-        if path.is_file():
+        if os.path.isfile(path):  # noqa: PTH113 (never raises)
             raise BadInput(f"{path.name} is a file; expected a model id or a checkpoint directory")
         near = difflib.get_close_matches(str(model), cards, 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(cards)}."
@@ -121,11 +121,15 @@ class Registry:
         Sessions of the same model, runtime and settings share one process. Raises `BadInput` for an unknown model or a
         bad checkpoint, `Unavailable` where the runtime or the source is not there or memory does not suffice.
         """
+        self._check_open()
         spec = self._spec(self.card(model), runtime, Settings(threads, device), on_progress)
         if not self.isolate:
-            return OpenSession(self, spec, open_here(spec))
+            session = open_here(spec)
+            self._here.add(session)
+            return OpenSession(self, spec, session)
         with self._lock:
-            process = self._processes.setdefault(spec, ProcessSession(spec, self._make_room))
+            self._check_open()
+            process = self._processes.setdefault(spec, ProcessSession(spec, self._budget.admitted))
             self._holders[spec] = self._holders.get(spec, 0) + 1
         try:
             process.start()
@@ -137,16 +141,15 @@ class Registry:
     def residents(self) -> list[Residency]:
         """The sessions that are open, loaded or not, in the order they were opened."""
         now = time.monotonic()
-        with self._lock:
-            processes = list(self._processes.values())
-        return [Residency(p.model, p.runtime, p.memory_bytes, p.busy, now - p.last_used) for p in processes]
+        return [
+            Residency(p.model, p.runtime, p.memory_bytes, p.busy, 0.0 if p.busy else max(now - p.last_used, 0.0))
+            for p in self._sessions()
+        ]
 
     def unload_idle(self, seconds: float) -> list[Residency]:
         """Ends the processes that no call has used for that long; returns what was unloaded."""
-        with self._lock:
-            processes = list(self._processes.values())
         unloaded = []
-        for process in processes:
+        for process in self._sessions():
             idle = time.monotonic() - process.last_used
             if process.pid and idle >= seconds:
                 memory = process.memory_bytes
@@ -155,17 +158,22 @@ class Registry:
         return unloaded
 
     def unload(self, model: str, runtime: str) -> bool:
-        """Ends the processes of a model on a runtime; returns whether none was at work. The next call loads it again."""
-        with self._lock:
-            processes = [p for p in self._processes.values() if (p.model, p.runtime) == (model, runtime)]
-        return all([process.unload() for process in processes])
+        """Ends the processes of a model on a runtime, of which the next call loads it again.
+
+        Returns whether none of them was at work; those that were stay.
+        """
+        ended = [p.unload() for p in self._sessions() if (p.model, p.runtime) == (model, runtime)]
+        return all(ended)
 
     def close(self) -> None:
-        """Ends every session."""
+        """Ends every session for good. May be called again."""
         with self._lock:
-            processes, self._processes, self._holders = list(self._processes.values()), {}, {}
-        for process in processes:
-            process.close()
+            self._closed = True
+            sessions = [*self._processes.values(), *self._here]
+            self._processes.clear()
+            self._holders.clear()
+        for session in sessions:
+            session.close()
 
     def __enter__(self) -> Registry:
         return self
@@ -176,13 +184,14 @@ class Registry:
     def resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options with a voice activity model's id made the directory of its checkpoint."""
         vad = options.get("vad")
-        if not isinstance(vad, str) or vad in BUILT_IN:
+        if not isinstance(vad, (str, Path)) or vad in BUILT_IN:
             return options
+        expected = f"{', '.join(BUILT_IN)}, or the id or directory of an FSMN-VAD"
+        if not _on_disk(vad)[1] and str(vad) not in {card.id for card in self.cards()}:
+            raise BadInput(f"option vad is {str(vad)!r}; expected {expected}")
         card = self.card(vad)
         if card.family != "fsmn_vad":
-            raise BadInput(
-                f"option vad is {vad!r}, a {FAMILIES[card.family].title} model; expected {', '.join(BUILT_IN)} or an FSMN-VAD"
-            )
+            raise BadInput(f"option vad is {str(vad)!r}, a {FAMILIES[card.family].title} model; expected {expected}")
         return {**options, "vad": str(fetch(card))}
 
     def _spec(self, card: Card, runtime: str, settings: Settings, on_progress: OnProgress | None) -> SessionSpec:
@@ -206,21 +215,13 @@ class Registry:
         if process is not None:
             process.close()
 
-    def _make_room(self, newcomer: ProcessSession) -> None:
-        """Unloads sessions, least recently used first, until the newcomer fits."""
-        need = estimated_bytes(newcomer.spec.directory)
+    def _sessions(self) -> list[ProcessSession]:
         with self._lock:
-            others = [p for p in self._processes.values() if p is not newcomer and p.pid]
-        for process in sorted(others, key=lambda p: p.last_used):
-            if need + sum(p.memory_bytes for p in others) <= self.memory_budget:
-                return
-            process.unload()
-        used = sum(p.memory_bytes for p in others)
-        if need + used > self.memory_budget:
-            raise Unavailable(
-                f"{newcomer.model} needs about {_gigabytes(need)} and sessions at work hold {_gigabytes(used)} of the "
-                f"{_gigabytes(self.memory_budget)} allowed; wait for them, or set WORKBENCH_MEMORY_GB"
-            )
+            return list(self._processes.values())
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BadInput("the registry is closed; make another one")
 
 
 class OpenSession:
@@ -243,17 +244,17 @@ class OpenSession:
     @property
     def load_seconds(self) -> float:
         """How long the model took to load, its process included."""
-        return float(getattr(self.session, "load_seconds", 0.0))
+        return self.session.load_seconds
 
     @property
     def pid(self) -> int | None:
         """The process the model lives in; None while it is unloaded, or in this process."""
         return getattr(self.session, "pid", None)
 
-    def stream(self, audio: AudioSource, **options: Any) -> Iterator[Event]:
+    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """As `Session.stream`."""
-        for event in self.session.stream(audio, **self._registry.resolve_options(options)):
-            yield replace(event, load_seconds=self.load_seconds) if isinstance(event, Transcript) else event
+        session = self.session
+        return _with_load_time(session, session.stream(audio, **self._registry.resolve_options(options)))
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
         """As `Session.transcribe`."""
@@ -270,7 +271,8 @@ class OpenSession:
 
     def close(self) -> None:
         """Lets go of the session. May be called again."""
-        session, self._session = self._session, None
+        with self._registry._lock:
+            session, self._session = self._session, None
         if isinstance(session, ProcessSession):
             self._registry._release(self._spec)
         elif session is not None:
@@ -283,26 +285,18 @@ class OpenSession:
         self.close()
 
 
-def estimated_bytes(directory: Path) -> int:
-    """What a session of this checkpoint will have resident, from the size of its weight files."""
-    weights = sum(
-        path.stat().st_size for path in directory.rglob("*") if path.suffix in {".pt", ".onnx", ".safetensors", ".gguf"}
-    )
-    return PROCESS_BYTES + int(WEIGHTS_FACTOR * weights)
+def _with_load_time(session: Session, events: Generator[Event, None, None]) -> Generator[Event, None, None]:
+    """The events, the transcript's load time being that of the session, its process included."""
+    with contextlib.closing(events):
+        for event in events:
+            yield replace(event, load_seconds=session.load_seconds) if isinstance(event, Transcript) else event
 
 
-def _budget() -> int:
-    named = os.environ.get("WORKBENCH_MEMORY_GB")
-    if not named:
-        return int(machine_bytes() * BUDGET_SHARE)
+def _on_disk(model: str | Path) -> tuple[Path, bool]:
+    """The path that a model's name may be, and whether it is a directory; no name is too odd to be asked for."""
+    path = Path(model)
     try:
-        budget = float(named)
-    except ValueError:
-        budget = 0.0
-    if not 0 < budget < float("inf"):
-        raise BadInput(f"WORKBENCH_MEMORY_GB is {named!r}; expected a number of gigabytes")
-    return int(budget * (1 << 30))
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / (1 << 30):.1f} GB"
+        path = path.expanduser()
+        return path, path.is_dir()
+    except (OSError, RuntimeError):  # longer than a path may be, or of a user who is not there
+        return path, False

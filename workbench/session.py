@@ -8,7 +8,7 @@ This file knows no model, no runtime and no user interface.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -225,7 +225,7 @@ class Session(Protocol):
     runtime: str
     load_seconds: float  # how long opening it took, set by whoever opened it
 
-    def stream(self, audio: AudioSource, **options: Any) -> Iterator[Event]:
+    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """Yields `Progress`, each finished `Segment`, last the `Transcript`. Closing the iterator stops the work."""
         ...
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
@@ -90,7 +90,7 @@ class SpeechSession:
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._recogniser
 
-    def stream(self, audio: AudioSource, **options: Any) -> Iterator[Event]:
+    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """Yields `Progress` and each finished `Segment`, and last the `Transcript`."""
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)

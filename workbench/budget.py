@@ -1,0 +1,103 @@
+"""How much memory all sessions together may have, and which of them is unloaded when the next would not fit.
+
+It knows processes and their sizes, neither models nor cards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from workbench.errors import BadInput, Unavailable
+from workbench.memory import machine_bytes
+from workbench.worker import ProcessSession
+
+SHARE = 0.8  # of the machine's memory
+PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
+WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights on disk
+WEIGHT_FILES = {".pt", ".onnx", ".safetensors", ".gguf"}
+
+
+class MemoryBudget:
+    """Lets sessions load within a number of bytes.
+
+    Args:
+        total: what all may have resident together.
+        sessions: gives those there are.
+    """
+
+    def __init__(self, total: int, sessions: Callable[[], Sequence[ProcessSession]]):
+        self.total = total
+        self._sessions = sessions
+        self._lock = threading.Lock()
+        self._loading: dict[ProcessSession, int] = {}  # they do not have yet what they will need
+
+    @contextlib.contextmanager
+    def admitted(self, newcomer: ProcessSession) -> Iterator[None]:
+        """Entered while the newcomer loads. Unloads sessions, least recently used first, until it fits.
+
+        Raises `Unavailable`, having unloaded nothing, where it cannot fit beside the sessions at work.
+        """
+        with self._lock:
+            need = estimated_bytes(newcomer.spec.directory)
+            self._make_room(newcomer, need)
+            self._loading[newcomer] = need
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._loading[newcomer]
+
+    def _make_room(self, newcomer: ProcessSession, need: int) -> None:
+        if need > self.total:
+            raise Unavailable(
+                f"{newcomer.model} needs about {_gigabytes(need)}, more than the {_gigabytes(self.total)} that all "
+                f"sessions may have; set WORKBENCH_MEMORY_GB to allow more"
+            )
+        held = {each: self._held(each) for each in self._sessions() if each is not newcomer}
+        resting = sorted((each for each in held if held[each] and not each.busy), key=lambda each: each.last_used)
+        at_work = sum(held.values()) - sum(held[each] for each in resting)
+        for each in resting:
+            if need + at_work > self.total or need + sum(held.values()) <= self.total:
+                break
+            if each.unload():  # else a call has just begun
+                held[each] = 0
+        if need + sum(held.values()) > self.total:
+            raise Unavailable(
+                f"{newcomer.model} needs about {_gigabytes(need)} and sessions at work hold "
+                f"{_gigabytes(sum(held.values()))} of the {_gigabytes(self.total)} allowed; wait for them, or set "
+                f"WORKBENCH_MEMORY_GB to allow more"
+            )
+
+    def _held(self, session: ProcessSession) -> int:
+        """What a session has or will soon have: mapped weights become resident when they are first used."""
+        if session in self._loading:
+            return self._loading[session]
+        return max(session.memory_bytes, estimated_bytes(session.spec.directory)) if session.pid else 0
+
+
+def estimated_bytes(directory: Path) -> int:
+    """What a session of this checkpoint will have resident, from the size of its weight files."""
+    files = (path for path in directory.rglob("*") if path.suffix in WEIGHT_FILES and path.is_file())
+    return PROCESS_BYTES + int(WEIGHTS_FACTOR * sum(path.stat().st_size for path in files))
+
+
+def default_budget() -> int:
+    """$WORKBENCH_MEMORY_GB, or four fifths of the machine's memory; raises `BadInput` for a value that is no size."""
+    named = os.environ.get("WORKBENCH_MEMORY_GB")
+    if not named:
+        return int(machine_bytes() * SHARE)
+    try:
+        budget = float(named)
+    except ValueError:
+        budget = 0.0
+    if not 0 < budget < float("inf"):
+        raise BadInput(f"WORKBENCH_MEMORY_GB is {named!r}; expected a number of gigabytes")
+    return int(budget * (1 << 30))
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GB"

@@ -1,0 +1,395 @@
+"""The FSMN-VAD network: the published weights, their published result, and its definition written out in numpy."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+onnx = pytest.importorskip("onnx", reason="needs the onnx package")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from tests.families.test_fsmn_vad import CONFIG, ENCODER  # noqa: E402
+from tests.shared_data import SHARED, shared  # noqa: E402
+from workbench.audio.read import read  # noqa: E402
+from workbench.errors import BadInput  # noqa: E402
+from workbench.families.fsmn_vad import FsmnConfig, FsmnVadOptions  # noqa: E402
+from workbench.families.fsmn_vad_onnx import expected_shapes, read_onnx_weights  # noqa: E402
+from workbench.runtimes.pytorch import fsmn_vad  # noqa: E402
+from workbench.runtimes.pytorch.fsmn_vad import FsmnNetwork, FsmnVad  # noqa: E402
+
+Arrays = dict[str, np.ndarray]
+
+SMALL = FsmnConfig(
+    input_dim=400,
+    input_affine_dim=9,
+    linear_dim=11,
+    proj_dim=6,
+    lorder=4,
+    lstride=1,
+    fsmn_layers=2,
+    output_affine_dim=8,
+    output_dim=5,
+)
+
+
+def random_weights(config: FsmnConfig = SMALL, seed: int = 0) -> Arrays:
+    rng = np.random.default_rng(seed)
+    shapes = expected_shapes(config)
+    return {
+        name: (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32) for name, shape in shapes.items()
+    }
+
+
+def network_of(config: FsmnConfig, weights: Arrays) -> FsmnNetwork:
+    network = FsmnNetwork(config).eval()
+    network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    return network
+
+
+def literal(features: np.ndarray, weights: Arrays, config: FsmnConfig) -> np.ndarray:
+    """The network frame by frame in float64: [frames, width] to [frames, classes]."""
+
+    def linear(x: np.ndarray, name: str) -> np.ndarray:
+        bias = weights.get(f"{name}.bias", np.zeros(1))
+        return x @ weights[f"{name}.weight"].T.astype(np.float64) + bias
+
+    x = np.maximum(linear(linear(features, "encoder.in_linear1.linear"), "encoder.in_linear2.linear"), 0)
+    for block in range(config.fsmn_layers):
+        prefix = f"encoder.fsmn.{block}"
+        low = linear(x, f"{prefix}.linear.linear")
+        taps = weights[f"{prefix}.fsmn_block.conv_left.weight"][:, 0, :, 0]
+        remembered = low.copy()
+        for now in range(len(low)):
+            for tap in range(config.lorder):
+                before = now - (config.lorder - 1 - tap) * config.lstride
+                if before >= 0:
+                    remembered[now] += taps[:, tap] * low[before]
+        x = np.maximum(linear(remembered, f"{prefix}.affine.linear"), 0)
+    logits = linear(linear(x, "encoder.out_linear1.linear"), "encoder.out_linear2.linear")
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def write_onnx(
+    path: Path,
+    weights: Arrays,
+    config: FsmnConfig = SMALL,
+    gemm: bool = False,
+    change: Callable[[Any], None] | None = None,
+) -> Path:
+    """A graph as exporters write it: weights without names of their own, memory behind transpositions and zeros."""
+    nodes: list[Any] = []
+    tensors: list[Any] = []
+
+    def held(array: np.ndarray) -> str:
+        tensors.append(numpy_helper.from_array(np.ascontiguousarray(array), f"t{len(tensors)}"))
+        return str(tensors[-1].name)
+
+    def node(kind: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(
+            helper.make_node(kind, list(inputs), [f"n{len(nodes)}"], name=f"{kind}_{len(nodes)}", **attributes)
+        )
+        return str(nodes[-1].output[0])
+
+    def linear(x: str, name: str) -> str:
+        weight, bias = weights[f"{name}.weight"], weights.get(f"{name}.bias")
+        if gemm and bias is not None:
+            return node("Gemm", x, held(weight), held(bias), transB=1)
+        product = node("MatMul", x, held(weight.T))
+        return product if bias is None else node("Add", held(bias), product)
+
+    x = node("Relu", linear(linear("speech", "encoder.in_linear1.linear"), "encoder.in_linear2.linear"))
+    past = (config.lorder - 1) * config.lstride
+    for block in range(config.fsmn_layers):
+        prefix = f"encoder.fsmn.{block}"
+        low = linear(x, f"{prefix}.linear.linear")
+        turned = node("Transpose", node("Unsqueeze", low, held(np.array([0 if gemm else 1]))), perm=[0, 3, 2, 1])
+        turned = node("Transpose", turned, perm=[0, 1, 2, 3])
+        zeros = held(np.zeros((1, config.proj_dim, past, 1), dtype=np.float32))
+        taps = held(weights[f"{prefix}.fsmn_block.conv_left.weight"])
+        extended = node("Concat", zeros, turned, axis=2)
+        filtered = node("Conv", extended, taps, group=config.proj_dim, dilations=[config.lstride, 1])
+        summed = node("Add", turned, filtered)
+        back = node("Squeeze", node("Transpose", summed, perm=[0, 3, 2, 1]), held(np.array([0 if gemm else 1])))
+        x = node("Relu", linear(back, f"{prefix}.affine.linear"))
+    logits = linear(linear(x, "encoder.out_linear1.linear"), "encoder.out_linear2.linear")
+    node("Softmax", logits, axis=-1)
+    shape = ["T", config.input_dim] if gemm else [1, "T", config.input_dim]
+    inputs = [helper.make_tensor_value_info("speech", TensorProto.FLOAT, shape)]
+    outputs = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "vad", inputs, outputs, tensors), opset_imports=[helper.make_opsetid("", 14)]
+    )
+    if change is not None:
+        change(model.graph)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def write_mvn(path: Path, width: int = 400) -> None:
+    values = {"AddShift": " ".join(["-10"] * width), "Rescale": " ".join(["0.15"] * width)}
+    body = "".join(f"<{tag}> {width} {width}\n<LearnRateCoef> 0 [ {row} ]\n" for tag, row in values.items())
+    path.write_text(f"<Nnet>\n<Splice> {width} {width}\n[ 0 ]\n{body}</Nnet>\n")
+
+
+def pair(path: Path, weights: Arrays | None = None, **options: Any) -> Path:
+    path.mkdir(exist_ok=True)
+    write_onnx(path / "vad.onnx", random_weights() if weights is None else weights, **options)
+    write_mvn(path / "am.mvn")
+    return path
+
+
+def milliseconds(detector: FsmnVad, samples: np.ndarray, **options: Any) -> list[tuple[int, int]]:
+    spans = detector.spans(samples, options=FsmnVadOptions(**options))
+    return [(round(span.start * 1000), round(span.end * 1000)) for span in spans]
+
+
+def noise(seconds: float) -> np.ndarray:
+    return 0.1 * np.random.default_rng(0).standard_normal(round(seconds * 16_000)).astype(np.float32)
+
+
+# --- the network ---
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_network_is_its_definition(stride: int) -> None:
+    config = FsmnConfig(**{**vars(SMALL), "lstride": stride})
+    weights = random_weights(config)
+    features = np.random.default_rng(1).standard_normal((30, 400)).astype(np.float32)
+    network = network_of(config, weights)
+    with torch.inference_mode():
+        whole, _ = network(torch.from_numpy(features)[None], network.start())
+    np.testing.assert_allclose(whole[0].numpy(), literal(features, weights, config), atol=1e-5)
+
+
+def test_stretches_join_without_a_seam() -> None:
+    network = network_of(SMALL, random_weights())
+    features = torch.randn(2, 50, 400, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        whole, _ = network(features, network.start(2))
+        parts, past = [], network.start(2)
+        for part in features.split([1, 2, 30, 17], dim=1):
+            scores, past = network(part, past)
+            parts.append(scores)
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=0)
+
+
+# --- ONNX files ---
+
+
+@pytest.mark.parametrize("gemm", [False, True])
+def test_weights_are_found_by_their_place_in_the_graph(tmp_path: Path, gemm: bool) -> None:
+    weights = random_weights()
+    config, found = read_onnx_weights(write_onnx(tmp_path / "vad.onnx", weights, gemm=gemm))
+    assert config == SMALL
+    assert found.keys() == weights.keys()
+    for name, array in weights.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_strides_are_read(tmp_path: Path) -> None:
+    config = FsmnConfig(**{**vars(SMALL), "lstride": 2})
+    found, _ = read_onnx_weights(write_onnx(tmp_path / "vad.onnx", random_weights(config), config))
+    assert found == config
+
+
+def test_the_file_computes_what_the_network_does(tmp_path: Path) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    detector = FsmnVad.from_directory(pair(tmp_path / "vad"))
+    samples = noise(1.0)
+    features = detector.frontend(samples).features
+    (expected,) = ReferenceEvaluator(str(tmp_path / "vad" / "vad.onnx")).run(None, {"speech": features[None]})
+    np.testing.assert_allclose(detector.scores(samples), expected[0], atol=1e-5)
+
+
+def renamed(kind: str, to: str) -> Callable[[Any], None]:
+    def change(graph: Any) -> None:
+        next(node for node in graph.node if node.op_type == kind).op_type = to
+
+    return change
+
+
+def integers(graph: Any) -> None:
+    graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((400, 9), dtype=np.int8), "t0"))
+
+
+def external(graph: Any) -> None:
+    graph.initializer[0].data_location = TensorProto.EXTERNAL
+
+
+def shortened(graph: Any) -> None:
+    graph.initializer[0].raw_data = graph.initializer[0].raw_data[:-8]
+
+
+def without_residual(graph: Any) -> None:
+    graph.node.remove(next(n for n in graph.node if n.op_type == "Add" and not any("t" in i for i in n.input)))
+
+
+def wider(graph: Any) -> None:
+    graph.initializer[2].CopyFrom(numpy_helper.from_array(np.ones((10, 11), dtype=np.float32), "t2"))
+
+
+def without_nodes(graph: Any) -> None:
+    del graph.node[:]
+
+
+def without_end(graph: Any) -> None:
+    del graph.node[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (renamed("Relu", "Sigmoid"), "its node Sigmoid (Relu_4) has no place in that network"),
+        (renamed("MatMul", "MatMulInteger"), "MatMulInteger"),
+        (renamed("Relu", "Softmax"), "step 5 of its graph is softmax, expected relu"),
+        (integers, "weights of int8; expected floats"),
+        (external, "keeps tensor t0 in another file"),
+        (shortened, "tensor t0 is damaged"),
+        (without_residual, "step 8 of its graph is linear, expected residual"),
+        (wider, "the tensor at encoder.in_linear2.linear.weight has shape (11, 10), the layers around it need (11, 9)"),
+        (without_nodes, "it has no graph"),
+        (without_end, "its graph has 21 steps, expected 22"),
+    ],
+)
+def test_other_graphs_are_refused(tmp_path: Path, change: Callable[[Any], None], words: str) -> None:
+    path = write_onnx(tmp_path / "vad.onnx", random_weights(), change=change)
+    with pytest.raises(BadInput) as caught:
+        read_onnx_weights(path)
+    assert words in str(caught.value) and "vad.onnx" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_onnx(tmp_path: Path) -> None:
+    directory = pair(tmp_path / "vad")
+    content = (directory / "vad.onnx").read_bytes()
+    for damaged in (content[: len(content) // 2], b"", b"not a network\n" * 9, content[100:]):
+        (directory / "vad.onnx").write_bytes(damaged)
+        with pytest.raises(BadInput, match=r"vad/vad\.onnx"):
+            FsmnVad.from_directory(directory)
+
+
+# --- directories ---
+
+
+def test_model_pt_gives_the_same_as_onnx(tmp_path: Path) -> None:
+    weights = random_weights()
+    from_onnx = FsmnVad.from_directory(pair(tmp_path / "onnx", weights))
+    directory = tmp_path / "torch"
+    directory.mkdir()
+    dimensions = {**ENCODER, **vars(SMALL)}
+    (directory / "config.yaml").write_text(CONFIG.replace(str(ENCODER), str(dimensions)))
+    write_mvn(directory / "am.mvn")
+    torch.save({name: torch.from_numpy(array) for name, array in weights.items()}, directory / "model.pt")
+    samples = noise(2.0)
+    np.testing.assert_array_equal(FsmnVad.from_directory(directory).scores(samples), from_onnx.scores(samples))
+
+    lacking = {name: torch.from_numpy(array) for name, array in weights.items() if "fsmn.1.affine" not in name}
+    torch.save(lacking, directory / "model.pt")
+    with pytest.raises(BadInput, match=r"torch/model\.pt lacks tensor encoder\.fsmn\.1\.affine\.linear\.weight"):
+        FsmnVad.from_directory(directory)
+
+
+def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
+    directory = pair(tmp_path / "vad")
+    write_mvn(directory / "am.mvn", 80)
+    with pytest.raises(BadInput, match="the CMVN has 80 values"):
+        FsmnVad.from_directory(directory)
+    narrow = FsmnConfig(**{**vars(SMALL), "input_dim": 80})
+    directory = pair(tmp_path / "narrow", random_weights(narrow), config=narrow)
+    with pytest.raises(BadInput, match="takes 80 features; expected 400"):
+        FsmnVad.from_directory(directory)
+
+
+# --- recordings ---
+
+
+def test_long_recordings_are_scored_as_short_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    detector = FsmnVad.from_directory(pair(tmp_path / "vad"))
+    samples = noise(5.003)
+    whole = detector.scores(samples)
+    assert whole.shape == (498, 5)
+    features = detector.frontend(samples).features
+    weights = {name: value.numpy() for name, value in detector.network.state_dict().items()}
+    np.testing.assert_allclose(whole, literal(features, weights, SMALL), atol=1e-5)
+    for size in (1, 7, 100, 497):
+        monkeypatch.setattr(fsmn_vad, "_BLOCK_FRAMES", size)
+        np.testing.assert_allclose(detector.scores(samples), whole, atol=1e-5)
+
+
+def test_progress_and_stopping(tmp_path: Path) -> None:
+    detector = FsmnVad.from_directory(pair(tmp_path / "vad"))
+    seen: list[float] = []
+    detector.spans(noise(70.0), seen.append)
+    assert seen == sorted(seen) and len(seen) == 3 and seen[-1] == 1.0
+
+    def stop(fraction: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        detector.spans(noise(70.0), stop)
+
+
+def test_hardly_any_sound(tmp_path: Path) -> None:
+    detector = FsmnVad.from_directory(pair(tmp_path / "vad"))
+    for samples in (0, 1, 160, 399, 400, 1000):
+        sound = np.zeros(samples, dtype=np.float32)
+        assert detector.spans(sound) == []
+        assert len(detector.scores(sound)) == (0 if samples == 0 else 1 + max(0, samples - 400) // 160)
+
+
+# --- the published weights ---
+
+
+@pytest.fixture(scope="module")
+def published() -> FsmnVad:
+    return FsmnVad.from_directory(shared("fsmn-vad"))
+
+
+def test_published_dimensions(published: FsmnVad) -> None:
+    expected = {name: value for name, value in ENCODER.items() if name not in ("rorder", "rstride")}
+    assert vars(published.network.config) == expected
+    assert sum(parameter.numel() for parameter in published.network.parameters()) == 428_738
+
+
+def test_published_scores(published: FsmnVad) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(str(shared("fsmn-vad/fsmnvad-offline.onnx")))
+    samples = read(shared("speech/funasr_sample.wav")).samples
+    features = published.frontend(samples).features
+    (expected,) = evaluator.run(None, {"speech": features[None]})
+    assert expected.shape == (1, 598, 248)
+    assert np.abs(published.scores(samples) - expected[0]).max() <= 1e-4
+
+
+def test_published_segment(published: FsmnVad) -> None:
+    # 770-5980 ms is what the original's own runtime records for this file.
+    samples = read(shared("speech/funasr_sample.wav")).samples
+    assert milliseconds(published, samples) == [(770, 5980)]
+    assert milliseconds(published, np.zeros(30 * 16_000, dtype=np.float32)) == []
+
+
+def test_segments_of_the_original_package(published: FsmnVad) -> None:
+    # Of the original package with the same weights, with its schedule and with max_end_silence_time=800.
+    samples = read(shared("fsmn-vad/vad_example.wav")).samples
+    assert milliseconds(published, samples)[:3] == [(70, 59970), (59970, 60950), (60950, 62250)]
+    talk = milliseconds(published, samples, end_silence_ms=800)
+    assert talk[:6] == [(70, 2340), (2620, 6200), (6480, 23670), (23950, 26250), (26780, 28990), (29950, 31430)]
+    assert talk[6:] == [(31750, 37600), (38210, 46900), (47310, 49630), (49910, 56460), (56740, 59540), (59820, 70450)]
+
+
+def test_short_recordings_of_the_original_package(published: FsmnVad) -> None:
+    expected = {
+        "BAC009S0764W0121.wav": [(150, 4180)],
+        "IT0011W0001.wav": [(40, 1970)],
+        "librivox_austen_0880.wav": [(0, 2970)],
+        "librivox_austen_0890.wav": [(0, 5280)],
+    }
+    shared("speech")
+    for name, spans in expected.items():
+        assert milliseconds(published, read(SHARED / "speech" / name).samples) == spans

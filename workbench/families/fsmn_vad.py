@@ -1,0 +1,352 @@
+"""FSMN-VAD: what is true of it on every runtime.
+
+A stack of feed-forward sequential memory networks scores every 10 ms (Zhang et al., "Deep-FSMN for Large Vocabulary
+Continuous Speech Recognition", 2018); a state machine makes spans of speech of the scores. This file reads the
+configuration of a checkpoint and decides; it opens no weights and computes no scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.audio.constants import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, VAD_LFR_M, VAD_LFR_N
+from workbench.audio.frontend import FrontendConfig
+from workbench.audio.spans import Span
+from workbench.errors import BadInput
+from workbench.families.funasr import is_funasr_directory, read_checkpoint
+from workbench.families.sanm import expect, positive_int
+from workbench.options import option
+
+MODELS = ("FsmnVADStreaming", "FsmnVAD")
+MVN = "am.mvn"
+
+# Offline, the original looks at its state once a minute of sound. How much silence then ends a segment depends on how
+# long the segment has been growing: (up to so many ms, so many ms of silence). It does so in place of the checkpoint's
+# `max_end_silence_time` unless a caller names a time.
+CHUNK_MS = 60_000
+SCHEDULE = ((10_000, 2000), (20_000, 1000), (30_000, 800), (40_000, 600), (50_000, 400), (60_000, 200))
+SCHEDULE_BEYOND = 100  # ms of silence, for segments older than all of these
+SCHEDULED_MARGIN = 0.5  # how far speech must outweigh silence while the schedule is used
+
+
+@dataclass(frozen=True)
+class FsmnVadOptions:
+    """What a user may choose of FSMN-VAD."""
+
+    end_silence_ms: int = option(
+        0, "silence that ends a segment, in ms (800 suits talk); 0: 2000 at first, less in long segments", minimum=0
+    )
+    max_segment_seconds: float = option(
+        0.0, "no segment is longer than this; 0: as the checkpoint says (60 s)", minimum=0.0
+    )
+
+
+@dataclass(frozen=True)
+class FsmnConfig:
+    """The dimensions of the network, `encoder_conf` in the file."""
+
+    input_dim: int  # features per frame
+    input_affine_dim: int
+    linear_dim: int  # width between the memory blocks
+    proj_dim: int  # width of the memory
+    lorder: int  # frames of memory, the present one included
+    lstride: int  # frames from one remembered frame to the next
+    fsmn_layers: int
+    output_affine_dim: int
+    output_dim: int  # classes; silence is among them
+
+    @classmethod
+    def from_yaml(cls, section: Mapping[str, Any]) -> FsmnConfig:
+        """The dimensions from `encoder_conf`; raises `BadInput` for missing or impossible ones."""
+        expect(section, "rorder", 0, "encoder_conf")  # a memory of the future would need another network
+        defaults = {"lstride": 1}
+        return cls(**{f.name: positive_int(section, f.name, "encoder_conf", defaults.get(f.name)) for f in fields(cls)})
+
+
+@dataclass(frozen=True)
+class DetectorConfig:
+    """How scores become spans, `model_conf` in the file; names and defaults are the original's."""
+
+    window_size_ms: int = 200  # decisions look at the share of speech in this window
+    sil_to_speech_time_thres: int = 150  # ms of speech in it that begin speech
+    speech_to_sil_time_thres: int = 150  # ms of speech in it that are no longer enough
+    lookback_time_start_point: int = 200  # ms put in front of a segment
+    lookahead_time_end_point: int = 100  # ms of silence left at its end
+    do_extend: bool = True  # whether those two apply
+
+    max_single_segment_time: int = 60_000  # ms
+    max_start_silence_time: int = 3_000  # ms; a single utterance that has not begun by then never does
+    single_utterance: bool = False  # stop after the first segment
+
+    sil_pdf_ids: tuple[int, ...] = (0,)  # the classes that are silence
+    speech_noise_thres: float = 0.6  # how far speech must outweigh silence
+    speech_2_noise_ratio: float = 1.0  # exponent of the silence probability
+    decibel_thres: float = -100.0  # a frame below is silence whatever its score
+    snr_thres: float = -100.0  # and so is one that rises less over the mean level of the silence before
+    noise_frame_num_used_for_snr: int = 100  # frames over which that mean is taken
+
+    frame_in_ms: int = 10
+    frame_length_ms: int = 25
+
+    @classmethod
+    def from_yaml(cls, section: Mapping[str, Any]) -> DetectorConfig:
+        """The configuration from `model_conf`; keys that do not decide anything offline are ignored."""
+        values: dict[str, Any] = {"single_utterance": section.get("detect_mode", 1) == 0}
+        for key, default in ((f.name, f.default) for f in fields(cls)):
+            if key not in section:
+                continue
+            given = section[key]
+            if isinstance(default, bool):
+                values[key] = bool(given)
+            elif isinstance(default, int):
+                values[key] = positive_int(section, key, "model_conf", minimum=0)
+            elif isinstance(default, tuple):
+                if not isinstance(given, list) or not given or not all(type(i) is int and i >= 0 for i in given):
+                    raise BadInput(f"model_conf.{key} in config.yaml is {given!r}; expected a list of class numbers")
+                values[key] = tuple(given)
+            elif isinstance(given, bool) or not isinstance(given, (int, float)) or not np.isfinite(given):
+                raise BadInput(f"model_conf.{key} in config.yaml is {given!r}; expected a number")
+            else:
+                values[key] = float(given)
+        expect(section, "frame_in_ms", cls.frame_in_ms, "model_conf")
+        expect(section, "frame_length_ms", cls.frame_length_ms, "model_conf")
+        config = cls(**values)
+        if config.window_size_ms < config.frame_in_ms:
+            raise BadInput(f"model_conf.window_size_ms in config.yaml is {config.window_size_ms}; expected 10 or more")
+        return config
+
+
+@dataclass(frozen=True)
+class FsmnVadModel:
+    """A checkpoint, read but for its weights."""
+
+    name: str  # of the directory, for messages
+    weights: Path  # model.pt, or an ONNX file
+    frontend: FrontendConfig
+    cmvn_file: Path
+    detector: DetectorConfig
+    network: FsmnConfig | None  # None: the weights are all there is, and their shapes decide
+
+
+def is_fsmn_vad(directory: Path) -> bool:
+    """Whether this is an FSMN-VAD checkpoint: a FunASR directory, or an ONNX file and an am.mvn without a yaml."""
+    if (directory / "config.yaml").exists():
+        return is_funasr_directory(directory, MODELS)
+    return (directory / MVN).is_file() and any(directory.glob("*.onnx"))
+
+
+def read_fsmn_vad(directory: str | Path) -> FsmnVadModel:
+    """Reads the configuration; raises `BadInput` where files are missing or make no sense."""
+    directory = Path(directory)
+    if not (directory / "config.yaml").exists() and any(directory.glob("*.onnx")):
+        return _read_pair(directory)
+    checkpoint = read_checkpoint(directory)
+    if checkpoint.model not in MODELS:
+        raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected {MODELS[0]}")
+    section = checkpoint.section("frontend_conf")
+    for key, value in (("lfr_n", VAD_LFR_N), ("frame_shift", 10), ("frame_length", 25), ("snip_edges", True)):
+        expect(section, key, value, "frontend_conf")  # the decisions count frames of 10 ms
+    frontend = FrontendConfig.from_yaml(section)
+    cmvn_file = checkpoint.file("frontend_conf", "cmvn_file")
+    if cmvn_file is None:
+        raise BadInput(f"checkpoint directory {directory.name} has no {MVN}; FSMN-VAD needs its CMVN")
+    network = FsmnConfig.from_yaml(checkpoint.section("encoder_conf"))
+    if network.input_dim != frontend.width:
+        stacked = f"frontend_conf stacks {frontend.lfr_m} frames of {frontend.n_mels} mel bands"
+        raise BadInput(f"{directory.name}/config.yaml: {stacked}, and encoder_conf.input_dim is {network.input_dim}")
+    detector = DetectorConfig.from_yaml(checkpoint.section("model_conf"))
+    return FsmnVadModel(directory.name, checkpoint.weights, frontend, cmvn_file, detector, network)
+
+
+def _read_pair(directory: Path) -> FsmnVadModel:
+    """An ONNX file and its am.mvn, with the configuration that the published pair was made with."""
+    found = sorted(directory.glob("*.onnx"))
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise BadInput(f"checkpoint directory {directory.name} has several ONNX files ({names}); expected one")
+    if not (directory / MVN).is_file():
+        raise BadInput(f"checkpoint directory {directory.name} has {found[0].name} and no {MVN}; FSMN-VAD needs both")
+    frontend = FrontendConfig(lfr_m=VAD_LFR_M, lfr_n=VAD_LFR_N)
+    return FsmnVadModel(directory.name, found[0], frontend, directory / MVN, DetectorConfig(), None)
+
+
+def find_spans(
+    silence: np.ndarray,
+    decibels: np.ndarray,
+    samples: int,
+    config: DetectorConfig = DetectorConfig(),
+    options: FsmnVadOptions = FsmnVadOptions(),
+    lfr_m: int = VAD_LFR_M,
+) -> list[Span]:
+    """Spans of speech, in order and disjoint, from scores of 10 ms frames.
+
+    Args:
+        silence: probability of silence [frames].
+        decibels: level [frames], see `frame_decibels`.
+        samples: how long the recording is; it ends the minutes after which the schedule is looked up.
+        config, options: of the checkpoint and of the user.
+        lfr_m: stacked frames, whose right context the original waits for at the end of a minute.
+    """
+    scheduled = options.end_silence_ms == 0
+    longest = round(options.max_segment_seconds * 1000) or config.max_single_segment_time
+    end_silence = max(0, options.end_silence_ms - config.speech_to_sil_time_thres)
+    margin = SCHEDULED_MARGIN if scheduled else config.speech_noise_thres
+    speech = _speech_frames(silence, decibels, config, margin).tolist()
+    machine = _Machine(config, end_silence, longest)
+    age, growing = 0, False
+    edges = _minutes(samples, lfr_m, len(speech)) if scheduled else [0, len(speech)]
+    for first, last in pairwise(edges):
+        if scheduled:
+            growing = growing or machine.speaking
+            age += CHUNK_MS if growing else 0
+            needed = next((silence_ms for limit, silence_ms in SCHEDULE if age <= limit), SCHEDULE_BEYOND)
+            machine.end_silence = max(needed - config.speech_to_sil_time_thres, 0)
+        ended_before = machine.ended
+        for now in range(first, last):
+            machine.step(speech[now], now, now == len(speech) - 1)
+        if machine.ended > ended_before:
+            age, growing = 0, False
+    frame = config.frame_in_ms
+    return [Span(start * frame / 1000, end * frame / 1000) for start, end in machine.segments]
+
+
+def frame_decibels(samples: np.ndarray) -> np.ndarray:
+    """The energy under each 25 ms window of samples [n] with full scale 1, in dB: float64 [1 + (n - 400) // 160]."""
+    if len(samples) < FRAME_LENGTH:
+        return np.empty(0)
+    windows = np.lib.stride_tricks.sliding_window_view(samples, FRAME_LENGTH)[::FRAME_SHIFT]
+    energy = np.einsum("ts,ts->t", windows, windows, dtype=np.float64)
+    levels: np.ndarray = 10 * np.log10(energy + 1e-6)
+    return levels
+
+
+def _speech_frames(silence: np.ndarray, decibels: np.ndarray, config: DetectorConfig, margin: float) -> np.ndarray:
+    """Which frames are speech: likelier than silence by the margin, loud enough, and above the noise heard before."""
+    silence = silence.astype(np.float64)
+    likely = 1.0 - silence >= silence**config.speech_2_noise_ratio + margin
+    loud = decibels >= config.decibel_thres
+    speech = likely & loud
+    noise, span = None, config.noise_frame_num_used_for_snr
+    for frame in range(len(silence)):
+        level = float(decibels[frame])
+        if speech[frame]:
+            speech[frame] = level - (-100.0 if noise is None else noise) >= config.snr_thres
+        elif loud[frame]:
+            noise = level if noise is None else (level + noise * (span - 1)) / span
+    return speech
+
+
+def _minutes(samples: int, lfr_m: int, frames: int) -> list[int]:
+    """Frames at which the original, fed a minute of sound at a time, begins a new minute; from 0 to the last frame."""
+    chunk = CHUNK_MS * SAMPLE_RATE // 1000
+    held_back = lfr_m - 1 - (lfr_m - 1) // 2  # frames whose right context lies in the next minute
+    ends = [1 + (fed - FRAME_LENGTH) // FRAME_SHIFT - held_back for fed in range(chunk, samples + 1, chunk)]
+    return [0, *(end for end in ends if end < frames), frames]
+
+
+class _Machine:
+    """One frame at a time from silence to speech and back; gathers segments as [first frame, frame behind the last]."""
+
+    def __init__(self, config: DetectorConfig, end_silence: int, longest: int) -> None:
+        frame = config.frame_in_ms
+        self.config = config
+        self.end_silence = end_silence  # ms of silence that end a segment
+        self.longest = longest / frame
+        self.begin = config.sil_to_speech_time_thres // frame
+        self.cease = config.speech_to_sil_time_thres // frame
+        self.lookahead = config.lookahead_time_end_point // frame
+        self.latency = config.window_size_ms // frame
+        if config.do_extend:
+            self.latency += config.lookback_time_start_point // frame
+        self.segments: list[list[int]] = []
+        self.ended = 0
+        self.free = 0  # the first frame that no segment has and no silence has passed over
+        self._reset()
+
+    def _reset(self) -> None:
+        self.window = [False] * (self.config.window_size_ms // self.config.frame_in_ms)
+        self.inside = 0  # frames of speech in the window
+        self.voiced = False  # what the window says
+        self.speaking = False  # whether a segment is open
+        self.latest = 0  # the last frame the open segment has
+        self.silent = 0  # frames of silence in a row
+
+    def step(self, speech: bool, now: int, final: bool) -> None:
+        """Takes the decision on frame `now`."""
+        if self.ended and self.config.single_utterance:
+            return
+        slot = now % len(self.window)
+        self.inside += speech - self.window[slot]
+        self.window[slot] = speech
+        was = self.voiced
+        self.voiced = self.inside > self.cease if was else self.inside >= self.begin
+        if was or self.voiced:
+            self.silent = 0
+            if self.speaking:
+                self._continue(now, final, arrived=not was)
+            elif not was:
+                self._start(now)
+        else:
+            self.silent += 1
+            if self.speaking:
+                self._pause(now, final)
+            else:
+                self._wait(now)
+
+    def _start(self, now: int) -> None:
+        start = max(self.free, now - self.latency)
+        self.segments.append([start, start])
+        self.speaking = True
+        self._take(start)
+        self._fill(start + 1, now + 1)
+
+    def _continue(self, now: int, final: bool, arrived: bool) -> None:
+        """Speech, or the frame on which the window turns: on arrival the pause before becomes part of the segment."""
+        if arrived:
+            self._fill(self.latest + 1, now)
+        if final or self._too_long(now):
+            self._end(now)
+        else:
+            self._fill(now, now + 1)
+
+    def _pause(self, now: int, final: bool) -> None:
+        if self.silent * self.config.frame_in_ms >= self.end_silence:
+            back = self.end_silence // self.config.frame_in_ms
+            if self.config.do_extend:
+                back = max(0, back - self.lookahead - 1)
+            self._end(now - back)
+        elif final or self._too_long(now):
+            self._end(now)
+        elif self.config.do_extend and self.silent <= self.lookahead:
+            self._fill(now, now + 1)
+
+    def _wait(self, now: int) -> None:
+        """No speech yet: what lies further back than a segment would reach is given up."""
+        self.free = max(self.free, now - self.latency)
+        waited = self.silent * self.config.frame_in_ms
+        if self.config.single_utterance and waited > self.config.max_start_silence_time:
+            self.ended += 1
+
+    def _too_long(self, now: int) -> bool:
+        return now - self.segments[-1][0] + 1 > self.longest
+
+    def _fill(self, first: int, behind: int) -> None:
+        for frame in range(first, behind):
+            self.latest = frame
+            self._take(frame)
+
+    def _take(self, frame: int) -> None:
+        self.segments[-1][1] = frame + 1
+        self.free = max(self.free, frame) + 1
+
+    def _end(self, frame: int) -> None:
+        self._fill(self.latest + 1, frame)
+        self._take(frame)
+        self.ended += 1
+        self._reset()

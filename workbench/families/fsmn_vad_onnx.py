@@ -1,0 +1,175 @@
+"""The weights of an FSMN-VAD out of its ONNX file, under the names the torch checkpoint gives them.
+
+An exporter keeps some names and replaces others by numbers, so tensors are told by their place: the graph is followed
+in its order, and what computes must be the layers of the network, one after another. Everything that only moves values
+about (shapes, transpositions, the zeros in front of a convolution) is passed over. This file runs nothing and knows no
+torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput, Unavailable
+from workbench.families.fsmn_vad import FsmnConfig
+
+# Operators that move values without computing.
+_PLUMBING = {"Cast", "Concat", "Constant", "ConstantOfShape", "Expand", "Gather", "Identity", "Pad", "Reshape"}
+_PLUMBING |= {"Shape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+_HEAD = ("linear", "bias", "linear", "bias", "relu")
+_BLOCK = ("linear", "memory", "residual", "linear", "bias", "relu")
+_TAIL = ("linear", "bias", "linear", "bias", "softmax")
+
+Step = tuple[str, np.ndarray | None, int]  # what it is, its tensor, the stride of a memory
+
+
+def read_onnx_weights(path: Path) -> tuple[FsmnConfig, dict[str, np.ndarray]]:
+    """Dimensions and tensors (float32, by the names of `model.pt`) of an FSMN-VAD in ONNX form.
+
+    Raises `BadInput`, naming the first step that does not fit, for damaged files and other networks.
+    """
+    where = f"{path.parent.name}/{path.name}"
+    steps = _steps(_graph(path, where), where)
+    blocks, rest = divmod(len(steps) - len(_HEAD) - len(_TAIL), len(_BLOCK))
+    expected = _HEAD + _BLOCK * max(1, blocks + (rest > 0)) + _TAIL
+    for number, (step, kind) in enumerate(zip(steps, expected), start=1):
+        if step[0] != kind:
+            raise BadInput(f"{where} is no FSMN-VAD: step {number} of its graph is {step[0]}, expected {kind}")
+    if len(steps) != len(expected):
+        raise BadInput(f"{where} is no FSMN-VAD: its graph has {len(steps)} steps, expected {len(expected)}")
+    tensors = {}
+    for name, (_, tensor, _) in zip(_names(blocks), (step for step in steps if step[1] is not None)):
+        assert tensor is not None
+        tensors[name] = tensor
+    return _dimensions(tensors, blocks, steps, where), tensors
+
+
+def _names(blocks: int) -> list[str]:
+    """The names of the tensors in the order of the computation."""
+    names = []
+    for layer in ("in_linear1", "in_linear2"):
+        names += [f"encoder.{layer}.linear.weight", f"encoder.{layer}.linear.bias"]
+    for block in range(blocks):
+        tensors = ("linear.linear.weight", "fsmn_block.conv_left.weight", "affine.linear.weight", "affine.linear.bias")
+        names += [f"encoder.fsmn.{block}.{tensor}" for tensor in tensors]
+    for layer in ("out_linear1", "out_linear2"):
+        names += [f"encoder.{layer}.linear.weight", f"encoder.{layer}.linear.bias"]
+    return names
+
+
+def _graph(path: Path, where: str) -> Any:
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError as error:
+        raise Unavailable("reading an ONNX file needs the onnx package: pip install onnx") from error
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (OSError, DecodeError, ValueError) as error:
+        raise BadInput(f"{where} is damaged or no ONNX file: {str(error) or type(error).__name__}") from error
+    if not model.graph.node:
+        raise BadInput(f"{where} is damaged or no ONNX file: it has no graph")
+    return model.graph
+
+
+def _steps(graph: Any, where: str) -> list[Step]:
+    """The computing nodes in order; the file's nodes come sorted, as ONNX demands."""
+    from onnx import TensorProto, numpy_helper
+
+    constants: dict[str, np.ndarray] = {}
+    for tensor in graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            raise BadInput(f"{where} keeps tensor {tensor.name} in another file; expected all in one")
+        try:
+            constants[tensor.name] = numpy_helper.to_array(tensor)
+        except (ValueError, TypeError) as error:
+            raise BadInput(f"{where}: tensor {tensor.name} is damaged: {error}") from error
+    steps: list[Step] = []
+    for node in graph.node:
+        held = [constants[name] for name in node.input if name in constants]
+        if node.op_type in _PLUMBING:
+            if node.op_type in ("Identity", "Transpose") and held:  # an exporter that did not fold its constants
+                raise BadInput(f"{where}: {node.op_type} of a stored tensor is not understood; fold the constants")
+            continue
+        steps += _step(node, held, where)
+    return steps
+
+
+def _step(node: Any, held: Sequence[np.ndarray], where: str) -> list[Step]:
+    """What one computing node is in terms of the network; weights come as the torch layers hold them."""
+    from onnx import helper
+
+    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    kind = node.op_type
+    if kind == "MatMul" and len(held) == 1 and held[0].ndim == 2:
+        return [("linear", _float(held[0].T, node, where), 0)]
+    if kind == "Gemm" and len(held) == 2 and held[0].ndim == 2 and attributes.get("alpha", 1.0) == 1.0:
+        weight = held[0] if attributes.get("transB", 0) else held[0].T
+        return [("linear", _float(weight, node, where), 0), ("bias", _float(held[1], node, where), 0)]
+    if kind == "Add" and len(held) <= 1:
+        return [("bias", _float(held[0], node, where), 0)] if held else [("residual", None, 0)]
+    if kind == "Conv" and len(held) == 1 and held[0].ndim == 4 and held[0].shape[1] == held[0].shape[3] == 1:
+        plain = all(stride == 1 for stride in attributes.get("strides", []))
+        if plain and attributes.get("group") == held[0].shape[0]:
+            return [("memory", _float(held[0], node, where), attributes.get("dilations", [1])[0])]
+    if kind == "Relu":
+        return [("relu", None, 0)]
+    if kind == "Softmax" and attributes.get("axis", -1) in (-1, 2):
+        return [("softmax", None, 0)]
+    name = f" ({node.name})" if node.name else ""
+    raise BadInput(f"{where} is no FSMN-VAD in float: its node {kind}{name} has no place in that network")
+
+
+def _float(array: np.ndarray, node: Any, where: str) -> np.ndarray:
+    if array.dtype.kind != "f":
+        raise BadInput(f"{where}: node {node.name or node.op_type} has weights of {array.dtype}; expected floats")
+    return np.array(array, dtype=np.float32, order="C")  # a copy: the file's own arrays cannot be written to
+
+
+def _dimensions(tensors: dict[str, np.ndarray], blocks: int, steps: Sequence[Step], where: str) -> FsmnConfig:
+    """The dimensions that the shapes agree on."""
+    strides = {stride for kind, _, stride in steps if kind == "memory"}
+    config = FsmnConfig(
+        input_dim=tensors["encoder.in_linear1.linear.weight"].shape[1],
+        input_affine_dim=tensors["encoder.in_linear1.linear.weight"].shape[0],
+        linear_dim=tensors["encoder.in_linear2.linear.weight"].shape[0],
+        proj_dim=tensors["encoder.fsmn.0.linear.linear.weight"].shape[0],
+        lorder=tensors["encoder.fsmn.0.fsmn_block.conv_left.weight"].shape[2],
+        lstride=min(strides),
+        fsmn_layers=blocks,
+        output_affine_dim=tensors["encoder.out_linear1.linear.weight"].shape[0],
+        output_dim=tensors["encoder.out_linear2.linear.weight"].shape[0],
+    )
+    for name, expected in expected_shapes(config).items():
+        if tensors[name].shape != expected:
+            found = tensors[name].shape
+            raise BadInput(f"{where}: the tensor at {name} has shape {found}, the layers around it need {expected}")
+    if len(strides) > 1:
+        raise BadInput(f"{where}: its memory blocks have different strides {sorted(strides)}; expected one")
+    return config
+
+
+def expected_shapes(config: FsmnConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of a network with these dimensions."""
+    c = config
+    linear = {
+        "in_linear1": (c.input_affine_dim, c.input_dim),
+        "in_linear2": (c.linear_dim, c.input_affine_dim),
+        "out_linear1": (c.output_affine_dim, c.linear_dim),
+        "out_linear2": (c.output_dim, c.output_affine_dim),
+    }
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer, shape in linear.items():
+        shapes[f"encoder.{layer}.linear.weight"] = shape
+        shapes[f"encoder.{layer}.linear.bias"] = shape[:1]
+    for block in range(c.fsmn_layers):
+        prefix = f"encoder.fsmn.{block}"
+        shapes[f"{prefix}.linear.linear.weight"] = (c.proj_dim, c.linear_dim)
+        shapes[f"{prefix}.fsmn_block.conv_left.weight"] = (c.proj_dim, 1, c.lorder, 1)
+        shapes[f"{prefix}.affine.linear.weight"] = (c.linear_dim, c.proj_dim)
+        shapes[f"{prefix}.affine.linear.bias"] = (c.linear_dim,)
+    return shapes

@@ -1,0 +1,194 @@
+"""The FSMN-VAD network in PyTorch, and a detector around it that finds speech in recordings of any length.
+
+Published tensor names are kept, so `model.pt` loads as it is. Axes: B batch, T frames of 10 ms, W width, M width of the
+memory, P frames of memory kept from before. This file does not decide where speech begins: the family does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from workbench.audio.cmvn import read_am_mvn
+from workbench.audio.constants import FRAME_LENGTH, FRAME_SHIFT
+from workbench.audio.fbank import num_frames
+from workbench.audio.frontend import Frontend
+from workbench.audio.spans import Span
+from workbench.errors import BadInput
+from workbench.families.fsmn_vad import (
+    DetectorConfig,
+    FsmnConfig,
+    FsmnVadOptions,
+    find_spans,
+    frame_decibels,
+    read_fsmn_vad,
+)
+from workbench.families.fsmn_vad_onnx import read_onnx_weights
+from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
+
+_DEFAULTS = FsmnVadOptions()
+_BLOCK_FRAMES = 3000  # frames scored at a time: half a minute
+
+
+class _Linear(nn.Module):
+    """A linear layer one name deeper, where the published checkpoints have it."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True):
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.linear(x))
+
+
+class _Memory(nn.Module):
+    """Adds to each frame a weighted sum of the last frames, each channel by itself: x [B, T, M] and past [B, P, M]."""
+
+    def __init__(self, config: FsmnConfig):
+        super().__init__()
+        width = config.proj_dim
+        self.past = (config.lorder - 1) * config.lstride
+        self.conv_left = nn.Conv2d(
+            width, width, (config.lorder, 1), dilation=(config.lstride, 1), groups=width, bias=False
+        )
+
+    def forward(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        extended = torch.cat([past, x], dim=1)
+        remembered = self.conv_left(extended.transpose(1, 2).unsqueeze(-1)).squeeze(-1).transpose(1, 2)
+        return x + remembered, extended[:, extended.shape[1] - self.past :]
+
+
+class _Block(nn.Module):
+    """Down to the memory, through it, and up again: x [B, T, W]."""
+
+    def __init__(self, config: FsmnConfig):
+        super().__init__()
+        self.linear = _Linear(config.linear_dim, config.proj_dim, bias=False)
+        self.fsmn_block = _Memory(config)
+        self.affine = _Linear(config.proj_dim, config.linear_dim)
+
+    def forward(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        remembered, past = self.fsmn_block(self.linear(x), past)
+        return F.relu(self.affine(remembered)), past
+
+
+class _Encoder(nn.Module):
+    def __init__(self, config: FsmnConfig):
+        super().__init__()
+        self.in_linear1 = _Linear(config.input_dim, config.input_affine_dim)
+        self.in_linear2 = _Linear(config.input_affine_dim, config.linear_dim)
+        self.fsmn = nn.ModuleList(_Block(config) for _ in range(config.fsmn_layers))
+        self.out_linear1 = _Linear(config.linear_dim, config.output_affine_dim)
+        self.out_linear2 = _Linear(config.output_affine_dim, config.output_dim)
+
+    def forward(self, features: Tensor, past: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        x = F.relu(self.in_linear2(self.in_linear1(features)))
+        after = []
+        for block, before in zip(self.fsmn, past):
+            x, kept = block(x, before)
+            after.append(kept)
+        return self.out_linear2(self.out_linear1(x)), after
+
+
+class FsmnNetwork(nn.Module):
+    """Features to class probabilities, a stretch at a time; it looks back only, so stretches join without a seam."""
+
+    def __init__(self, config: FsmnConfig):
+        super().__init__()
+        self.config = config
+        self.encoder = _Encoder(config)
+
+    def start(self, batch: int = 1) -> list[Tensor]:
+        """The memory before the first frame: zeros, one [B, P, M] per block."""
+        weight = self.encoder.in_linear1.linear.weight
+        past = (self.config.lorder - 1) * self.config.lstride
+        shape = (batch, past, self.config.proj_dim)
+        return [weight.new_zeros(shape) for _ in range(self.config.fsmn_layers)]
+
+    def forward(self, features: Tensor, past: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Probabilities [B, T, classes] of features [B, T, width], and the memory to go on with."""
+        logits, after = self.encoder(features, past)
+        return logits.softmax(dim=-1), after
+
+
+class FsmnVad:
+    """A loaded FSMN-VAD. Recordings are mono 16 kHz samples [n], full scale 1, worked through by the half minute."""
+
+    def __init__(self, network: FsmnNetwork, frontend: Frontend, detector: DetectorConfig):
+        classes = network.config.output_dim
+        if max(detector.sil_pdf_ids) >= classes:
+            raise BadInput(f"model_conf.sil_pdf_ids is {list(detector.sil_pdf_ids)}; the network has {classes} classes")
+        self.network = network.eval()
+        self.frontend = frontend
+        self.detector = detector
+
+    @classmethod
+    def from_directory(cls, path: str | Path, device: str | torch.device = "cpu") -> FsmnVad:
+        """The detector of a FunASR directory, or of one with an ONNX file and its am.mvn.
+
+        Raises `BadInput` for files that are missing, damaged or do not fit together.
+        """
+        model = read_fsmn_vad(path)
+        cmvn = read_am_mvn(model.cmvn_file)
+        where = f"{model.name}/{model.weights.name}"
+        if model.network is None:
+            config, arrays = read_onnx_weights(model.weights)
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            if config.input_dim != model.frontend.width:
+                raise BadInput(f"{where} takes {config.input_dim} features; expected {model.frontend.width}")
+        else:
+            config, tensors = model.network, read_state_dict(model.weights)
+        network = build(FsmnNetwork, config)
+        assert isinstance(network, FsmnNetwork)
+        load_into(network, tensors, where)
+        return cls(network.to(device), Frontend(model.frontend, cmvn), model.detector)
+
+    def spans(
+        self,
+        samples: np.ndarray,
+        on_progress: Callable[[float], None] | None = None,
+        options: FsmnVadOptions = _DEFAULTS,
+    ) -> list[Span]:
+        """Spans of speech, in order and disjoint; `on_progress` gets the fraction done."""
+        if len(samples) < FRAME_LENGTH:  # less than a window: the original scores nothing
+            return []
+        silent = list(self.detector.sil_pdf_ids)
+        silence, levels = [], []
+        for first, last, scores in self._blocks(samples, on_progress):
+            silence.append(scores[:, silent].sum(axis=1))
+            levels.append(frame_decibels(samples[first * FRAME_SHIFT : (last - 1) * FRAME_SHIFT + FRAME_LENGTH]))
+        joined = np.concatenate(silence), np.concatenate(levels)
+        return find_spans(*joined, len(samples), self.detector, options, self.frontend.config.lfr_m)
+
+    def scores(self, samples: np.ndarray, on_progress: Callable[[float], None] | None = None) -> np.ndarray:
+        """The probability of every class in each 10 ms: float32 [frames, classes]."""
+        none = np.empty((0, self.network.config.output_dim), dtype=np.float32)
+        return np.concatenate([none, *(scores for _, _, scores in self._blocks(samples, on_progress))])
+
+    def _blocks(
+        self, samples: np.ndarray, on_progress: Callable[[float], None] | None
+    ) -> Iterator[tuple[int, int, np.ndarray]]:
+        """First frame, frame behind the last, and scores [frames, classes] of one stretch after another."""
+        count = num_frames(len(samples), self.frontend.config.fbank_options())
+        past = self.network.start()
+        for first in range(0, count, _BLOCK_FRAMES):
+            last = min(first + _BLOCK_FRAMES, count)
+            features = torch.from_numpy(self._features(samples, first, last, count))[None]
+            with torch.inference_mode():
+                scores, past = self.network(features.to(past[0].device), past)
+            yield first, last, scores[0].cpu().numpy()
+            if on_progress is not None:
+                on_progress(last / count)
+
+    def _features(self, samples: np.ndarray, first: int, last: int, count: int) -> np.ndarray:
+        """Features of frames first ... last, [frames, width], from just the samples they and their context need."""
+        context = self.frontend.config.lfr_m
+        low, high = max(0, first - context), min(count, last + context)
+        part = samples[low * FRAME_SHIFT : (high - 1) * FRAME_SHIFT + FRAME_LENGTH]
+        return self.frontend(part).features[first - low : last - low]

@@ -28,6 +28,8 @@ _BLOCK_FRAMES = 6000  # frames computed at a time: one minute
 
 @dataclass(frozen=True)
 class FbankOptions:
+    """Which filter bank; a new object has the one that speech recognisers use."""
+
     sample_rate: int = SAMPLE_RATE  # Hz
     scale: float = INT16_SCALE  # what samples are multiplied by first: Kaldi's features are defined on int16 samples
 

@@ -1,8 +1,9 @@
-# make app    the page on http://127.0.0.1:7860 (HOST=, PORT=)
-# make test   the whole test suite (ARGS="-k name" and the like go to pytest)
-# make check  format, lint and types
-# make demo   trains the demo checkpoints again (DATA=folder of the Free Spoken Digit Dataset)
-# make clean  removes the virtual environment and every cache
+# make app        the page on http://127.0.0.1:7860 (HOST=, PORT=)
+# make test       the whole test suite (ARGS="-k name" and the like go to pytest)
+# make check      format, lint and types
+# make reference  adds the original FunASR package, for the tests and benchmarks that compare with it
+# make demo       trains the demo checkpoints again (DATA=folder of the Free Spoken Digit Dataset)
+# make clean      removes the virtual environment and every cache
 #
 # All but clean first bring .venv to what requirements.lock says, which takes a moment when it already is there.
 
@@ -17,10 +18,11 @@ PYTHON = $(shell for p in python3.11 python3; do \
 
 VENV := .venv
 PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-deps
 # The stamp of a complete environment. Its name changes with what is to be installed, and it is made last.
 READY := $(VENV)/ready-$(shell { pwd; cat requirements.lock pyproject.toml; } | cksum | cut -d' ' -f1)
 
-.PHONY: help env app test check demo clean programs
+.PHONY: help env app test check demo reference clean programs
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
@@ -42,6 +44,9 @@ demo: $(READY)
 	$(VENV)/bin/workbench train-demo sensevoice --data $(DATA) --out assets/demo-sensevoice
 	$(VENV)/bin/workbench train-demo paraformer --data $(DATA) --out assets/demo-paraformer
 
+reference: $(READY)
+	@$(PIP) $$(sed -n 's/^# reference: //p' requirements.lock)
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -61,8 +66,8 @@ $(READY):
 	@index=; \
 	if $(PY) -c 'import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=5)' $(TORCH_INDEX)/torch/ 2>/dev/null; \
 		then index='--extra-index-url $(TORCH_INDEX)'; fi; \
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps $$index -r requirements.lock
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) $$index -r requirements.lock
+	@$(PIP) --no-build-isolation -e .
 	@$(PY) -c 'import torch' || { echo 'PyTorch was installed but does not load; see "Troubleshooting" in the README' >&2; exit 1; }
 	@touch $@
 

@@ -20,12 +20,12 @@ from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_
 from workbench.families.vocabulary import Vocabulary, read_token_list
 from workbench.options import ListeningOptions
 from workbench.session import Token
-from workbench.writing import is_unspaced
 
 MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
 PREDICTORS = ("CifPredictorV2", "CifPredictorV3")
 NORM_EPS = 1e-12  # of the encoder's layer norms too
-HIDDEN_PIECES = ("<blank>", "<s>", "</s>", "<unk>", "<OOV>")
+MARKERS = ("<blank>", "<s>", "</s>")  # stand for nothing that was said
+HIDDEN_PIECES = (*MARKERS, "<unk>", "<OOV>")  # not written; the unknown ones were said and took time
 CONTINUES = "@@"  # ends a piece that the next one continues
 TRAINING_ONLY = ("decoder.embed.*", "ctc.*")
 HOTWORD_BRANCH = ("bias_encoder.*", "bias_embed.*", "seaco_decoder.*", "hotword_output_layer.*", "lstm_proj.*")
@@ -172,77 +172,94 @@ def _number(section: Mapping[str, Any], key: str, default: float) -> float:
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
-    """The text of output pieces.
+    """The text of output pieces, as the original's `sentence_postprocess` writes it.
 
-    Latin words are separated by spaces, `@@` continues a word, other scripts are written without spaces, and single
-    Latin letters in a row become one abbreviation in capitals.
+    Latin words are separated by spaces, `@@` continues a word (also across Chinese characters, which come first then),
+    Chinese characters and figures are written without spaces, and single Latin letters in a row become one
+    abbreviation in capitals. A word that is begun and not continued is kept, where the original drops it.
     """
-    words: list[str] = []
+    words: list[str] = []  # and the spaces between them
     begun = ""
+    spaced = False
     for piece in pieces:
         if piece in HIDDEN_PIECES:
             continue
-        if piece.endswith(CONTINUES):
-            begun += piece.removesuffix(CONTINUES)
-            continue
-        words.append(begun + piece)
-        begun = ""
-    if begun:
-        words.append(begun)
-    text = ""
-    previous = ""
-    for word, abbreviated in _abbreviations(words):
-        if previous and _is_latin(previous) and _is_latin(word):
-            text += " "
-        text += word.upper() if abbreviated else word
-        previous = word
-    return text
+        if CONTINUES in piece and not _is_chinese(piece):
+            begun += piece.replace(CONTINUES, "")
+            spaced = False
+        elif _is_word(piece):
+            words += [begun + piece, " "]
+            begun = ""
+            spaced = True
+        else:
+            if spaced and _is_chinese(piece):
+                words.pop()
+            words.append(piece)
+            spaced = False
+    return "".join([*_abbreviate(words), begun]).strip()
 
 
-def _abbreviations(words: Sequence[str]) -> list[tuple[str, bool]]:
-    """Runs of single Latin letters made one word, marked as such."""
-    joined: list[tuple[str, bool]] = []
-    run = ""
+def _abbreviate(words: Sequence[str]) -> list[str]:
+    """The words and spaces with runs of single Latin letters made one word."""
+    joined: list[str] = []
+    run: list[str] = []  # alternately letters and spaces
     for word in [*words, ""]:
-        if len(word) == 1 and word.isascii() and word.isalpha():
-            run += word
+        if (word == " " and len(run) % 2 == 1) or (_is_letter(word) and len(run) % 2 == 0):
+            run.append(word)
             continue
-        if run:
-            joined.append((run, len(run) > 1))
-            run = ""
-        if word:
-            joined.append((word, False))
+        joined += _abbreviation(run)
+        run = [word] if _is_letter(word) else []
+        if not run:
+            joined.append(word)
     return joined
 
 
-def _is_latin(word: str) -> bool:
-    return all((letter.isalpha() or letter == "'") and not is_unspaced(letter) for letter in word)
+def _abbreviation(run: Sequence[str]) -> list[str]:
+    letters = run[::2]
+    return ["".join(letters).upper(), *run[2 * len(letters) - 1 :]] if len(letters) > 1 else list(run)
+
+
+def _is_letter(word: str) -> bool:
+    return len(word) == 1 and word.isascii() and word.isalpha()
+
+
+def _is_chinese(piece: str) -> bool:
+    """Whether a piece is Chinese characters and figures throughout, which stand without spaces; @ counts with them."""
+    return piece != "" and all("\u4e00" <= letter <= "\u9fff" or letter in "0123456789@" for letter in piece)
+
+
+def _is_word(piece: str) -> bool:
+    return piece != "" and all((letter.isalpha() or letter == "'") and not _is_chinese(letter) for letter in piece)
 
 
 def peak_times(values: Sequence[float], tokens: int, rate: float) -> list[tuple[float, float]] | None:
     """Start and end in seconds of each token, from the integrator's value at each alpha frame.
 
+    A token lasts from its edge to the next, at most 12 frames; the last one, unless that cuts it, reaches half into
+    what follows, or to the end if that is near.
+
     Args:
         values: as `cif.peaks` gives them; a value of 1 is a token's edge. There must be tokens + 1 edges.
+        tokens: how many there are, those that are heard and not written included.
         rate: seconds per alpha frame.
 
     Returns None where the number of edges is another: the caller rescales the weights and asks again.
     """
     edges = [frame + PEAK_SHIFT for frame, value in enumerate(values) if value >= PEAK]
-    if len(edges) != tokens + 1:
+    if tokens < 1 or len(edges) != tokens + 1:
         return None
     times = [(start, min(end, start + LONGEST_TOKEN_FRAMES)) for start, end in pairwise(edges)]
-    frames = len(values)
-    last = (frames + edges[-1]) / 2 if frames - edges[-1] > EDGE_FRAMES else float(frames)
-    times[-1] = (times[-1][0], min(times[-1][1], last))
+    if times[-1][1] == edges[-1]:
+        frames = len(values)
+        far = frames - edges[-1] > EDGE_FRAMES
+        times[-1] = (times[-1][0], (frames + edges[-1]) / 2 if far else float(frames))
     return [(max(start, 0.0) * rate, max(end, 0.0) * rate) for start, end in times]
 
 
 def timed_tokens(
     ids: Sequence[int], vocabulary: Vocabulary, times: Sequence[tuple[float, float]] | None
 ) -> tuple[Token, ...]:
-    """The visible tokens, with times where there are any."""
-    shown = [(number, vocabulary.pieces[number]) for number in ids]
-    if times is None:
-        return tuple(Token(number, piece) for number, piece in shown)
-    return tuple(Token(number, piece, *span) for (number, piece), span in zip(shown, times, strict=True))
+    """The tokens that are written, with times where there are any: one for each of the ids."""
+    spans: Sequence[tuple[float, float] | tuple[()]] = [()] * len(ids) if times is None else times
+    named = [(number, vocabulary.pieces[number], span) for number, span in zip(ids, spans, strict=True)]
+    return tuple(Token(number, piece, *span) for number, piece, span in named if piece not in HIDDEN_PIECES)

@@ -16,7 +16,13 @@ from workbench.decoding.ctc import CtcToken
 from workbench.errors import BadInput
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import SanmConfig, read_sanm_config
-from workbench.families.vocabulary import WORD_START, Vocabulary, read_sentencepiece, read_token_list
+from workbench.families.vocabulary import (
+    CONTROL_PIECES,
+    WORD_START,
+    Vocabulary,
+    read_sentencepiece,
+    read_token_list,
+)
 from workbench.options import ListeningOptions, option
 from workbench.session import Token
 
@@ -129,11 +135,12 @@ def timed_tokens(
 
     A CTC peak stands half a frame late, so the times are moved by that much, as the original does.
     """
-    shown = [token for token in path if not is_tag(vocabulary.pieces[token.id])]
     tokens = []
-    for token in shown:
-        text = vocabulary.pieces[token.id].replace(WORD_START, " ")
+    for token in path:
+        piece = vocabulary.pieces[token.id]
+        if is_tag(piece) or piece in CONTROL_PIECES:
+            continue
         start = max((token.first - QUERY_FRAMES - 0.5) * frame_seconds, 0.0)
         end = min(token.end - QUERY_FRAMES - 0.5, frames - 0.5) * frame_seconds
-        tokens.append(Token(token.id, text, start, max(end, start)))
+        tokens.append(Token(token.id, piece.replace(WORD_START, " "), start, max(end, start)))
     return tuple(tokens)

@@ -13,6 +13,9 @@ from workbench.errors import BadInput
 
 WORD_START = "▁"  # how SentencePiece marks a piece that begins a word
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+CONTROL_PIECES = ("<s>", "</s>")  # say nothing
+UNKNOWN_PIECE, UNKNOWN_TEXT = "<unk>", " \u2047 "  # what SentencePiece writes for it
+BROKEN_BYTE = re.compile("[\udc80-\udcff]")  # how "surrogateescape" marks a byte that is not UTF-8
 
 
 class Vocabulary:
@@ -31,13 +34,23 @@ class Vocabulary:
         return {piece: number for number, piece in reversed(list(enumerate(self.pieces)))}
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of SentencePiece ids: pieces joined, word starts made spaces, byte pieces decoded as UTF-8."""
+        """The text of SentencePiece ids as the library decodes them, spaces at the start kept.
+
+        Pieces are joined, word starts made spaces, runs of byte pieces decoded as UTF-8 with a replacement character
+        for each byte that is none; control pieces are left out.
+        """
         joined = bytearray()
         for number in ids:
             piece = self.pieces[number]
             byte = BYTE_PIECE.fullmatch(piece)
-            joined += bytes([int(byte[1], 16)]) if byte else piece.replace(WORD_START, " ").encode("utf-8")
-        return joined.decode("utf-8", "replace")
+            joined += bytes([int(byte[1], 16)]) if byte else _written(piece).encode("utf-8")
+        return BROKEN_BYTE.sub("\ufffd", joined.decode("utf-8", "surrogateescape"))
+
+
+def _written(piece: str) -> str:
+    if piece in CONTROL_PIECES:
+        return ""
+    return UNKNOWN_TEXT if piece == UNKNOWN_PIECE else piece.replace(WORD_START, " ")
 
 
 def read_sentencepiece(path: Path) -> Vocabulary:

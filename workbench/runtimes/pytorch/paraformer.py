@@ -30,6 +30,7 @@ from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor, peaks
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.sanm_decoder import SanmDecoder
+from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import Recorder, Tap, no_tap
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 from workbench.session import StageFilter
@@ -79,7 +80,7 @@ class Paraformer:
         self.network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
         weights = model.checkpoint.weights
         load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}", model.unused_tensors)
-        self.network.to(device)
+        settle(self.network, device, weights)
         self.hidden = {number for number, piece in enumerate(model.vocabulary.pieces) if piece in HIDDEN_PIECES}
 
     @torch.inference_mode()

@@ -27,6 +27,7 @@ from workbench.families.sensevoice import (
 from workbench.opening import Settings
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.sanm import SanmEncoder
+from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import Recorder, Tap, no_tap
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 from workbench.session import StageFilter
@@ -52,7 +53,9 @@ class SenseVoiceNetwork(nn.Module):
         super().__init__()
         self.encoder = SanmEncoder(encoder, dropout)
         self.ctc = CtcHead(encoder.output_size, vocabulary)
-        self.embed = nn.Embedding(QUERIES, encoder.input_size)
+        # Not nn.Embedding's own normal_: on tensors without memory it makes torch import sympy, which takes seconds.
+        queries = torch.empty(QUERIES, encoder.input_size).uniform_(-(3**0.5), 3**0.5)
+        self.embed = nn.Embedding.from_pretrained(queries, freeze=False)
 
     def forward(self, features: Tensor, queries: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> Tensor:
         """CTC logits [B, 4 + T, V].
@@ -81,7 +84,7 @@ class SenseVoice:
         self.network = build(SenseVoiceNetwork, model.encoder, len(model.vocabulary))
         weights = model.checkpoint.weights
         load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}")
-        self.network.to(device)
+        settle(self.network, device, weights)
         self.unknown_emotion = model.vocabulary.ids.get(UNKNOWN_EMOTION)
 
     @torch.inference_mode()

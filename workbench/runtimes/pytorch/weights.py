@@ -49,9 +49,8 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         OSError,
     ) as error:
         size = path.stat().st_size
-        raise BadInput(
-            f"{where} ({size} bytes) is truncated, damaged or no torch file; expected a state dict saved with torch.save"
-        ) from error
+        problem = f"{where} ({size} bytes) is truncated, damaged or no torch file"
+        raise BadInput(f"{problem}; expected a state dict saved with torch.save") from error
     for wrapper in WRAPPERS:
         if isinstance(loaded, Mapping) and isinstance(loaded.get(wrapper), Mapping):
             loaded = loaded[wrapper]

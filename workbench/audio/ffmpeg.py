@@ -25,6 +25,7 @@ _CONTAINERS = (
     "oma,qcp,rm,rso,shorten,sln,smjpeg,sox,spdif,swf,tak,truehd,tta,voc,vqf,w64,wav,wc3movie,wsd,wtv,wv,xa,xwma"
 )
 _BLOCK_BYTES = 1 << 20
+_FAULT = r"error|invalid|fail|could not|cannot|unable|unsupported|unknown|not found|no such|matches no|does not"
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,10 @@ def _report(errors: IO[bytes]) -> str:
 
 
 def _last_words(errors: IO[bytes]) -> str:
-    """The last line ffmpeg printed, without the file's path."""
-    lines = [line.strip() for line in _report(errors).splitlines() if line.strip()]
-    return re.sub(r"^file:.*?: ", "", lines[-1]).rstrip(".") if lines else "it printed no reason"
+    """The last line of ffmpeg's report that names a fault, without the file's path and the address of the part."""
+    lines = [line.strip() for line in _report(errors).splitlines() if line.strip() not in ("", "Conversion failed!")]
+    faults = [line for line in lines if re.search(_FAULT, line, re.IGNORECASE)] or lines
+    return re.sub(r"^(file:.*?: |\[.*?\] )", "", faults[-1]).rstrip(".") if faults else "it printed no reason"
 
 
 def _codec(errors: IO[bytes]) -> str:

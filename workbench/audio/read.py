@@ -269,9 +269,20 @@ def _decode_ffmpeg(path: Path, name: str, libsndfile_reason: str) -> _Decoded:
         absent = "ffmpeg, which reads more formats, is not installed"
         raise BadInput(f"{name} is not a sound file that libsndfile reads ({libsndfile_reason}), and {absent}")
     notes: list[str] = []
+
+    def refused(error: BadInput) -> BadInput:
+        reasons = f"libsndfile: {libsndfile_reason}; ffmpeg: {error}"
+        return BadInput(f"{name} is not a sound file that can be read ({reasons})")
+
     try:
         stream = ffmpeg.decode(program, path, notes)
     except BadInput as error:
-        reasons = f"libsndfile: {libsndfile_reason}; ffmpeg: {error}"
-        raise BadInput(f"{name} is not a sound file that can be read ({reasons})") from error
-    return _Decoded(stream.blocks, stream.rate, stream.channels, stream.format, notes, stream.close)
+        raise refused(error) from error
+
+    def blocks() -> Iterator[np.ndarray]:
+        try:
+            yield from stream.blocks
+        except BadInput as error:
+            raise refused(error) from error
+
+    return _Decoded(blocks(), stream.rate, stream.channels, stream.format, notes, stream.close)

@@ -26,6 +26,7 @@ from workbench.memory import resident_bytes
 from workbench.opening import SessionSpec
 from workbench.session import AudioSource, Event, Trace, Transcript, last_transcript
 
+CHILD = ("-P", "-m", "workbench.child")  # -P: a torch.py in the user's folder is not torch
 EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
 CLOSED_CHECK_SECONDS = 0.5  # how often a waiting call looks whether the session was closed
 DOING = {"stream": "transcribing", "trace": "tracing"}
@@ -276,8 +277,8 @@ class _Link:
         try:
             ours, theirs = socket.socketpair()
             with ours, theirs:
-                # -P: a torch.py in the user's folder is not torch. The name is for whoever reads a list of processes.
-                command = [sys.executable, "-P", "-m", "workbench.child", str(theirs.fileno()), spec.name, spec.runtime]
+                # The names are for whoever reads a list of processes.
+                command = [sys.executable, *CHILD, str(theirs.fileno()), spec.name, spec.runtime]
                 self.process = subprocess.Popen(
                     command,
                     pass_fds=[theirs.fileno()],

@@ -1,0 +1,97 @@
+"""A session's process whose model does on demand what models should not; started as `workbench.child` is.
+
+The option `do` says what. Nothing heavy is imported, so that it starts in a moment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from workbench import child
+from workbench.errors import BadInput, WorkbenchError
+from workbench.opening import SessionSpec
+from workbench.session import Event, Progress, Trace, Transcript
+
+MANY = 20_000  # events; far more than fit between two processes
+LARGE = 25_000_000  # float32 values: 100 MB
+
+
+class Unspeakable(WorkbenchError):
+    """Cannot be pickled, nor made again from its arguments."""
+
+    def __init__(self, sentence: str, handle: Any):
+        super().__init__(sentence)
+        self.handle = handle
+
+
+class FakeSession:
+    model = runtime = "fake"
+    load_seconds = 0.0
+
+    def __init__(self) -> None:
+        self.given = 0  # events of the call `many`
+
+    def stream(self, audio: Any, do: str = "", **options: Any) -> Generator[Event, None, None]:
+        yield Progress(0.0, 1.0, "listening")
+        self.misbehave(do)
+        if do == "many":
+            for self.given in range(1, MANY + 1):
+                yield Progress(float(self.given), MANY, "counting")
+        if do == "large":
+            yield Progress(1.0, 1.0, "x" * LARGE)
+        text = str(self.given) if do == "report" else str(audio)
+        yield Transcript("fake", "fake", text, None, (), (), 1.0, 0.0, 0.0)
+
+    def trace(self, audio: Any, stages: str = "*", do: str = "", **options: Any) -> Trace:
+        self.misbehave(do)
+        size = LARGE if do == "large" else 4
+        return Trace({"encoder.output": np.arange(size, dtype=np.float32)}, {"audio": str(audio), "pid": os.getpid()})
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def misbehave(self, do: str) -> None:
+        if do == "abort":
+            os.abort()
+        if do == "exit":
+            sys.exit(3)
+        if do == "block":
+            threading.Event().wait()
+        if do == "refuse":
+            raise BadInput("the fake refuses")
+        if do == "unspeakable":
+            raise Unspeakable("the fake holds a lock", threading.Lock())
+        if do == "fault":
+            raise ValueError("first line\nsecond line")
+        if do == "memory":
+            raise MemoryError
+        if do == "unpicklable":
+            raise TypeError(lambda: None)
+
+
+class FakeWithLambda(FakeSession):
+    def trace(self, audio: Any, stages: str = "*", do: str = "", **options: Any) -> Any:
+        return (lambda: None) if do == "lambda" else super().trace(audio, stages, do, **options)
+
+
+def open_fake(spec: SessionSpec) -> FakeSession:
+    """Instead of `workbench.opening.open_here`; the model's name may ask for a load that does not end well."""
+    if spec.name == "never":
+        threading.Event().wait()
+    if spec.name == "abort":
+        os.abort()
+    if spec.name == "refuse":
+        raise BadInput("the fake does not load")
+    return FakeWithLambda()
+
+
+if __name__ == "__main__":
+    child.open_here = open_fake  # type: ignore[assignment]
+    child.CANCEL_SECONDS = 1.0
+    child.main()

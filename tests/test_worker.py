@@ -1,0 +1,619 @@
+"""A session in a process of its own: whatever ends it, the caller gets one sentence and the next call works."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests import fake_child
+from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
+from workbench import worker
+from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
+from workbench.opening import SessionSpec, open_here
+from workbench.session import Progress, Transcript
+from workbench.worker import ProcessSession
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 60.0  # seconds; a busy machine is slow, a deadlock takes for ever
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_core_dumps() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> SessionSpec:
+    return SessionSpec("tiny", "sensevoice", "pytorch", tiny_sensevoice(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(scope="module")
+def session(spec: SessionSpec) -> Iterator[ProcessSession]:
+    """One real model for the tests of this file; those that kill its process leave it to be started again."""
+    with ProcessSession(spec) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def expected(spec: SessionSpec) -> Transcript:
+    return open_here(spec).transcribe(noise(2.0))
+
+
+FakeMaker = Callable[..., ProcessSession]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
+    """Makes sessions of `tests.fake_child`."""
+    monkeypatch.setattr(worker, "CHILD", ("-P", "-m", "tests.fake_child"))
+    made: list[ProcessSession] = []
+
+    def make(
+        name: str = "fake", admitted: Callable[[Any], AbstractContextManager[None]] | None = None
+    ) -> ProcessSession:
+        made.append(ProcessSession(SessionSpec(name, "fake", "fake", Path("/")), admitted))
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+def heard(transcript: Transcript) -> tuple[Any, ...]:
+    return transcript.text, transcript.language, transcript.tokens, transcript.segments, transcript.tags
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    """Whether no process and no zombie of that number is left."""
+    return not psutil.pid_exists(pid)
+
+
+def caught(call: Callable[[], Any]) -> BaseException:
+    """What the call raises."""
+    try:
+        call()
+    except BaseException as error:
+        return error
+    pytest.fail("the call raised nothing")
+
+
+class Background:
+    """A call in a thread of its own."""
+
+    def __init__(self, call: Callable[[], Any]):
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self.thread.start()
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            self.result = call()
+        except BaseException as error:
+            self.error = error
+
+    def ended(self) -> Background:
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive(), "the call never ended"
+        return self
+
+
+# A healthy process.
+
+
+def test_the_child_gives_what_the_model_gives_in_this_process(
+    session: ProcessSession, spec: SessionSpec, expected: Transcript
+) -> None:
+    assert expected.text
+    assert heard(session.transcribe(noise(2.0))) == heard(expected)
+    here, there = open_here(spec).trace(noise(2.0)), session.trace(noise(2.0))
+    assert list(here) == list(there) and here.meta == there.meta
+    for stage in here:
+        np.testing.assert_array_equal(here[stage], there[stage])
+
+
+def test_a_stream_gives_progress_segments_and_last_the_transcript(session: ProcessSession) -> None:
+    events = list(session.stream(noise(5.0), **LONG))
+    kinds = [type(event).__name__ for event in events]
+    assert (
+        kinds[0] == "Progress" and "Segment" in kinds and kinds[-1] == "Transcript" and kinds.count("Transcript") == 1
+    )
+    assert not session.busy
+
+
+def test_a_path_means_the_same_file_in_both_processes(
+    session: ProcessSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workbench.audio.read import write_wav
+
+    session.start()  # its folder is the one from before
+    monkeypatch.chdir(tmp_path)
+    write_wav("here.wav", noise(2.0)[0])
+    by_name = session.stream("here.wav")
+    monkeypatch.chdir("/")  # the path was given in the other folder
+    *_, transcript = by_name
+    assert heard(transcript) == heard(session.transcribe(tmp_path / "here.wav"))
+
+
+@pytest.mark.parametrize("audio", [None, 7, b"x.wav", [1, 2], (np.zeros(5),), ""])
+def test_what_is_no_recording_is_bad_input(session: ProcessSession, audio: Any) -> None:
+    with pytest.raises(BadInput):
+        session.transcribe(audio)
+
+
+def test_calls_from_several_threads_wait_for_each_other(session: ProcessSession, spec: SessionSpec) -> None:
+    recordings = [noise(1.0 + 0.5 * n, seed=n) for n in range(4)]
+    here = open_here(spec)
+    with ThreadPoolExecutor(4) as pool:
+        transcripts = list(pool.map(session.transcribe, recordings * 3))
+    assert [heard(t) for t in transcripts] == [heard(here.transcribe(r)) for r in recordings] * 3
+
+
+def test_unloading_frees_the_process_and_the_next_call_starts_another(
+    session: ProcessSession, expected: Transcript
+) -> None:
+    session.start()
+    first = session.pid
+    assert first and session.memory_bytes > 50 << 20
+    assert session.unload()
+    assert session.pid is None and session.memory_bytes == 0 and gone(first)
+    assert heard(session.transcribe(noise(2.0))) == heard(expected)
+    assert session.pid not in (None, first)
+
+
+def test_a_session_at_work_is_not_unloaded(session: ProcessSession) -> None:
+    with closing(session.stream(long_noise(), **LONG)) as events:
+        next(events)
+        assert session.busy and not session.unload() and session.pid
+
+
+# A process that dies.
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+def test_a_crash_during_a_call_is_one_error_and_the_next_call_works(
+    session: ProcessSession, expected: Transcript, number: signal.Signals
+) -> None:
+    events = session.stream(long_noise(), **LONG)
+    next(events)
+    pid = session.pid
+    assert pid
+    os.kill(pid, number)
+    with pytest.raises(SessionDied) as error:
+        list(events)
+    assert str(error.value).startswith(f"the process of tiny on pytorch was ended by {number.name}")
+    assert str(error.value).endswith("while transcribing; the next call starts a new one")
+    assert "\n" not in str(error.value) and error.value.__suppress_context__
+    assert list(events) == [] and gone(pid) and not session.busy
+    assert heard(session.transcribe(noise(2.0))) == heard(expected)
+
+
+def test_a_process_killed_between_calls_costs_nothing(fake: FakeMaker) -> None:
+    session = fake()
+    for _ in range(5):
+        session.start()
+        assert session.pid
+        os.kill(session.pid, signal.SIGKILL)  # and no time for it to be noticed
+        assert session.transcribe("x").text.endswith("/x")
+
+
+def test_a_process_killed_before_it_took_the_call_costs_nothing(fake: FakeMaker) -> None:
+    session = fake()
+    session.start()
+    first = session.pid
+    assert first
+    os.kill(first, signal.SIGSTOP)
+    call = Background(lambda: session.trace("x"))
+    eventually(lambda: session.busy)
+    os.kill(first, signal.SIGKILL)
+    assert call.ended().error is None
+    assert call.result.meta["pid"] not in (None, first)
+
+
+def test_a_native_abort_is_one_error(fake: FakeMaker) -> None:
+    session = fake()
+    with pytest.raises(
+        SessionDied, match=r"^the process of fake on fake was ended by SIGABRT while tracing; .* new one$"
+    ):
+        session.trace("x", do="abort")
+    assert len(session.trace("x")["encoder.output"]) == 4
+
+
+def test_a_model_that_exits_is_one_error(fake: FakeMaker) -> None:
+    session = fake()
+    with pytest.raises(SessionDied, match="ended with status 3 while tracing"):
+        session.trace("x", do="exit")
+    assert session.trace("x")
+
+
+def test_a_process_that_dies_while_loading_is_one_error(fake: FakeMaker) -> None:
+    session = fake("abort")
+    with pytest.raises(SessionDied, match="of abort on fake was ended by SIGABRT while loading"):
+        session.start()
+    assert session.pid is None
+
+
+def test_death_inside_a_large_message_is_one_error(fake: FakeMaker) -> None:
+    session = fake()
+    session.start()
+    pid = session.pid
+    assert pid
+    child = psutil.Process(pid)
+    idle = child.memory_info().rss
+    events = session.stream("x", do="large")
+    next(events)
+    # The next message, which the child holds twice, does not fit between the processes: it waits in the middle of it.
+    eventually(lambda: child.memory_info().rss > idle + 1.9 * fake_child.LARGE)
+    eventually(lambda: child.status() == psutil.STATUS_SLEEPING)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SessionDied, match="was ended by SIGKILL, as happens when memory runs out, while transcribing"):
+        list(events)
+    assert session.transcribe("x").text.endswith("/x")
+
+
+def test_a_large_result_passes(fake: FakeMaker) -> None:
+    values = fake().trace("x", do="large")["encoder.output"]
+    assert values.nbytes == 100_000_000
+    np.testing.assert_array_equal(values, np.arange(len(values), dtype=np.float32))
+
+
+def test_a_child_ends_with_its_parent(spec: SessionSpec) -> None:
+    script = f"""
+        import sys
+        from pathlib import Path
+        from workbench.opening import SessionSpec
+        from workbench.worker import ProcessSession
+        session = ProcessSession(SessionSpec("tiny", "sensevoice", "pytorch", Path({str(spec.directory)!r})))
+        session.start()
+        print(session.pid, flush=True)
+        sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    psutil.wait_procs([child], PATIENCE)
+    assert not child.is_running()
+
+
+def test_a_child_ends_with_its_parent_even_while_it_loads() -> None:
+    script = """
+        import sys, threading
+        from pathlib import Path
+        from workbench import worker
+        from workbench.opening import SessionSpec
+        worker.CHILD = ("-P", "-m", "tests.fake_child")
+        session = worker.ProcessSession(SessionSpec("never", "fake", "fake", Path("/")))
+        threading.Thread(target=session.start, daemon=True).start()
+        while session.pid is None:
+            pass
+        print(session.pid, flush=True)
+        sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    psutil.wait_procs([child], PATIENCE)
+    assert not child.is_running()
+
+
+# Errors of the model.
+
+
+def test_a_bad_checkpoint_is_the_childs_own_sentence_and_leaves_no_process(spec: SessionSpec, tmp_path: Path) -> None:
+    broken = tiny_sensevoice(tmp_path / "broken")
+    (broken / "model.pt").write_bytes((broken / "model.pt").read_bytes()[:2000])
+    before = {child.pid for child in psutil.Process().children()}
+    with ProcessSession(SessionSpec("broken", "sensevoice", "pytorch", broken)) as session:
+        for attempt in (session.start, lambda: session.transcribe(noise(1.0))):
+            with pytest.raises(BadInput, match=r"^broken/model.pt \(2000 bytes\) is truncated"):
+                attempt()
+            assert session.pid is None and not session.busy
+        assert {child.pid for child in psutil.Process().children()} <= before
+
+
+@pytest.mark.parametrize(
+    ("do", "kind", "sentence"),
+    [
+        ("refuse", BadInput, "the fake refuses"),
+        ("unspeakable", WorkbenchError, "the fake holds a lock"),
+        ("fault", WorkbenchError, "fake on fake failed: ValueError: first line second line"),
+        ("memory", WorkbenchError, "fake on fake failed: there is not enough memory"),
+        ("lambda", WorkbenchError, "fake on fake failed: "),
+        ("unpicklable", WorkbenchError, "fake on fake failed: TypeError: <function"),
+    ],
+)
+def test_any_error_of_the_model_reaches_the_caller(
+    fake: FakeMaker, do: str, kind: type[Exception], sentence: str
+) -> None:
+    session = fake()
+    session.start()
+    pid = session.pid
+    error = caught(lambda: session.trace("x", do=do))
+    assert type(error) is kind and str(error).startswith(sentence) and "\n" not in str(error)
+    notes = getattr(error, "__notes__", [])
+    assert bool(notes) == sentence.startswith("fake on fake failed"), "a fault of ours comes with its traceback"
+    assert all("Traceback" in note for note in notes)
+    assert session.trace("x") and session.pid == pid
+
+
+def test_arguments_that_cannot_be_sent_are_bad_input(fake: FakeMaker) -> None:
+    session = fake()
+    with pytest.raises(BadInput, match="cannot be sent to the session's process"):
+        session.trace("x", hook=lambda: None)
+    assert session.trace("x")
+
+
+def test_arguments_that_cannot_be_received_are_bad_input(fake: FakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("only_in_this_process")
+    exec("class Thing: pass", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    session = fake()
+    with pytest.raises(BadInput, match="cannot be understood in the session's process: No module named 'only_in_"):
+        session.trace("x", thing=module.__dict__["Thing"]())
+    assert session.trace("x")
+
+
+def test_a_start_that_is_not_admitted_starts_nothing(fake: FakeMaker) -> None:
+    refusals = [Unavailable("no room")]
+
+    def admitted(newcomer: ProcessSession) -> AbstractContextManager[None]:
+        if refusals:
+            raise refusals.pop()
+        return nullcontext()
+
+    session = fake(admitted=admitted)
+    with pytest.raises(Unavailable, match="no room"):
+        session.transcribe("x")
+    assert session.pid is None and not session.busy
+    assert session.transcribe("x")
+
+
+# Calls that are given up.
+
+
+def test_closing_a_stream_stops_the_work(fake: FakeMaker) -> None:
+    session = fake()
+    with closing(session.stream("x", do="many")) as events:
+        assert [type(next(events)) for _ in range(3)] == [Progress] * 3
+        pid = session.pid
+    assert not session.busy
+    given = int(session.transcribe("x", do="report").text)
+    assert 0 < given < fake_child.MANY and session.pid == pid
+
+
+def test_a_stream_that_is_forgotten_stops_the_work(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="many")
+    next(events)
+    del events
+    gc.collect()
+    assert int(session.transcribe("x", do="report").text) < fake_child.MANY
+
+
+def test_a_stream_that_was_never_read_does_nothing(fake: FakeMaker) -> None:
+    session = fake()
+    session.stream("x").close()
+    session.stream("x")
+    assert session.pid is None and not session.busy
+
+
+def test_results_are_right_after_a_stream_was_closed(session: ProcessSession, expected: Transcript) -> None:
+    for _ in range(3):
+        with closing(session.stream(long_noise(), **LONG)) as events:
+            next(events)
+        assert heard(session.transcribe(noise(2.0))) == heard(expected)
+
+
+def test_cancelling_from_another_thread(session: ProcessSession, expected: Transcript) -> None:
+    session.start()
+    pid, begun = session.pid, threading.Event()
+
+    def listen() -> None:
+        for _ in session.stream(long_noise(), **LONG):
+            begun.set()
+
+    call = Background(listen)
+    assert begun.wait(PATIENCE)
+    session.cancel()
+    assert isinstance(call.ended().error, Cancelled)
+    assert heard(session.transcribe(noise(2.0))) == heard(expected) and session.pid == pid
+
+
+def test_cancelling_one_long_step_ends_the_process(fake: FakeMaker) -> None:
+    session = fake()
+    begun = threading.Event()
+
+    def listen() -> None:
+        for _ in session.stream("x", do="block"):
+            begun.set()
+
+    call = Background(listen)
+    assert begun.wait(PATIENCE)
+    session.cancel()
+    assert isinstance(call.ended().error, Cancelled)
+    assert session.transcribe("x").text.endswith("/x")
+
+
+def test_cancelling_the_loading(fake: FakeMaker) -> None:
+    session = fake("never")
+    call = Background(session.start)
+    eventually(lambda: session.pid is not None)
+    session.cancel()
+    assert isinstance(call.ended().error, Cancelled)
+    assert session.pid is None and not session.busy
+
+
+def test_cancelling_what_does_not_run_does_nothing(fake: FakeMaker) -> None:
+    session = fake()
+    session.cancel()
+    assert session.transcribe("x")
+    session.cancel()
+    assert session.transcribe("x")
+
+
+def test_ctrl_c_during_a_call_leaves_the_session_usable(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="block")
+    next(events)
+    pid = session.pid
+    assert pid
+    main = threading.main_thread().ident
+    assert main
+
+    def interrupt_the_wait() -> None:
+        eventually(lambda: sys._current_frames()[main].f_code.co_filename == selectors.__file__)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    def wait() -> None:
+        Background(interrupt_the_wait)
+        next(events)
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    assert not session.busy
+    assert session.transcribe("x").text.endswith("/x"), "the step that blocked was ended with its process"
+    assert session.pid != pid
+
+
+def test_a_second_call_beside_ones_own_stream_is_refused_and_not_a_deadlock(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="many")
+    next(events)
+    for call in (session.transcribe, session.trace, lambda audio: next(session.stream(audio))):
+        with pytest.raises(BadInput, match="a stream of fake is still open here"):
+            call("x")
+    session.start()  # it has started, so there is nothing to wait for
+    next(events)
+    events.close()
+    assert session.transcribe("x")
+
+
+def test_a_stream_may_be_handed_to_another_thread(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="many")
+    next(events)
+    handed, release = threading.Event(), threading.Event()
+
+    def read_on() -> None:
+        next(events)
+        handed.set()
+        assert release.wait(PATIENCE)
+        list(events)
+
+    reader = Background(read_on)
+    assert handed.wait(PATIENCE)
+    with ThreadPoolExecutor(1) as pool:  # another caller waits for its turn
+        waiting = pool.submit(session.transcribe, "x")
+        release.set()
+        assert session.transcribe("x") and waiting.result(PATIENCE)
+    assert reader.ended().error is None
+
+
+# The end.
+
+
+def test_closing_leaves_no_process_and_refuses_further_calls(fake: FakeMaker) -> None:
+    session = fake()
+    session.start()
+    pid = session.pid
+    assert pid
+    session.close()
+    session.close()
+    assert session.pid is None and gone(pid)
+    for call in (session.start, lambda: session.transcribe("x"), lambda: session.trace("x")):
+        with pytest.raises(BadInput, match="the session of fake is closed; open it again"):
+            call()
+
+
+def test_closing_during_a_call(fake: FakeMaker) -> None:
+    session = fake()
+    begun = threading.Event()
+
+    def listen() -> None:
+        for _ in session.stream("x", do="block"):
+            begun.set()
+
+    call = Background(listen)
+    assert begun.wait(PATIENCE)
+    waiting = Background(lambda: session.transcribe("x"))
+    pid = session.pid
+    assert pid
+    session.close()
+    error = call.ended().error
+    assert isinstance(error, SessionDied) and str(error) == "the session of fake on fake was closed while transcribing"
+    assert isinstance(waiting.ended().error, BadInput)
+    assert gone(pid)
+
+
+def test_closing_beside_ones_own_open_stream(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="many")
+    next(events)
+    waiting = Background(lambda: session.transcribe("x"))
+    session.close()
+    assert isinstance(waiting.ended().error, BadInput), "who waits for a turn hears of the end"
+    with pytest.raises(SessionDied, match="was closed"):
+        list(events)
+
+
+def test_closing_while_the_process_loads(fake: FakeMaker) -> None:
+    session = fake("never")
+    call = Background(session.start)
+    eventually(lambda: session.pid is not None)
+    pid = session.pid
+    assert pid
+    session.close()
+    assert isinstance(call.ended().error, SessionDied) and gone(pid)
+
+
+def test_closing_at_any_moment_leaves_no_process(fake: FakeMaker) -> None:
+    before = {child.pid for child in psutil.Process().children()}
+    for n in range(10):
+        session = fake()
+        call = Background(lambda session=session: session.transcribe("x"))  # type: ignore[misc]
+        call.thread.join(0.02 * n)
+        session.close()
+        assert call.ended().error is None or isinstance(call.error, (SessionDied, BadInput))
+    assert {child.pid for child in psutil.Process().children()} <= before
+
+
+def test_open_files_are_given_back(fake: FakeMaker) -> None:
+    session = fake()
+    session.start()
+    files = psutil.Process().num_fds()
+    for _ in range(5):
+        session.unload()
+        session.start()
+    assert psutil.Process().num_fds() <= files

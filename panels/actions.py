@@ -1,0 +1,191 @@
+"""What the events of the Transcribe tab do: from what stands in the inputs to what stands in the outputs.
+
+The same objects serve all users of the page; what belongs to one user lives in that user's state, and runs under way
+are kept by the user's session. The layout is in `transcribe`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from panels.cells import offers
+from panels.inputs import Shown, read_inputs, visible_for
+from panels.markup import button, datum, element, seconds, text
+from panels.pool import SessionPool
+from panels.rows import board_html, status_html
+from panels.runs import Board, Row, prepare, run
+from panels.samples import Sample, reference_text
+from panels.segments import editor_value, export, is_edited, rows_of, span_of, transcript_of
+from panels.sounds import Sounds, pictures_html
+from workbench.errors import BadInput
+
+Update = dict[str, Any]
+
+
+class Actions:
+    """The events of the Transcribe tab."""
+
+    def __init__(self, pool: SessionPool, sounds: Sounds, samples: Sequence[Sample], options: Sequence[Shown]):
+        self.pool = pool
+        self.sounds = sounds
+        self.samples = tuple(samples)
+        self.options = tuple(options)
+        self._stops: dict[str, threading.Event] = {}  # of runs under way, by the user's session
+
+    # Inputs.
+
+    def refresh(self, chosen: list[str]) -> tuple[Update, str]:
+        """The models that can be chosen now, with what was chosen kept, and why the others cannot."""
+        listed = offers(self.pool.registry)
+        choices = [(offer.label, offer.cell.value) for offer in listed if offer.possible]
+        values = {value for _, value in choices}
+        kept = [value for value in chosen if value in values]
+        ready = [offer.cell.value for offer in listed if offer.ready]
+        return gr.update(choices=choices, value=kept or ready), unavailable_html(self.pool)
+
+    def toggle_options(self, chosen: list[str]) -> list[Update]:
+        """Shows the options that the chosen models have."""
+        return [gr.update(visible=shown) for shown in visible_for(self.options, self.pool.registry, chosen)]
+
+    def pick_sample(self, event: gr.EventData) -> tuple[list[str], str, str]:
+        """Takes a sample, or all of them, as the recordings, and its text as the reference."""
+        name = datum(event._data, "sample")
+        found = [sample for sample in self.samples if name in ("*", sample.path.name)]
+        if not found:
+            raise BadInput(f"there is no sample {name!r}; reload the page")
+        credit = found[0].credit if len(found) == 1 else "Speakers, sources and licences: assets/samples/README.md"
+        return [str(sample.path) for sample in found], reference_text(found), element("p", text(credit), "muted small")
+
+    def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
+        """Puts what the microphone heard at the end of the recordings."""
+        return [*(files or []), *([recorded] if recorded else [])], None
+
+    # Runs.
+
+    def start(
+        self,
+        files: list[str] | None,
+        cells: list[str],
+        reference: str,
+        normaliser: str,
+        request: gr.Request,
+        *options: Any,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Runs the models; yields table, progress, Run and Cancel button, and the table's state."""
+        given = read_inputs(self.options, options)
+        job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, self._of(cells, given))
+        stop = threading.Event()
+        user = str(request.session_hash)
+        self._stops[user] = stop
+        try:
+            for board in run(self.pool, job, stop):
+                buttons = gr.update(visible=board.finished), gr.update(visible=not board.finished, interactive=True)
+                yield board_html(board), status_html(board), *buttons, board
+        except Exception:
+            yield gr.skip(), "", gr.update(visible=True), gr.update(visible=False), gr.skip()
+            raise
+        finally:
+            stop.set()
+            if self._stops.get(user) is stop:
+                del self._stops[user]
+
+    def _of(self, cells: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+        """Those of the page's options that the chosen models have; the others are hidden and mean nothing."""
+        shown = visible_for(self.options, self.pool.registry, cells)
+        names = {option.spec.name for option, visible in zip(self.options, shown) if visible}
+        return {name: value for name, value in given.items() if name in names}
+
+    def cancel(self, request: gr.Request) -> Update:
+        """Stops the user's run; what is finished stays on the page."""
+        self.leave(request)
+        return gr.update(interactive=False)
+
+    def leave(self, request: gr.Request) -> None:
+        """Stops the run of a user whose page is closed."""
+        stop = self._stops.get(str(request.session_hash))
+        if stop:
+            stop.set()
+
+    # A row, looked at closely.
+
+    def look(
+        self, board: Board, opened: Row | None, editor: Any, edits: dict[str, Any], event: gr.EventData
+    ) -> tuple[Any, ...]:
+        """Opens the row whose button was pressed; edits of the one that was open are kept."""
+        row = board.row(datum(event._data, "key"))
+        transcript_of(row)
+        if opened is not None and is_edited(editor):
+            edits = {**edits, opened.key: rows_of(editor, opened.key)}
+        return self._opened(row, edits)
+
+    def look_at_first(self, board: Board, opened: Row | None, editor: Any) -> tuple[Any, ...]:
+        """Opens the first finished row after a run, unless edits of an earlier one would be lost."""
+        first = next((row for row in board.rows if row.transcript), None)
+        if first is None or (opened is not None and is_edited(editor)):
+            return (gr.skip(),) * 7
+        return self._opened(first, {})
+
+    def _opened(self, row: Row, edits: dict[str, Any]) -> tuple[Any, ...]:
+        """Values for: panel, title, pictures, editor, player, opened row, edits."""
+        transcript = transcript_of(row)
+        spans = [(part.start, part.end, part.text) for part in transcript.segments]
+        title = element("h3", f"{text(row.title)} {element('span', text(row.recording), 'muted')}")
+        pictures = pictures_html(self.sounds, row.path, spans)
+        quiet = gr.update(value=None, visible=False)
+        return gr.update(visible=True), title, pictures, editor_value(row, edits.get(row.key)), quiet, row, edits
+
+    def play(self, opened: Row | None, editor: Any, event: gr.EventData) -> Update:
+        """The slice of the recording that the pressed segment names, as edited."""
+        index = event._data.get("index") if isinstance(event._data, dict) else None
+        if opened is None or not isinstance(index, int):
+            raise BadInput("no segment was named; reload the page")
+        start, end = span_of(opened, editor, index)
+        label = f"Segment {index + 1}: {seconds(start)} to {seconds(end)}"
+        return gr.update(value=self.sounds.clip(opened.path, start, end), label=label, visible=True)
+
+    def save(self, form: str, opened: Row | None, editor: Any) -> dict[str, Any]:
+        """The open row with its edits as a file of that format."""
+        if opened is None:
+            raise BadInput("no row is open; press Segments and export in one")
+        return export(opened, editor, form)
+
+    def revert(self, opened: Row | None) -> dict[str, Any]:
+        """The open row's segments as the model gave them."""
+        if opened is None:
+            raise BadInput("no row is open; press Segments and export in one")
+        return editor_value(opened)
+
+
+def unavailable_html(pool: SessionPool) -> str:
+    """The models and runtimes that cannot be chosen, each with the reason; nothing where there is none."""
+    listed = [offer for offer in offers(pool.registry) if not offer.possible]
+    if not listed:
+        return ""
+    items = "".join(element("li", f"<b>{text(offer.title)}</b> {text(offer.reason)}") for offer in listed)
+    summary = element("summary", f"Why not others? {len(listed)} combinations cannot run here")
+    return element("details", summary + element("ul", items), "unavailable")
+
+
+def samples_html(samples: Sequence[Sample]) -> str:
+    """The samples as buttons: what is said, by whom, how long."""
+    if not samples:
+        return ""
+    buttons = [
+        element(
+            "button",
+            f"<span>{text(sample.text)}</span><small>{text(seconds(sample.seconds))}</small>",
+            "sample",
+            type="button",
+            title=f"{sample.text}: {sample.credit}",
+            data_event="pick",
+            data_sample=Path(sample.path).name,
+        )
+        for sample in samples
+    ]
+    every = button("All of them", "pick", "sample all", sample="*")
+    return element("div", "".join(buttons) + every, "samples", role="group", aria_label="Sample recordings")

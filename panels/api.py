@@ -1,0 +1,125 @@
+"""The endpoints for scripts: `/transcribe` and `/models`, for `gradio_client` and notebooks.
+
+Their inputs and outputs stand on no tab. What they compute is what the page computes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from panels.cells import Cell
+from panels.guard import guarded
+from panels.models import models_list
+from panels.pool import SessionPool
+from panels.runs import Row, prepare, run
+from panels.transcribe import COMPUTE, RUNS_AT_ONCE
+from workbench.errors import BadInput
+from workbench.exports import FORMATS
+from workbench.scoring import Score
+
+
+def build(pool: SessionPool) -> None:
+    """Adds the endpoints to the page in whose context it is called."""
+
+    def transcribe(
+        audio: list[str], models: list[str], runtime: str, options: str, reference: str, normaliser: str
+    ) -> list[dict[str, Any]]:
+        return transcripts(pool, audio or [], models or [], runtime, options, reference, normaliser)
+
+    def models() -> list[dict[str, Any]]:
+        return models_list(pool.registry)
+
+    with gr.Column(visible=False):
+        inputs = [
+            gr.File(file_count="multiple", label="audio files"),
+            gr.Dropdown([], value=[], multiselect=True, allow_custom_value=True, label="ids of models"),
+            gr.Textbox("pytorch", label="runtime"),
+            gr.Textbox("{}", label="options of the models, a JSON object"),
+            gr.Textbox("", label="reference text, one line for each of several recordings"),
+            gr.Textbox("basic", label="normaliser"),
+        ]
+        output = gr.JSON()
+        gr.Button().click(
+            guarded(transcribe),
+            inputs,
+            output,
+            api_name="transcribe",
+            api_description="Transcribes recordings with models; one object for each recording and model.",
+            concurrency_limit=RUNS_AT_ONCE,
+            concurrency_id=COMPUTE,
+        )
+    gr.api(
+        guarded(models),
+        api_name="models",
+        api_description="All models, and per runtime whether they are ready.",
+        queue=False,
+    )
+
+
+def transcripts(
+    pool: SessionPool,
+    recordings: Sequence[str],
+    models: Sequence[str],
+    runtime: str = "pytorch",
+    options: str = "{}",
+    reference: str = "",
+    normaliser: str = "basic",
+) -> list[dict[str, Any]]:
+    """Runs the models over the recordings: a JSON object for each recording and model, recording by recording.
+
+    Each has the fields of a transcript (`model`, `runtime`, `text`, `language`, `segments`, `tokens`, `audio_seconds`,
+    `load_seconds`, `compute_seconds`), and `file`, `tags`, `notes`, `memory_bytes` and `score` (None without a
+    reference). One that failed has `model`, `runtime`, `file` and `error` instead. A model may name its runtime, as in
+    `demo/sensevoice|gguf`. Raises `BadInput` for what is wrong with the request as a whole.
+    """
+    try:
+        given = json.loads(options or "{}")
+    except ValueError as error:
+        raise BadInput(f'the options are not JSON ({error}); expected an object such as {{"itn": true}}') from error
+    if not isinstance(given, dict):
+        raise BadInput(f'the options are {options[:40]}; expected a JSON object such as {{"itn": true}}')
+    cells = [model if "|" in model else Cell(model, runtime).value for model in models]
+    job = prepare(pool.registry, recordings, cells, reference, normaliser, given)
+    rows: Sequence[Row] = ()
+    for board in run(pool, job, threading.Event()):
+        rows = board.rows
+    return [row_dict(row) for row in rows]
+
+
+def row_dict(row: Row) -> dict[str, Any]:
+    """A finished row as plain JSON values."""
+    who = {"model": row.cell.model, "runtime": row.cell.runtime, "file": row.recording}
+    if row.transcript is None:
+        return {**who, "error": row.error or "the run was stopped before"}
+    return {
+        **json.loads(FORMATS["json"].write(row.transcript)),
+        "file": row.recording,
+        "tags": dict(row.transcript.tags),
+        "notes": list(row.transcript.notes),
+        "memory_bytes": row.transcript.memory_bytes,
+        "score": score_dict(row.score) if row.score else None,
+    }
+
+
+def score_dict(score: Score) -> dict[str, Any]:
+    """A score as plain JSON values; rates are fractions, None where they are not defined."""
+    counts = score.counts
+    return {
+        "name": score.name,
+        "rate": score.rate,
+        "wer": score.wer,
+        "cer": score.cer,
+        "hits": counts.hits,
+        "substitutions": counts.substitutions,
+        "deletions": counts.deletions,
+        "insertions": counts.insertions,
+        "normaliser": score.normaliser,
+        "normaliser_version": score.normaliser_version,
+        "reference": score.reference,
+        "hypothesis": score.hypothesis,
+    }

@@ -1,0 +1,55 @@
+"""Errors on their way to the page: ours as their sentence, all others as one that points to the log.
+
+Wraps the functions that events call; knows nothing of what they do.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from workbench.errors import WorkbenchError
+
+FAULT = "Something failed inside the workbench; what you entered is still here, and the log of the server says more."
+
+log = logging.getLogger(__name__)
+
+
+def shown(error: Exception) -> gr.Error:
+    """The error as the page shows it. Unknown errors are logged with their traceback, which never reaches the page."""
+    if isinstance(error, gr.Error):
+        return error
+    if isinstance(error, WorkbenchError):
+        # Gradio renders the message as HTML, and ours may quote names that a user chose.
+        return gr.Error(html.escape(str(error), quote=False), title="That did not work", print_exception=False)
+    log.error("an event of the page failed", exc_info=error)
+    return gr.Error(FAULT, title="Internal error", print_exception=False)
+
+
+def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function (or generator function) with its errors turned into what the page shows."""
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            try:
+                yield from function(*args, **kwargs)
+            except Exception as error:
+                raise shown(error) from None
+
+        return generate
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise shown(error) from None
+
+    return call

@@ -1,0 +1,94 @@
+"""Inputs for the options of models, made from the options dataclasses, so that an option is declared once.
+
+Families share most options; each is shown once, and one that only some families have says so and hides while none of
+them is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from panels.cells import Cell, vad_choices
+from workbench.families import FAMILIES
+from workbench.options import OptionSpec, option_specs
+from workbench.registry import Registry
+
+ACRONYMS = {"vad", "itn", "cmvn"}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An option on the page, and the families that have it."""
+
+    spec: OptionSpec
+    families: tuple[str, ...]
+    everywhere: bool  # all families on the page have it
+
+    @property
+    def label(self) -> str:
+        """`max_segment_seconds` as "Max segment seconds", `itn` as "ITN"."""
+        words = " ".join(word.upper() if word in ACRONYMS else word for word in self.spec.name.split("_"))
+        return words[:1].upper() + words[1:]
+
+    @property
+    def info(self) -> str:
+        """What the option does, and for whom."""
+        if self.everywhere:
+            return self.spec.help
+        return f"{self.spec.help} ({' and '.join(FAMILIES[name].title for name in self.families)})"
+
+
+def shown_options(registry: Registry) -> tuple[Shown, ...]:
+    """The options of every family that transcribes: those that all have first."""
+    families = list(dict.fromkeys(card.family for card in registry.cards() if "transcribe" in card.tasks))
+    found: dict[str, tuple[OptionSpec, list[str]]] = {}
+    for family in families:
+        for spec in option_specs(FAMILIES[family].options_class):
+            found.setdefault(spec.name, (spec, []))[1].append(family)
+    listed = [Shown(spec, tuple(names), len(names) == len(families)) for spec, names in found.values()]
+    return tuple(sorted(listed, key=lambda option: not option.everywhere))
+
+
+def make_inputs(options: Iterable[Shown], registry: Registry) -> dict[str, gr.components.Component]:
+    """An input for each option, by the option's name. Call it where the inputs shall stand on the page."""
+    return {option.spec.name: _input(option, registry) for option in options}
+
+
+def _input(option: Shown, registry: Registry) -> gr.components.Component:
+    spec = option.spec
+    common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"option-{spec.name}"}
+    choices = vad_choices(registry) if spec.name == "vad" else spec.choices
+    if choices:
+        return gr.Dropdown(list(choices), value=spec.default, **common)
+    makers: dict[type, Callable[[], gr.components.Component]] = {
+        bool: lambda: gr.Checkbox(value=spec.default, **common),
+        float: lambda: gr.Number(value=spec.default, minimum=spec.minimum, **common),
+        int: lambda: gr.Number(value=spec.default, minimum=spec.minimum, precision=0, **common),
+        str: lambda: gr.Textbox(value=spec.default, **common),
+    }
+    # What is left is a list of phrases, one to a line.
+    return makers.get(spec.kind, lambda: gr.Textbox(value="\n".join(spec.default or ()), lines=3, **common))()
+
+
+def read_inputs(options: Sequence[Shown], values: Sequence[Any]) -> dict[str, Any]:
+    """The options as given on the page, by name; a number field left empty means the default."""
+    return {option.spec.name: _value(option.spec, value) for option, value in zip(options, values)}
+
+
+def _value(spec: OptionSpec, value: Any) -> Any:
+    if value is None:
+        return spec.default
+    if spec.kind in (bool, float, int, str):
+        return spec.kind(value)
+    return tuple(line.strip() for line in str(value).splitlines() if line.strip())
+
+
+def visible_for(options: Sequence[Shown], registry: Registry, values: Iterable[str]) -> list[bool]:
+    """Whether each option is one of the chosen models'."""
+    families = {card.id: card.family for card in registry.cards()}
+    chosen = {families.get(Cell.parse(value).model) for value in values}
+    return [option.everywhere or bool(chosen & set(option.families)) for option in options]

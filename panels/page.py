@@ -1,0 +1,43 @@
+"""Puts the tabs together. A new tab is one import and one entry in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gradio as gr
+
+from panels import api, models, transcribe
+from panels.blocks import html_block
+from panels.markup import text
+from panels.pool import SessionPool
+from workbench import __version__
+
+TITLE = "Speech Workbench"
+
+TABS: tuple[tuple[str, str, Callable[[gr.Blocks, SessionPool, gr.Tab], None]], ...] = (
+    ("transcribe", "Transcribe", transcribe.build),
+    ("models", "Models", models.build),
+)
+
+HEADER = f"""<div class="masthead">
+<svg viewBox="0 0 44 28" width="44" height="28" aria-hidden="true"><g fill="currentColor">
+<rect x="0" y="11" width="3" height="6" rx="1.5"/><rect x="6" y="6" width="3" height="16" rx="1.5"/>
+<rect x="12" y="1" width="3" height="26" rx="1.5"/><rect x="18" y="8" width="3" height="12" rx="1.5"/>
+<rect x="26" y="5" width="18" height="3" rx="1.5"/><rect x="26" y="12.5" width="13" height="3" rx="1.5"/>
+<rect x="26" y="20" width="16" height="3" rx="1.5"/></g></svg>
+<div><h1>{TITLE}</h1><p>Speech models side by side</p></div></div>"""
+
+FOOTER = f'<p class="foot">{TITLE} {text(__version__)} · Recordings stay on the machine that runs this page.</p>'
+
+
+def build_page(pool: SessionPool) -> gr.Blocks:
+    """The page with all tabs; `serving.launch` starts it."""
+    with gr.Blocks(title=TITLE, fill_width=True, analytics_enabled=False, delete_cache=(3600, 24 * 3600)) as page:
+        html_block(HEADER, elem_id="masthead")
+        with gr.Tabs(elem_id="tabs"):
+            for key, label, build in TABS:
+                with gr.Tab(label, id=key) as tab:
+                    build(page, pool, tab)
+        api.build(pool)
+        html_block(FOOTER)
+    return page

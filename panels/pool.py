@@ -1,0 +1,93 @@
+"""The sessions that the page keeps open between runs, shared by all its users.
+
+A model loads once and stays until nobody has used it for a while; the registry decides what must go earlier for lack
+of memory. This file knows no Gradio.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from workbench.errors import BadInput
+from workbench.registry import OpenSession, Registry, Residency
+from workbench.sources import OnProgress
+
+IDLE_MINUTES = 10.0
+CHECK_SECONDS = 15.0
+
+
+class SessionPool:
+    """Open sessions by model and runtime.
+
+    Args:
+        registry: opens them; closed together with the pool.
+        idle_minutes: a session that no call has used for so long is unloaded; the next call loads it again.
+    """
+
+    def __init__(self, registry: Registry, idle_minutes: float = IDLE_MINUTES):
+        self.registry = registry
+        self._idle_minutes = idle_minutes
+        self._sessions: dict[tuple[str, str], OpenSession] = {}
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+
+    @property
+    def idle_minutes(self) -> float:
+        """After how many minutes without use a session is unloaded."""
+        return self._idle_minutes
+
+    @idle_minutes.setter
+    def idle_minutes(self, minutes: float | None) -> None:
+        if minutes is None or not 0 < minutes < 1e6:
+            raise BadInput(f"the idle time is {minutes} minutes; expected a number above 0")
+        self._idle_minutes = float(minutes)
+
+    def session(self, model: str, runtime: str, on_progress: OnProgress | None = None) -> OpenSession:
+        """The session of a model on a runtime, opened if need be; raises what `Registry.open` raises."""
+        key = (model, runtime)
+        with self._lock:
+            if key in self._sessions:
+                return self._sessions[key]
+        opened = self.registry.open(model, runtime=runtime, on_progress=on_progress)
+        with self._lock:
+            kept = self._sessions.setdefault(key, opened)
+        if kept is not opened:  # another run opened it in the meantime; both share one process
+            opened.close()
+        return kept
+
+    def residents(self) -> list[Residency]:
+        """The sessions that have a process right now."""
+        return [resident for resident in self.registry.residents() if resident.memory_bytes]
+
+    def unload(self, model: str, runtime: str) -> None:
+        """Ends a session's process and frees its memory; raises `BadInput` while it is at work."""
+        if not self.registry.unload(model, runtime):
+            raise BadInput(f"{model} on {runtime} is at work; wait for it, or cancel the run first")
+
+    def unload_idle(self) -> list[Residency]:
+        """Unloads what has been idle for too long, and says what that was."""
+        return self.registry.unload_idle(60 * self._idle_minutes)
+
+    def watch(self) -> threading.Thread:
+        """Starts the thread that unloads idle sessions until the pool is closed."""
+
+        def keep_watch() -> None:
+            while not self._closing.wait(CHECK_SECONDS):
+                self.unload_idle()
+
+        thread = threading.Thread(target=keep_watch, name="idle sessions", daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        """Ends the watch and every session."""
+        self._closing.set()
+        with self._lock:
+            self._sessions.clear()
+        self.registry.close()
+
+    def __enter__(self) -> SessionPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,239 @@
+"""Runs several models over several recordings, and says after every step how the table of results stands.
+
+The work happens in a thread of its own, so that the page can show progress and stop at once while a model is busy.
+What was finished before a stop or beside a failure stays. This file knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers, options_for
+from panels.pool import SessionPool
+from panels.samples import references
+from workbench.errors import BadInput, Cancelled, WorkbenchError
+from workbench.registry import OpenSession, Registry
+from workbench.scoring import Score, find_normaliser, score
+from workbench.session import Progress, Transcript
+
+POLL_SECONDS = 0.1  # how soon a stop shows
+Status = Literal["waiting", "running", "done", "failed", "stopped"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model's result on one recording, at some point of the run."""
+
+    key: str
+    recording: str  # its name, as the user knows it
+    path: str
+    cell: Cell
+    title: str  # of the model and runtime
+    reference: str | None = None  # what is said, where known
+    status: Status = "waiting"
+    progress: Progress | None = None
+    transcript: Transcript | None = None
+    score: Score | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run. `options` are per model, already checked."""
+
+    recordings: tuple[str, ...]  # paths
+    offers: tuple[Offer, ...]
+    references: tuple[str | None, ...]
+    normaliser: str
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def rows(self) -> tuple[Row, ...]:
+        """The table before anything has run: recording by recording, the models in the order chosen."""
+        return tuple(
+            Row(f"{index}:{offer.cell.value}", Path(path).name, path, offer.cell, offer.title, reference)
+            for index, (path, reference) in enumerate(zip(self.recordings, self.references))
+            for offer in self.offers
+        )
+
+
+def prepare(
+    registry: Registry,
+    recordings: Sequence[str],
+    cells: Sequence[str],
+    reference: str,
+    normaliser: str,
+    options: Mapping[str, Any],
+) -> Job:
+    """The job that a user described, checked as far as that goes without reading a recording or loading a model.
+
+    Args:
+        cells: models and runtimes as `Cell.value`.
+        reference: the text of the one recording, or a line for each of several.
+        options: of any of the models; each gets those it has.
+
+    Raises `BadInput` with what is wrong.
+    """
+    if not recordings:
+        raise BadInput("there is no recording; add a file, record one, or click a sample")
+    chosen = chosen_offers(cells, offers(registry))
+    find_normaliser(normaliser)
+    check_options_known(registry, [offer.cell.model for offer in chosen], options)
+    return Job(
+        tuple(recordings),
+        chosen,
+        references(reference, len(recordings)),
+        normaliser,
+        {offer.cell.model: options_for(registry, offer.cell.model, options) for offer in chosen},
+    )
+
+
+@dataclass(frozen=True)
+class Board:
+    """The table of results, and how far the run is."""
+
+    rows: tuple[Row, ...] = ()
+    finished: bool = False
+    stopped: bool = False
+    seconds: float = 0.0  # since the start
+
+    @property
+    def settled(self) -> int:
+        """How many rows will not change any more."""
+        return sum(row.status in ("done", "failed", "stopped") for row in self.rows)
+
+    @property
+    def fraction(self) -> float:
+        """How much of the run is behind us, 0 to 1."""
+        if not self.rows:
+            return 0.0
+        under_way = sum(
+            row.progress.done / row.progress.total
+            for row in self.rows
+            if row.status == "running" and row.progress and row.progress.total
+        )
+        return min((self.settled + under_way) / len(self.rows), 1.0)
+
+    def row(self, key: str) -> Row:
+        """The row of that key; raises `BadInput` where there is none."""
+        for row in self.rows:
+            if row.key == key:
+                return row
+        raise BadInput("that row belongs to an earlier run; pick one of those shown now")
+
+
+def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
+    """Yields the table whenever it changed, and last as it stays.
+
+    Model by model, so that each loads once; a model or a recording that fails fails its own rows only. Setting `stop`
+    ends the run at once, and the model's work at its next sign of life; so does closing the iterator.
+    """
+    begun = time.perf_counter()
+    rows = {row.key: row for row in job.rows()}
+    changes: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+    worker = threading.Thread(target=_work, args=(pool, job, tuple(rows.values()), stop, changes), daemon=True)
+    worker.start()
+    try:
+        yield Board(tuple(rows.values()))
+        ended = False
+        while not (ended or stop.is_set()):
+            changed = _waiting(changes)
+            rows.update((row.key, row) for row in changed if row)
+            ended = None in changed
+            if changed and not ended:
+                yield Board(tuple(rows.values()), seconds=time.perf_counter() - begun)
+    finally:
+        stopped = stop.is_set()
+        stop.set()  # whoever closes this iterator wants no more work done
+    for key, row in rows.items():
+        if row.status in ("waiting", "running"):
+            rows[key] = replace(row, status="stopped", progress=None)
+    yield Board(tuple(rows.values()), finished=True, stopped=stopped, seconds=time.perf_counter() - begun)
+
+
+def _waiting(changes: queue.SimpleQueue[Row | None]) -> list[Row | None]:
+    """The changes that have come in, after a short wait for the first."""
+    found: list[Row | None] = []
+    try:
+        found.append(changes.get(timeout=POLL_SECONDS))
+        while True:
+            found.append(changes.get_nowait())
+    except queue.Empty:
+        return found
+
+
+def _work(
+    pool: SessionPool,
+    job: Job,
+    rows: Sequence[Row],
+    stop: threading.Event,
+    changes: queue.SimpleQueue[Row | None],
+) -> None:
+    """Puts every change of a row into `changes`, and None at the end."""
+    try:
+        for offer in job.offers:
+            fault = ""
+            for row in rows:
+                if row.cell != offer.cell:
+                    continue
+                if fault:  # the model could not be loaded, which it would not be for the next recording either
+                    changes.put(replace(row, status="failed", error=fault))
+                    continue
+                try:
+                    session = _open(pool, row, stop, changes)
+                except Cancelled:
+                    return
+                except Exception as error:
+                    fault = _sentence(error)
+                    changes.put(replace(row, status="failed", error=fault))
+                    continue
+                try:
+                    _listen(session, row, job, stop, changes)
+                except Cancelled:
+                    if stop.is_set():
+                        return
+                    changes.put(replace(row, status="stopped"))
+                except Exception as error:
+                    changes.put(replace(row, status="failed", error=_sentence(error)))
+    finally:
+        changes.put(None)
+
+
+def _open(pool: SessionPool, row: Row, stop: threading.Event, changes: queue.SimpleQueue[Row | None]) -> OpenSession:
+    def report(done: float, activity: str) -> None:
+        if stop.is_set():
+            raise Cancelled("the run was stopped")
+        changes.put(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
+
+    report(0.0, "loading the model")
+    return pool.session(row.cell.model, row.cell.runtime, report)
+
+
+def _listen(
+    session: OpenSession, row: Row, job: Job, stop: threading.Event, changes: queue.SimpleQueue[Row | None]
+) -> None:
+    with closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
+        for event in events:
+            if stop.is_set():
+                raise Cancelled("the run was stopped")
+            if isinstance(event, Progress):
+                changes.put(replace(row, status="running", progress=event))
+            elif isinstance(event, Transcript):
+                rated = None if row.reference is None else score(row.reference, event.text, job.normaliser)
+                changes.put(replace(row, status="done", transcript=event, score=rated))
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, WorkbenchError):
+        return str(error)
+    log.error("a model failed in a way that nobody foresaw", exc_info=error)
+    return f"the workbench failed with {type(error).__name__}; the log of the server says more"

@@ -1,0 +1,81 @@
+"""The sample recordings that come with the workbench, and reference texts for one or several recordings.
+
+Reads the list beside the samples; shows nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.errors import BadInput
+from workbench.sources import assets
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A recording that anyone can try, and what is said in it."""
+
+    path: Path
+    text: str
+    speaker: str
+    seconds: float
+    licence: str
+    source: str
+
+    @property
+    def credit(self) -> str:
+        """Who made it, and under which licence."""
+        return f"{self.speaker}; {self.source}; {self.licence}"
+
+
+def read_samples(folder: Path | None = None) -> tuple[Sample, ...]:
+    """The samples listed in `samples.json` of the folder, by default the shipped one; none where there is no list.
+
+    Raises `BadInput` for a list that cannot be read.
+    """
+    folder = folder or assets() / "samples"
+    listed = folder / "samples.json"
+    if not listed.is_file():
+        return ()
+    try:
+        entries = json.loads(listed.read_text(encoding="utf-8"))
+        return tuple(
+            Sample(
+                folder / Path(entry["file"]).name,
+                entry["text"],
+                entry["speaker"],
+                float(entry["seconds"]),
+                entry["licence"],
+                entry["source"],
+            )
+            for entry in entries
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"the list of samples {listed.name} cannot be read: {error!r}") from error
+
+
+def references(text: str, recordings: int) -> tuple[str | None, ...]:
+    """What is said in each recording: the whole text for one recording, one line each for several.
+
+    An empty text means that nothing is known; an empty line among others, that nothing is known of that recording.
+    Raises `BadInput` if there are not as many lines as recordings.
+    """
+    if not text.strip():
+        return (None,) * recordings
+    if recordings == 1:
+        return (" ".join(text.split()),)
+    lines = text.strip("\r\n").splitlines()
+    if len(lines) != recordings:
+        raise BadInput(
+            f"there are {recordings} recordings and {len(lines)} {'line' if len(lines) == 1 else 'lines'} of reference "
+            "text; expected one line for each recording, in their order, or none at all"
+        )
+    return tuple(line.strip() or None for line in lines)
+
+
+def reference_text(samples: Sequence[Sample]) -> str:
+    """The reference text that goes with these samples; `references` reads it back."""
+    return "\n".join(sample.text for sample in samples)

@@ -1,0 +1,56 @@
+"""Starts the web server for the page: address, limits and what it may serve. It lays nothing out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+LARGEST_UPLOAD = "1gb"
+PORT = 7860
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the command line, builds the page and serves it until interrupted."""
+    parser = argparse.ArgumentParser(prog="python app.py", description="The Speech Workbench in a browser.")
+    parser.add_argument("--host", help="address to listen on; 0.0.0.0 for other machines too (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help=f"port to listen on (default: {PORT}, or the next that is free)")
+    chosen = parser.parse_args(arguments)
+    quieten()
+
+    from panels.page import build_page
+    from panels.pool import SessionPool
+    from workbench.registry import Registry
+
+    with SessionPool(Registry()) as pool:
+        pool.watch()
+        launch(build_page(pool), server_name=chosen.host, server_port=chosen.port)
+
+
+def quieten() -> None:
+    """Keeps Gradio from calling home. Has an effect only before the first import of gradio."""
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+def launch(page: gr.Blocks, **settings: Any) -> tuple[Any, str, str]:
+    """Serves the page; `settings` are further arguments of `Blocks.launch`, whose result is returned."""
+    from panels.theme import head, theme
+    from workbench.sources import assets
+
+    return page.launch(
+        theme=theme(),
+        head=head(),
+        footer_links=["api", "settings"],
+        allowed_paths=[str(assets() / "samples")],
+        max_file_size=LARGEST_UPLOAD,
+        enable_monitoring=False,
+        run_history=False,
+        ssr_mode=False,  # the page needs no Node.js
+        show_error=True,
+        **settings,
+    )

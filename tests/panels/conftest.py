@@ -1,0 +1,92 @@
+"""The page over a registry without models, served in this process on a free port; and Chromium to look at it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panels.pool import SessionPool
+from tests.panels.fakes import FakeRegistry
+
+PATIENCE = 20_000  # milliseconds; nothing takes so long on an idle machine
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running page."""
+
+    url: str
+    pool: SessionPool
+    registry: Any
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def serve(pool: SessionPool) -> Iterator[Served]:
+    """Serves the page over that pool until the test ends."""
+    from panels.page import build_page
+    from panels.serving import launch
+
+    with pool:
+        page = build_page(pool)
+        _, url, _ = launch(page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True)
+        try:
+            yield Served(url, pool, pool.registry)
+        finally:
+            page.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[SessionPool]:
+    with SessionPool(FakeRegistry()) as pool:  # type: ignore[arg-type]
+        yield pool
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """The page over fake models."""
+    yield from serve(SessionPool(FakeRegistry()))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium, headless."""
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="the browser tests need playwright (pip install playwright)"
+    )
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("the browser tests need Chromium (apt-get install chromium)")
+    sync_api.expect.set_options(timeout=PATIENCE)
+    flags = ["--no-sandbox", "--disable-background-networking", "--disable-gpu", "--mute-audio"]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Any, tmp_path: Path) -> Iterator[Any]:
+    """A page of the browser at desktop size; fails the test if it reached for another machine or met a script error."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    elsewhere: list[str] = []
+    faults: list[str] = []
+    local = ("http://127.0.0.1:", "data:", "blob:")
+    page.on("request", lambda request: None if request.url.startswith(local) else elsewhere.append(request.url))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    yield page
+    context.close()
+    assert not elsewhere, "the page asked other machines"
+    assert not faults, "a script of the page failed"

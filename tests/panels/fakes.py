@@ -1,0 +1,139 @@
+"""A registry without models: its sessions say what they are told to, as fast as they are told to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from workbench.audio.read import read
+from workbench.cards import Card
+from workbench.errors import Unavailable
+from workbench.families.paraformer import ParaformerOptions
+from workbench.families.sensevoice import SenseVoiceOptions
+from workbench.registry import Availability, Residency
+from workbench.session import Event, Progress, Segment, Transcript
+
+CARDS = (
+    Card("fake/sense", "Fake SenseVoice", "sensevoice", {"demo": "nowhere"}, ("en",), licence="none"),
+    Card("fake/para", "Fake Paraformer", "paraformer", {"demo": "nowhere"}, ("en",), licence="none"),
+    Card("fake/hub", "Fake from afar", "sensevoice", {"hub": "nobody/nothing"}, ("en",), megabytes=940),
+    Card("fake/vad", "Fake VAD", "fsmn_vad", {"demo": "nowhere"}, tasks=("vad",)),
+)
+OPTIONS = {"sensevoice": SenseVoiceOptions, "paraformer": ParaformerOptions, "fsmn_vad": ParaformerOptions}
+
+
+class FakeSession:
+    """Hears the words it was given, half a second each. Waits for `gate` after the first of them."""
+
+    def __init__(self, model: str, runtime: str, words: str, gate: threading.Event, tags: dict[str, str]):
+        self.model, self.runtime, self.words, self.gate, self.tags = model, runtime, words, gate, tags
+        self.calls: list[dict[str, Any]] = []
+        self.abandoned = threading.Event()  # set when a caller closed the stream before its end
+
+    def stream(self, audio: str, **options: Any) -> Iterator[Event]:
+        self.calls.append(options)
+        length = read(audio).seconds
+        parts = []
+        try:
+            yield Progress(0.0, length, "transcribing")
+            for index, word in enumerate(self.words.split()):
+                start = min(index * 0.5, length)
+                parts.append(Segment(start, min(start + 0.5, length), word))
+                yield parts[-1]
+                yield Progress(start, length, "transcribing")
+                assert self.gate.wait(60), "nobody opened the gate"
+        except GeneratorExit:
+            self.abandoned.set()
+            raise
+        yield Transcript(
+            self.model,
+            self.runtime,
+            self.words,
+            "en",
+            tuple(parts),
+            tuple(range(len(parts))),
+            length,
+            0.1,
+            0.25,
+            64 << 20,
+            self.tags,
+            (),
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class FakeRegistry:
+    """What the page uses of `workbench.registry.Registry`."""
+
+    memory_budget = 8 << 30
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        tags = {"emotion": "NEUTRAL", "event": "Speech", "itn": "woitn"}
+        self.sessions = {
+            "fake/sense": FakeSession("fake/sense", "pytorch", "three eleven one", self.gate, tags),
+            "fake/para": FakeSession("fake/para", "pytorch", "three seven one", self.gate, {}),
+        }
+        self.opened: list[str] = []
+        self.unloaded: list[str] = []
+        self.closed = False
+
+    def cards(self) -> list[Card]:
+        return list(CARDS)
+
+    def availability(self, card: Card, runtime: str) -> Availability:
+        if runtime == "pytorch":
+            fetches = "hub" in card.source
+            return Availability(not fetches, "not downloaded yet" if fetches else None, fetches)
+        return Availability(False, f"{card.name} has no {runtime} network; use pytorch")
+
+    def options_class(self, model: str) -> type[Any]:
+        return OPTIONS[next(card.family for card in CARDS if card.id == model)]
+
+    def open(self, model: str, runtime: str = "pytorch", on_progress: Any = None) -> FakeSession:
+        if model == "fake/hub":
+            if on_progress:
+                on_progress(0.5, "downloading nobody/nothing: 470 of 940 MB")
+            raise Unavailable("fake/hub is not on this machine and the hub cannot be reached")
+        self.opened.append(model)
+        return self.sessions[model]
+
+    def residents(self) -> list[Residency]:
+        left = [name for name in dict.fromkeys(self.opened) if name not in self.unloaded]
+        return [Residency(name, "pytorch", 64 << 20, False, 30.0) for name in left]
+
+    def unload(self, model: str, runtime: str) -> bool:
+        if not self.gate.is_set():
+            return False
+        self.unloaded.append(model)
+        return True
+
+    def unload_idle(self, seconds: float) -> list[Residency]:
+        found = self.residents()
+        self.unloaded += [each.model for each in found]
+        return found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def tone(path: Path, seconds: float = 2.0) -> Path:
+    """A WAV file with a tone."""
+    import numpy as np
+
+    from workbench.audio.read import write_wav
+
+    moments = np.arange(round(seconds * 16000)) / 16000
+    write_wav(path, (0.3 * np.sin(2 * np.pi * 440 * moments)).astype(np.float32))
+    return path
+
+
+def broken(path: Path) -> Path:
+    """A text that is called a WAV file."""
+    path.write_text("this is no sound\n" * 40)
+    return path

@@ -1,0 +1,172 @@
+"""What the table of results says, as HTML."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from panels.cells import Cell
+from panels.markup import element, seconds, size
+from panels.rows import NOTHING_YET, board_html, differences_html, status_html, status_line, tag_chips
+from panels.runs import Board, Row
+from workbench.scoring import score
+from workbench.session import Progress, Segment, Transcript
+
+HEARD = Transcript(
+    "demo/x",
+    "pytorch",
+    "three eleven one",
+    "en",
+    (Segment(0.0, 1.5, "three eleven one"),),
+    (1, 2),
+    2.0,
+    0.5,
+    0.1,
+    1 << 28,
+)
+ROW = Row("0:demo/x|pytorch", "a.wav", "/tmp/a.wav", Cell("demo/x", "pytorch"), "Demo X · PyTorch")
+HOSTILE = "<img src=x onerror=alert(1)> & ${evil} {{evil}}"
+
+
+class Tags(HTMLParser):
+    """Collects tags, and checks that they nest."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.seen: list[str] = []
+        self.open: list[str] = []
+        self.words = ""
+        self.feed(html)
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.append(tag)
+        if tag not in ("img", "source"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def done(text: str = HEARD.text, reference: str | None = None, **changes: object) -> Row:
+    rated = None if reference is None else score(reference, text)
+    return replace(
+        ROW, status="done", transcript=replace(HEARD, text=text, **changes), reference=reference, score=rated
+    )  # type: ignore[arg-type]
+
+
+def test_an_empty_table_says_what_to_do() -> None:
+    assert board_html(Board()) == NOTHING_YET
+    assert "Transcribe" in Tags(NOTHING_YET).words
+
+
+def test_a_row_shows_text_rates_times_and_memory() -> None:
+    words = Tags(board_html(Board((done(reference="three seven one"),), finished=True))).words
+    for expected in (
+        "a.wav",
+        "2.00 s",
+        "Demo X",
+        "PyTorch",
+        "WER 33.3 %",
+        "CER",
+        "0.10 s",
+        "0.050",
+        "0.50 s",
+        "268 MB",
+        "English",
+    ):
+        assert expected in words
+
+
+def test_differences_are_marked_by_shape_and_words() -> None:
+    marked = differences_html(score("three seven one two", "three eleven one"))
+    assert '<ruby class="wrong">eleven<rt>' in marked and "instead of" in marked and "missing: " in marked
+    assert "added: " in differences_html(score("three", "three four"))
+    assert Tags(marked).words.replace("missing: ", "") == "three eleven instead of seven one two"
+
+
+def test_differences_of_chinese_have_no_spaces() -> None:
+    assert Tags(differences_html(score("今天天气", "今天天汽"))).words == "今天天汽 instead of 气"
+
+
+def test_the_raw_text_stays_beside_the_normalised() -> None:
+    words = Tags(board_html(Board((done("Three, SEVEN one!", "three seven one"),)))).words
+    assert "Three, SEVEN one!" in words and "Raw text" in words and "version 1" in words
+
+
+@pytest.mark.parametrize("where", ["text", "note", "error", "name", "tag", "reference"])
+def test_nothing_from_outside_becomes_markup(where: str) -> None:
+    rows = {
+        "text": done(HOSTILE),
+        "note": done(notes=(HOSTILE,)),
+        "error": replace(ROW, status="failed", error=HOSTILE),
+        "name": replace(done(), recording=HOSTILE),
+        "tag": done(tags={"event": HOSTILE}, language=HOSTILE),
+        "reference": done(reference=HOSTILE),
+    }
+    tags = Tags(board_html(Board((rows[where],))) + status_html(Board((replace(rows[where], status="running"),))))
+    assert "img" not in tags.seen and "onerror" in tags.words
+
+
+def test_a_failed_row_says_why_and_offers_nothing_else() -> None:
+    html = board_html(Board((replace(ROW, status="failed", error="a.wav is empty"),), finished=True))
+    assert "a.wav is empty" in html and "button" not in Tags(html).seen
+
+
+def test_several_recordings_are_summed_up_by_model() -> None:
+    rows = (
+        done(reference="three seven one"),
+        replace(done(reference="three eleven one"), key="1:demo/x|pytorch", recording="b.wav"),
+    )
+    words = Tags(board_html(Board(rows, finished=True))).words
+    assert "All recordings together" in words and "WER 16.7 %" in words
+
+
+def test_the_status_line_names_model_recording_and_moment() -> None:
+    running = replace(ROW, status="running", progress=Progress(12, 44, "transcribing"))
+    line = Tags(status_line(Board((running, replace(ROW, key="1:x"))))).words
+    assert line == "1 of 2 · Demo X · PyTorch · a.wav · transcribing, 12.0 s of 44.0 s"
+    assert 'style="width:14%"' in status_html(Board((running, replace(ROW, key="1:x"))))
+
+
+@pytest.mark.parametrize(
+    ("board", "line"),
+    [
+        (Board((done(),), True, seconds=2.0), "1 transcript in 2.00 s"),
+        (Board((done(), done()), True, seconds=2.0), "All 2 transcripts in 2.00 s"),
+        (Board((done(), replace(ROW, status="failed")), True, seconds=2.0), "1 of 2 transcripts in 2.00 s, 1 failed"),
+        (Board((done(), replace(ROW, status="stopped")), True, True, 2.0), "Stopped: 1 of 2 transcripts in 2.00 s"),
+    ],
+)
+def test_the_status_line_sums_a_finished_run_up(board: Board, line: str) -> None:
+    assert status_line(board) == line
+
+
+def test_chips_have_a_word_beside_the_picture() -> None:
+    chips = tag_chips(
+        replace(HEARD, language="yue", tags={"emotion": "HAPPY", "event": "BGM", "itn": "woitn", "accent": "mild"})
+    )
+    assert [(word, kind) for _, word, kind in chips] == [
+        ("Cantonese", "language"),
+        ("happy", "emotion"),
+        ("music", "event"),
+        ("as spoken", "itn"),
+        ("mild", "accent"),
+    ]
+
+
+def test_numbers_read_well() -> None:
+    shown = [seconds(value) for value in (0, 0.42, 9.99, 9.996, 12.34, 99.96, 3599.6, 7200)]
+    assert shown == ["0.00 s", "0.42 s", "9.99 s", "10.0 s", "12.3 s", "1 min 40 s", "1 h 00 min", "2 h 00 min"]
+    assert [size(count) for count in (412_000_000, 1_340_000_000)] == ["412 MB", "1.3 GB"]
+
+
+def test_attributes_are_quoted() -> None:
+    assert element("p", "x", "a", data_key='"><b>') == '<p class="a" data-key="&quot;&gt;&lt;b&gt;">x</p>'
+    assert not re.search(r"<b>", element("p", "x", title="<b>"))

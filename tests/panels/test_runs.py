@@ -1,0 +1,178 @@
+"""Running models over recordings: what the table says after every step."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panels.cells import Cell, chosen_offers, offers, vad_choices
+from panels.runs import Board, prepare, run
+from tests.panels.fakes import broken, tone
+from workbench.errors import BadInput, Cancelled
+
+BOTH = ["fake/sense|pytorch", "fake/para|pytorch"]
+
+
+def job(pool: Any, recordings: list[Path], cells: list[str] = BOTH, reference: str = "", **options: Any) -> Any:
+    return prepare(pool.registry, [str(each) for each in recordings], cells, reference, "basic", options)
+
+
+def last(pool: Any, prepared: Any) -> Board:
+    *_, board = run(pool, prepared, threading.Event())
+    return board
+
+
+def test_every_model_on_every_recording_recording_by_recording(pool: Any, tmp_path: Path) -> None:
+    first, second = tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")
+    board = last(pool, job(pool, [first, second], reference="three seven one\nthree"))
+    assert [(row.recording, row.cell.model, row.status) for row in board.rows] == [
+        ("a.wav", "fake/sense", "done"),
+        ("a.wav", "fake/para", "done"),
+        ("b.wav", "fake/sense", "done"),
+        ("b.wav", "fake/para", "done"),
+    ]
+    summaries = [row.score.summary for row in board.rows if row.score]
+    assert summaries == [
+        "WER 33.3 %",
+        "WER 0.0 %",
+        "WER 200.0 %",
+        "WER 200.0 %",
+    ]
+    assert board.finished and not board.stopped and board.fraction == 1.0
+    assert pool.registry.opened == ["fake/sense", "fake/para"], "each model loads once"
+
+
+def test_rows_come_in_one_by_one(pool: Any, tmp_path: Path) -> None:
+    boards = list(run(pool, job(pool, [tone(tmp_path / "a.wav")]), threading.Event()))
+    assert [row.status for row in boards[0].rows] == ["waiting", "waiting"]
+    fractions = [board.fraction for board in boards]
+    assert fractions == sorted(fractions) and fractions[-1] == 1.0
+
+
+def test_the_same_recording_twice_is_two_recordings(pool: Any, tmp_path: Path) -> None:
+    path = tone(tmp_path / "a.wav")
+    board = last(pool, job(pool, [path, path], BOTH[:1], "three eleven one\nthree"))
+    assert [row.score.wer for row in board.rows if row.score] == [0.0, 2.0]
+    assert len({row.key for row in board.rows}) == 2
+
+
+def test_a_broken_recording_fails_its_own_row(pool: Any, tmp_path: Path) -> None:
+    board = last(pool, job(pool, [broken(tmp_path / "text.wav"), tone(tmp_path / "a.wav")], BOTH[:1]))
+    bad, good = board.rows
+    assert bad.status == "failed" and "text.wav" in bad.error and "\n" not in bad.error
+    assert good.status == "done" and good.transcript and good.transcript.text == "three eleven one"
+
+
+def test_a_model_that_cannot_be_loaded_fails_its_own_rows(pool: Any, tmp_path: Path) -> None:
+    board = last(pool, job(pool, [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")], ["fake/hub|pytorch", BOTH[1]]))
+    assert [row.status for row in board.rows] == ["failed", "done", "failed", "done"]
+    assert board.rows[0].error == board.rows[2].error == "fake/hub is not on this machine and the hub cannot be reached"
+
+
+def test_an_unforeseen_error_shows_no_traceback(pool: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def stream(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("secret detail")
+
+    pool.registry.sessions["fake/sense"].stream = stream
+    board = last(pool, job(pool, [tone(tmp_path / "a.wav")]))
+    assert [row.status for row in board.rows] == ["failed", "done"]
+    assert "ZeroDivisionError" in board.rows[0].error and "secret" not in board.rows[0].error
+    assert "secret detail" in caplog.text
+
+
+def test_a_stop_keeps_finished_rows_and_stops_the_model(pool: Any, tmp_path: Path) -> None:
+    second, stop = pool.registry.sessions["fake/para"], threading.Event()
+    second.gate = threading.Event()  # stays shut: the second model hangs after its first word
+    boards = []
+    for board in run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH), stop):
+        boards.append(board)
+        if board.rows[0].status == "done" and board.rows[1].progress and board.rows[1].progress.total:
+            stop.set()
+    assert [row.status for row in boards[-1].rows] == ["done", "stopped"]
+    assert boards[-1].finished and boards[-1].stopped and boards[-1].rows[0].transcript
+    second.gate.set()
+    assert second.abandoned.wait(30), "the model's work went on"
+
+
+def test_a_closed_run_abandons_the_models_work(pool: Any, tmp_path: Path) -> None:
+    pool.registry.gate.clear()
+    boards = run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH[:1]), threading.Event())
+    for board in boards:
+        if board.rows[0].status == "running":
+            break
+    boards.close()
+    pool.registry.gate.set()
+    assert pool.registry.sessions["fake/sense"].abandoned.wait(30)
+
+
+def test_a_call_that_somebody_else_stopped_is_no_failure(pool: Any, tmp_path: Path) -> None:
+    def stream(*_: Any, **__: Any) -> Any:
+        raise Cancelled("stopped")
+
+    pool.registry.sessions["fake/sense"].stream = stream
+    board = last(pool, job(pool, [tone(tmp_path / "a.wav")]))
+    assert [row.status for row in board.rows] == ["stopped", "done"]
+
+
+def test_each_model_gets_the_options_it_has(pool: Any, tmp_path: Path) -> None:
+    last(pool, job(pool, [tone(tmp_path / "a.wav")], language="en", timestamps=False))
+    assert pool.registry.sessions["fake/sense"].calls == [{"language": "en", "timestamps": False}]
+    assert pool.registry.sessions["fake/para"].calls == [{"timestamps": False}]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"recordings": []}, "no recording"),
+        ({"cells": []}, "no model is chosen"),
+        ({"cells": ["/etc|pytorch"]}, "there is no '/etc'"),
+        ({"cells": ["fake/sense|vllm"]}, "cannot run: Fake SenseVoice has no vllm network"),
+        ({"reference": "one\ntwo\nthree"}, "2 recordings and 3 lines"),
+        ({"normaliser": "magic"}, "no normaliser 'magic'"),
+        ({"options": {"langage": "en"}}, "no.* option 'langage'"),
+        ({"options": {"language": "tlh"}}, "option language .* is 'tlh'"),
+        ({"options": {"vad": "/etc"}}, "option vad is '/etc'; expected one of auto, silero, none, fake/vad"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_any_work(pool: Any, wrong: dict[str, Any], message: str) -> None:
+    request = {"recordings": ["a.wav", "b.wav"], "cells": BOTH, "reference": "", "normaliser": "basic", "options": {}}
+    with pytest.raises(BadInput, match=message):
+        prepare(pool.registry, **(request | wrong))
+    assert not pool.registry.opened
+
+
+def test_offers_name_what_can_run_first_and_why_the_rest_cannot(pool: Any) -> None:
+    listed = offers(pool.registry)
+    assert [offer.cell.value for offer in listed[:3]] == [*BOTH, "fake/hub|pytorch"]
+    assert listed[2].label == "Fake from afar · PyTorch (downloads 940 MB first)"
+    assert all(offer.reason for offer in listed[3:]) and len(listed) == 9
+    assert not any(offer.cell.model == "fake/vad" for offer in listed)
+    assert vad_choices(pool.registry) == ("auto", "silero", "none", "fake/vad")
+
+
+def test_a_model_without_a_runtime_is_meant_on_pytorch_and_chosen_once(pool: Any) -> None:
+    chosen = chosen_offers(["fake/sense", "fake/sense|pytorch"], offers(pool.registry))
+    assert [offer.cell for offer in chosen] == [Cell("fake/sense", "pytorch")]
+
+
+def test_the_pool_opens_once_and_unloads_what_is_idle(pool: Any) -> None:
+    assert pool.session("fake/sense", "pytorch") is pool.session("fake/sense", "pytorch")
+    pool.idle_minutes = 2
+    assert [each.model for each in pool.unload_idle()] == ["fake/sense"]
+    assert pool.residents() == []
+    for wrong in (0, -1, None, float("nan"), float("inf")):
+        with pytest.raises(BadInput, match="idle time"):
+            pool.idle_minutes = wrong
+
+
+def test_a_model_at_work_is_not_unloaded(pool: Any) -> None:
+    pool.session("fake/sense", "pytorch")
+    pool.registry.gate.clear()
+    with pytest.raises(BadInput, match="is at work"):
+        pool.unload("fake/sense", "pytorch")
+    pool.registry.gate.set()
+    pool.unload("fake/sense", "pytorch")
+    assert pool.registry.unloaded == ["fake/sense"]

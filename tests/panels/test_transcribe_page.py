@@ -1,0 +1,322 @@
+"""The Transcribe tab in a real browser, and the endpoints for scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panels.pool import SessionPool
+from panels.samples import read_samples
+from tests.panels.conftest import Served, serve
+from tests.panels.fakes import broken, tone
+from workbench.registry import Registry
+
+DEMOS = ("demo/sensevoice", "demo/paraformer")
+LONG = 60_000  # milliseconds; a first run loads its models
+
+
+@pytest.fixture
+def demos() -> Iterator[Served]:
+    """The page over the shipped models; skips where they are not there."""
+    registry = Registry()
+    for model in DEMOS:
+        state = registry.availability(registry.card(model), "pytorch")
+        if not state.ready:
+            registry.close()
+            pytest.skip(f"needs the demo models: {state.reason}")
+    yield from serve(SessionPool(registry))
+
+
+def expect(locator: Any) -> Any:
+    from playwright.sync_api import expect as expect_
+
+    return expect_(locator)
+
+
+def open_page(page: Any, served: Served) -> None:
+    page.goto(served.url)
+    expect(page.locator("#models input").first).to_be_visible()
+
+
+def add_files(page: Any, *paths: Path) -> None:
+    page.set_input_files("#recordings input[type=file]", [str(path) for path in paths])
+    for path in paths:
+        expect(page.locator("#recordings")).to_contain_text(path.stem)
+
+
+def no_sideways_scroll(page: Any) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_sample_through_both_demo_models(demos: Served, page: Any) -> None:
+    open_page(page, demos)
+    expect(page.locator("#models input:checked")).to_have_count(2)
+    page.locator("button.sample").first.click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    expect(page.locator("#reference textarea")).to_have_value("three seven one")
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(2, timeout=LONG)
+    heard = [row.locator(".heard").inner_text() for row in page.locator(".result.done").all()]
+    assert all(re.search(r"three|seven|one", text) for text in heard), heard
+    assert all("WER" in row.inner_text() for row in page.locator(".result.done").all())
+    expect(page.locator("#pictures img")).to_have_count(2, timeout=LONG)
+    expect(page.locator("#run")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_the_demo_models_through_the_endpoint(demos: Served) -> None:
+    client_module = pytest.importorskip("gradio_client")
+    client = client_module.Client(demos.url, verbose=False)
+    sample = next(each for each in read_samples() if each.path.name == "three_seven_one.wav")
+    found = client.predict(
+        [client_module.handle_file(str(sample.path))],
+        list(DEMOS),
+        "pytorch",
+        json.dumps({"language": "en"}),
+        sample.text,
+        "digits",
+        api_name="/transcribe",
+    )
+    assert [each["model"] for each in found] == list(DEMOS)
+    for each in found:
+        assert each["file"] == "three_seven_one.wav" and each["score"]["name"] == "WER"
+        assert each["segments"] and each["tokens"] and each["audio_seconds"] == pytest.approx(1.88, abs=0.02)
+
+
+@pytest.mark.browser
+def test_rows_with_differences_segments_edits_and_export(served: Served, page: Any) -> None:
+    open_page(page, served)
+    page.locator("button.sample").first.click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(2)
+    first = page.locator(".result.done").first
+    expect(first.locator(".rate")).to_have_text("WER 33.3 %")
+    expect(first.locator(".wrong rt")).to_contain_text("seven")
+    expect(first.locator(".chips")).to_contain_text("neutral")
+
+    expect(page.locator(".segment")).to_have_count(3)
+    expect(page.locator("#pictures img")).to_have_count(2)
+    words = page.get_by_label("Text of segment 2")
+    expect(words).to_have_value("eleven")
+    words.fill("seven, <b>corrected</b>")
+    with page.expect_download() as waiting:
+        page.locator("#export-srt").click()
+    saved = waiting.value
+    assert saved.suggested_filename == "three_seven_one.fake-sense.srt"
+    text = Path(saved.path()).read_text(encoding="utf-8")
+    assert "seven, <b>corrected</b>" in text and "00:00:00,500 --> 00:00:01,000" in text
+
+    # Edits stay when another row is looked at, and can be taken back.
+    page.locator(".result.done").nth(1).get_by_role("button", name="Segments and export").click()
+    expect(words).to_have_value("seven")
+    first.get_by_role("button", name="Segments and export").click()
+    expect(words).to_have_value("seven, <b>corrected</b>")
+    page.locator("#revert").click()
+    expect(words).to_have_value("eleven")
+
+
+@pytest.mark.browser
+def test_a_segment_can_be_heard_as_edited(served: Served, page: Any) -> None:
+    open_page(page, served)
+    page.locator("button.sample").first.click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    page.locator("#run").click()
+    expect(page.locator(".segment")).to_have_count(3)
+    page.get_by_label("End of segment 1").fill("0.75")
+    page.get_by_role("button", name="Play segment 1").click()
+    expect(page.locator("#player")).to_contain_text("0.00 s to 0.75 s")
+    with page.expect_download() as waiting:
+        page.locator("#player a[download]").first.click()
+    from workbench.audio.read import read
+
+    assert read(waiting.value.path()).seconds == 0.75
+
+    page.get_by_label("End of segment 1").fill("soon")
+    page.get_by_role("button", name="Play segment 1").click()
+    expect(page.locator(".toast-body")).to_contain_text("the end of row 1 is 'soon'")
+
+
+@pytest.mark.browser
+def test_cancel_stops_the_work_and_keeps_what_is_done(served: Served, page: Any, tmp_path: Path) -> None:
+    import threading
+
+    hanging = served.registry.sessions["fake/para"]
+    hanging.gate = threading.Event()
+    open_page(page, served)
+    add_files(page, tone(tmp_path / "a.wav"))
+    page.locator("#reference textarea").fill("three seven one")
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(1)
+    expect(page.locator("#status")).to_contain_text("Fake Paraformer")
+    page.locator("#cancel").click()
+    expect(page.locator("#run")).to_be_visible()
+    expect(page.locator(".result.stopped")).to_have_count(1)
+    expect(page.locator(".result.done")).to_have_count(1)
+    expect(page.locator("#status")).to_contain_text("Stopped: 1 of 2 transcripts")
+    expect(page.locator("#reference textarea")).to_have_value("three seven one")
+    hanging.gate.set()
+    assert hanging.abandoned.wait(30)
+    page.locator("#run").click()  # and again, now to the end
+    expect(page.locator(".result.done")).to_have_count(2)
+
+
+@pytest.mark.browser
+def test_a_closed_page_stops_its_run(served: Served, page: Any, tmp_path: Path) -> None:
+    import threading
+
+    hanging = served.registry.sessions["fake/sense"]
+    hanging.gate = threading.Event()
+    open_page(page, served)
+    add_files(page, tone(tmp_path / "a.wav"))
+    page.locator("#run").click()
+    expect(page.locator("#status")).to_contain_text("transcribing")
+    page.goto("about:blank")
+    hanging.gate.set()
+    assert hanging.abandoned.wait(60)
+    assert not served.registry.sessions["fake/para"].calls, "the next model was started for nobody"
+
+
+@pytest.mark.browser
+def test_a_wrong_file_has_its_sentence_and_the_others_go_on(served: Served, page: Any, tmp_path: Path) -> None:
+    open_page(page, served)
+    add_files(page, broken(tmp_path / "text.wav"), tone(tmp_path / "good.wav"))
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(2)
+    failed = page.locator(".result.failed")
+    expect(failed).to_have_count(2)
+    expect(failed.first).to_contain_text("text.wav is not a sound file")
+    expect(page.locator("#status")).to_contain_text("2 of 4 transcripts")
+    expect(page.locator("#recordings")).to_contain_text("text")
+
+
+@pytest.mark.browser
+def test_mistakes_are_named_and_nothing_is_lost(served: Served, page: Any, tmp_path: Path) -> None:
+    open_page(page, served)
+    page.locator("#reference textarea").fill("one\ntwo")
+    page.locator("#run").click()
+    expect(page.locator(".toast-body").last).to_contain_text("there is no recording")
+    add_files(page, tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav"), tone(tmp_path / "c.wav"))
+    page.locator("#run").click()
+    expect(page.locator(".toast-body").last).to_contain_text("3 recordings and 2 lines of reference text")
+    expect(page.locator("#reference textarea")).to_have_value("one\ntwo")
+    expect(page.locator("#recordings tbody tr")).to_have_count(3)
+    expect(page.locator("#run")).to_be_visible()
+
+
+@pytest.mark.browser
+def test_options_follow_the_chosen_models(served: Served, page: Any, tmp_path: Path) -> None:
+    open_page(page, served)
+    page.get_by_text("Options of the models").click()
+    expect(page.locator("#option-language")).to_be_visible()
+    page.locator("#option-itn input").check()
+    page.get_by_label("Fake SenseVoice").uncheck()
+    expect(page.locator("#option-language")).to_be_hidden()
+    add_files(page, tone(tmp_path / "a.wav"))
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(1)
+    (given,) = served.registry.sessions["fake/para"].calls
+    assert "itn" not in given and given["max_segment_seconds"] == 30.0
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_never_scrolls_sideways(served: Served, page: Any, tmp_path: Path, scheme: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme=scheme)
+    open_page(page, served)
+    assert no_sideways_scroll(page)
+    long_name = tone(tmp_path / f"{'a_very_long_name_without_any_space' * 4}.wav")
+    add_files(page, long_name)
+    page.locator("#reference textarea").fill("unbreakable" * 20)
+    page.get_by_text("Options of the models").click()
+    page.locator("#run").click()
+    expect(page.locator(".segment")).to_have_count(3)
+    assert no_sideways_scroll(page)
+    page.get_by_role("tab", name="Models").click()
+    expect(page.locator("#cards table")).to_be_visible()
+    assert no_sideways_scroll(page)
+
+
+@pytest.mark.browser
+def test_the_models_tab_lists_and_unloads(served: Served, page: Any) -> None:
+    served.pool.session("fake/sense", "pytorch")
+    open_page(page, served)
+    page.get_by_role("tab", name="Models").click()
+    expect(page.locator("#cards")).to_contain_text("Fake Paraformer has no vllm network; use pytorch")
+    expect(page.locator("#residents")).to_contain_text("67 MB")
+    page.locator("#residents button").click()
+    expect(page.locator("#residents")).to_contain_text("No model is loaded")
+    assert served.registry.unloaded == ["fake/sense"]
+    page.locator("#idle-minutes input").fill("3")
+    page.locator("#idle-minutes input").press("Enter")
+    page.wait_for_function("() => true")
+    page.get_by_role("tab", name="Transcribe").click()
+    page.get_by_role("tab", name="Models").click()
+    expect(page.locator("#idle-minutes input")).to_have_value("3")
+
+
+def test_the_endpoints_for_scripts(served: Served, tmp_path: Path) -> None:
+    client_module = pytest.importorskip("gradio_client")
+    client = client_module.Client(served.url, verbose=False)
+    names = client.view_api(return_format="dict")["named_endpoints"]
+    assert set(names) == {"/transcribe", "/models"}, "events of the page are no endpoints"
+
+    models = client.predict(api_name="/models")
+    assert [each["id"] for each in models] == ["fake/sense", "fake/para", "fake/hub", "fake/vad"]
+    assert models[0]["runtimes"]["pytorch"] == {"ready": True, "reason": None, "downloads": False}
+
+    def transcribe(paths: list[Path], models: list[str], options: str = "{}", reference: str = "") -> Any:
+        files = [client_module.handle_file(str(path)) for path in paths]
+        return client.predict(files, models, "pytorch", options, reference, "basic", api_name="/transcribe")
+
+    good, bad = tone(tmp_path / "good.wav"), broken(tmp_path / "text.wav")
+    found = transcribe([good, bad], ["fake/sense", "fake/para"], '{"itn": true}', "three seven one\nx")
+    assert [(each["file"], each["model"], "error" in each) for each in found] == [
+        ("good.wav", "fake/sense", False),
+        ("good.wav", "fake/para", False),
+        ("text.wav", "fake/sense", True),
+        ("text.wav", "fake/para", True),
+    ]
+    promised = {"model", "runtime", "text", "language", "segments", "tokens", "audio_seconds", "load_seconds"}
+    assert promised <= set(found[0]) and found[0]["text"] == "three eleven one"
+    assert found[0]["score"]["rate"] == pytest.approx(1 / 3) and found[1]["score"]["rate"] == 0
+    assert found[0]["segments"][0] == {"start": 0.0, "end": 0.5, "text": "three"}
+
+    for wrong, message in [
+        (([good], ["/etc"]), "there is no '/etc'"),
+        (([good], ["fake/sense"], "itn"), "the options are not JSON"),
+        (([good], ["fake/sense"], "[]"), "expected a JSON object"),
+        (([], ["fake/sense"]), "there is no recording"),
+    ]:
+        with pytest.raises(client_module.exceptions.AppError, match=re.escape(message)):
+            transcribe(*wrong)
+
+
+def test_files_of_the_machine_are_not_served(served: Served, tmp_path: Path) -> None:
+    import httpx
+
+    secret = Path(__file__)
+    for path in (secret, Path("/etc/passwd"), tone(tmp_path / "a.wav")):
+        answer = httpx.get(f"{served.url}gradio_api/file={path}")
+        assert answer.status_code in (403, 404), path
+    body = {
+        "data": [
+            [{"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}],
+            ["fake/sense"],
+            "pytorch",
+            "{}",
+            "",
+            "basic",
+        ]
+    }
+    answer = httpx.post(f"{served.url}gradio_api/call/transcribe", json=body)
+    events = httpx.get(f"{served.url}gradio_api/call/transcribe/{answer.json()['event_id']}", timeout=30).text
+    assert "event: error" in events and "root:" not in events

@@ -13,6 +13,7 @@ from workbench.errors import BadInput
 from workbench.options import ListeningOptions
 
 BUILT_IN = ("auto", "silero", "none")
+END_SILENCE_MS = 800  # of FSMN-VAD: what its published configuration says for talk
 MERGE_SECONDS = 0.6  # a shorter pause stays inside a stretch: recognisers hear better with context
 
 
@@ -50,10 +51,13 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
 
 
 def _fsmn_spans(samples: np.ndarray, directory: str) -> list[Span]:
+    from workbench.families.fsmn_vad import FsmnVadOptions
     from workbench.runtimes.pytorch.fsmn_vad import FsmnVad
 
     if not Path(directory).is_dir():
         raise BadInput(
             f"option vad is {directory!r}; expected {', '.join(BUILT_IN)}, or the id or directory of an FSMN-VAD"
         )
-    return FsmnVad.from_directory(Path(directory)).spans(samples)
+    # The default, a schedule made for whole minutes, would cut talk at 60 s and leave fragments.
+    options = FsmnVadOptions(end_silence_ms=END_SILENCE_MS)
+    return FsmnVad.from_directory(Path(directory)).spans(samples, options=options)

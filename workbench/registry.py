@@ -96,15 +96,18 @@ class Registry:
 
     def availability(self, card: Card, runtime: str) -> Availability:
         """Whether the card's model can run on that runtime."""
-        reason = card.runtimes.get(runtime) or why_not(card.family, runtime)
+        reason = _unknown_family(card) or card.runtimes.get(runtime) or why_not(card.family, runtime)
         if reason:
             return Availability(False, reason)
         missing = why_not_here(card)
         return Availability(missing is None, missing, fetches="hub" in card.source and missing is not None)
 
     def options_class(self, model: str | Path) -> type[Any]:
-        """The dataclass of the model's options."""
-        return FAMILIES[self.card(model).family].options_class
+        """The dataclass of the model's options; raises `BadInput` for an unknown model or family."""
+        card = self.card(model)
+        if unknown := _unknown_family(card):
+            raise BadInput(f"{card.id} cannot be used: {unknown}")
+        return FAMILIES[card.family].options_class
 
     # Sessions.
 
@@ -191,12 +194,12 @@ class Registry:
             raise BadInput(f"option vad is {str(vad)!r}; expected {expected}")
         card = self.card(vad)
         if card.family != "fsmn_vad":
-            raise BadInput(f"option vad is {str(vad)!r}, a {FAMILIES[card.family].title} model; expected {expected}")
+            raise BadInput(f"option vad is {str(vad)!r}, a model of the family {card.family}; expected {expected}")
         return {**options, "vad": str(fetch(card))}
 
     def _spec(self, card: Card, runtime: str, settings: Settings, on_progress: OnProgress | None) -> SessionSpec:
-        if card.family not in FAMILIES:
-            raise BadInput(f"{card.id} names the family {card.family!r}; there are {', '.join(FAMILIES)}")
+        if unknown := _unknown_family(card):
+            raise BadInput(f"{card.id} cannot be used: {unknown}")
         reason = card.runtimes.get(runtime) or why_not(card.family, runtime)
         if reason:
             raise Unavailable(f"{card.id} cannot run on {runtime}: {reason}")
@@ -297,6 +300,13 @@ def _on_disk(model: str | Path) -> tuple[Path, bool]:
     path = Path(model)
     try:
         path = path.expanduser()
-        return path, path.is_dir()
+        return path, str(model) != "" and path.is_dir()  # no name is not the current folder
     except (OSError, RuntimeError):  # longer than a path may be, or of a user who is not there
         return path, False
+
+
+def _unknown_family(card: Card) -> str | None:
+    """What is wrong with the family that a user's card names, or None."""
+    if card.family in FAMILIES:
+        return None
+    return f"its card names the family {card.family!r}, and there are only {', '.join(FAMILIES)}"

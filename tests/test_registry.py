@@ -1,0 +1,472 @@
+"""The registry: models by name, why one cannot run, sessions that share processes, and the memory they may have."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.shared_data import shared
+from tests.test_worker import Background, eventually, gone
+from tests.tiny_checkpoints import LONG, add_weight_bytes, long_noise, noise, tiny_paraformer, tiny_sensevoice
+from workbench import worker
+from workbench.budget import PROCESS_BYTES, WEIGHTS_FACTOR, default_budget, estimated_bytes
+from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.memory import machine_bytes
+from workbench.registry import Registry
+from workbench.session import Progress, Session, Transcript
+
+AddCard = Callable[..., None]
+
+
+@pytest.fixture
+def add_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddCard:
+    """Adds a card to the user's own file."""
+    file = tmp_path / "models.toml"
+    monkeypatch.setenv("WORKBENCH_MODELS", str(file))
+
+    def add(name: str, directory: Path | str, family: str = "sensevoice", more: str = "") -> None:
+        with file.open("a", encoding="utf-8") as cards:
+            cards.write(
+                f'[[model]]\nid = "{name}"\nfamily = "{family}"\nsource = {{ directory = "{directory}" }}\n{more}\n'
+            )
+
+    return add
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions of `tests.fake_child`, which start in a moment."""
+    monkeypatch.setattr(worker, "CHILD", ("-P", "-m", "tests.fake_child"))
+
+
+@pytest.fixture
+def models(tmp_path: Path, add_card: AddCard, fake: None) -> list[str]:
+    """Four cards whose checkpoints claim 1 GB of weights each; loading the last never ends."""
+    names = ["one", "two", "three", "never"]
+    for name in names:
+        add_weight_bytes(tiny_sensevoice(tmp_path / name), 1 << 30)
+        add_card(name, tmp_path / name)
+    return names
+
+
+def room_for(count: float) -> int:
+    """Bytes for so many of the `models`."""
+    return int(count * (PROCESS_BYTES + WEIGHTS_FACTOR * (1 << 30)) + (1 << 20))
+
+
+def loaded(registry: Registry) -> list[str]:
+    return [each.model for each in registry.residents() if each.memory_bytes]
+
+
+# Models by name.
+
+
+def test_the_shipped_models_are_known(registry: Registry) -> None:
+    cards = {card.id: card for card in registry.cards()}
+    assert {"demo/sensevoice", "demo/paraformer", "sensevoice-small", "paraformer-zh", "fsmn-vad"} <= set(cards)
+    assert registry.card("demo/paraformer") == cards["demo/paraformer"]
+
+
+def test_a_users_card_replaces_the_shipped_one_of_that_id(
+    registry: Registry, add_card: AddCard, tmp_path: Path
+) -> None:
+    add_card("sensevoice-small", tmp_path, more='name = "mine"')
+    add_card("new", "beside")
+    ids = [card.id for card in registry.cards()]
+    assert len(ids) == len(set(ids)) and ids[-2:] == ["sensevoice-small", "new"]
+    assert registry.card("sensevoice-small").name == "mine"
+    assert registry.card("new").source == {"directory": str(tmp_path / "beside")}
+
+
+def test_a_checkpoint_directory_is_a_model(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_paraformer(tmp_path / "checkpoint")
+    monkeypatch.chdir(tmp_path)
+    for name in ("checkpoint", "./checkpoint", Path("checkpoint"), str(tmp_path / "checkpoint")):
+        card = registry.card(name)
+        assert (card.id, card.family, card.tasks) == (str(name), "paraformer", ("transcribe",))
+        assert card.source == {"directory": str(tmp_path / "checkpoint")}
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("demo/sensevoise", "there is no model 'demo/sensevoise' and no such directory; did you mean demo/sensevoice?"),
+        ("zzz", "there is no model 'zzz' and no such directory; known are demo/sensevoice, demo/paraformer, "),
+        ("", "there is no model '' and no such directory; known are "),
+        ("~nobody-here/model", "there is no model '~nobody-here/model' and no such directory; "),
+        ("x" * 5000, "there is no model 'xxx"),
+        ("a\0b", "there is no model "),
+    ],
+)
+def test_an_unknown_name_is_one_sentence_with_a_hint(registry: Registry, name: str, sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        registry.card(name)
+    assert str(error.value).startswith(sentence)
+
+
+def test_a_file_is_no_model(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "model.pt").touch()
+    with pytest.raises(BadInput, match=r"^model\.pt is a file; expected a model id or a checkpoint directory$"):
+        registry.open(tmp_path / "model.pt")
+
+
+def test_a_directory_without_a_checkpoint_says_what_it_lacks(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"has no config.yaml; a FunASR checkpoint needs one beside model.pt"):
+        registry.open(tmp_path)
+
+
+# Availability.
+
+
+def test_availability_names_the_reason(
+    registry: Registry, add_card: AddCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_card("here", tiny_sensevoice(tmp_path / "here"))
+    add_card("away", "nowhere")
+    add_card("barred", tmp_path / "here", more='runtimes = { pytorch = "this one is for show" }')
+    add_card("odd", tmp_path / "here", family="whisper")
+
+    def why(name: str, runtime: str = "pytorch") -> str | None:
+        state = registry.availability(registry.card(name), runtime)
+        assert state.ready == (state.reason is None)
+        return state.reason
+
+    assert why("here") is None
+    assert why("away") == f"its checkpoint directory {tmp_path / 'nowhere'} is missing"
+    assert why("barred") == "this one is for show"
+    assert (
+        why("here", "vllm")
+        == "SenseVoice has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"
+    )
+    assert why("here", "gguf") == "SenseVoice has no gguf network; use pytorch"
+    odd = "its card names the family 'whisper', and there are only sensevoice, "
+    assert str(why("odd")).startswith(odd)
+    hub = registry.availability(registry.card("sensevoice-small"), "pytorch")
+    assert (
+        not hub.ready and hub.fetches and "opening it fetches FunAudioLLM/SenseVoiceSmall (940 MB)" in str(hub.reason)
+    )
+    monkeypatch.setattr("workbench.runtimes.find_spec", lambda name: None)
+    assert why("here") == ("PyTorch needs the Python package torch, which is not installed; run: pip install torch")
+    for use in (lambda: registry.open("odd"), lambda: registry.options_class("odd")):
+        with pytest.raises(BadInput, match="^odd cannot be used: " + odd):
+            use()
+    with pytest.raises(Unavailable, match=r"^here cannot run on pytorch: PyTorch needs the Python package torch"):
+        registry.open("here")
+
+
+def test_a_runtime_that_cannot_run_the_model_is_not_replaced_by_another(registry: Registry, tmp_path: Path) -> None:
+    directory = tiny_sensevoice(tmp_path / "tiny")
+    with pytest.raises(Unavailable, match="cannot run on vllm: SenseVoice has no autoregressive part"):
+        registry.open(directory, runtime="vllm")
+    with pytest.raises(BadInput, match="there is no runtime 'onnx'; there are pytorch, gguf, vllm"):
+        registry.open(directory, runtime="onnx")
+    with pytest.raises(BadInput, match="threads is 0; expected at least 1"):
+        registry.open(directory, threads=0)
+    assert registry.residents() == []
+
+
+def test_a_checkpoint_on_the_hub_cannot_be_opened_offline(registry: Registry) -> None:
+    with pytest.raises(
+        Unavailable, match="sensevoice-small is not on this machine and the Hugging Face hub cannot be reached"
+    ):
+        registry.open("sensevoice-small")
+
+
+# Sessions.
+
+
+def test_a_session_transcribes_and_gives_its_memory_back(registry: Registry, tmp_path: Path) -> None:
+    with registry.open(tiny_sensevoice(tmp_path / "tiny"), threads=1) as session:
+        assert isinstance(session, Session)
+        transcript = session.transcribe(noise(2.0))
+        assert transcript.model == str(tmp_path / "tiny") and transcript.text
+        assert transcript.load_seconds == session.load_seconds > 0.2, "with the start of the process"
+        trace = session.trace(noise(2.0), stages="encoder.output, tokens")
+        assert list(trace) == ["encoder.output", "tokens"] and tuple(trace["tokens"]) == transcript.tokens
+        pid = session.pid
+        [resident] = registry.residents()
+        assert resident.memory_bytes == pytest.approx(psutil.Process(pid).memory_info().rss, rel=0.2)
+        assert resident.memory_bytes > 100 << 20 and not resident.busy
+        assert registry.unload(transcript.model, "pytorch")
+        assert pid and gone(pid) and session.pid is None
+        assert [each.memory_bytes for each in registry.residents()] == [0]
+        assert session.transcribe(noise(2.0)).text == transcript.text
+    assert registry.residents() == []
+
+
+def test_a_device_that_torch_does_not_know_is_bad_input(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="device is 'abacus'; expected a name such as cpu"):
+        registry.open(tiny_sensevoice(tmp_path / "tiny"), device="abacus")
+    assert registry.residents() == []
+
+
+def test_holders_of_one_model_share_a_process_until_the_last_lets_go(models: list[str], registry: Registry) -> None:
+    first, second = registry.open("one"), registry.open("one")
+    other = registry.open("one", threads=1)
+    assert first.pid == second.pid != other.pid and len(registry.residents()) == 2
+    first.close()
+    first.close()
+    with pytest.raises(BadInput, match="the session of one is closed; open it again"):
+        first.transcribe("x")
+    assert second.transcribe("x").text.endswith("/x")
+    pid = second.pid
+    second.close()
+    assert pid and gone(pid) and [each.model for each in registry.residents()] == ["one"]
+    other.close()
+    assert registry.residents() == []
+
+
+def test_one_holder_may_let_go_while_another_is_at_work(models: list[str], registry: Registry) -> None:
+    first, second = registry.open("one"), registry.open("one")
+    with closing(first.stream("x", do="many")) as events:
+        next(events)
+        second.close()
+        assert isinstance(next(events), Progress)
+        first.close()
+        with pytest.raises(SessionDied, match="was closed while transcribing"):
+            list(events)
+
+
+def test_opening_from_many_threads_starts_one_process(models: list[str], registry: Registry) -> None:
+    calls = [Background(lambda: registry.open("one")) for _ in range(4)]
+    sessions = [call.ended().result for call in calls]
+    assert len({session.pid for session in sessions}) == 1
+    for session in sessions:
+        session.close()
+    assert registry.residents() == []
+
+
+def test_opening_what_is_at_work_does_not_wait(models: list[str], registry: Registry) -> None:
+    session = registry.open("one")
+    with closing(session.stream("x", do="many")) as events:
+        next(events)
+        registry.open("one").close()
+        assert registry.residents()[0].busy and registry.residents()[0].idle_seconds == 0.0
+
+
+def test_a_model_that_does_not_load_is_not_among_the_open_ones(
+    registry: Registry, add_card: AddCard, fake: None, tmp_path: Path
+) -> None:
+    add_card("refuse", tiny_sensevoice(tmp_path / "tiny"))
+    with pytest.raises(BadInput, match="the fake does not load"):
+        registry.open("refuse")
+    assert registry.residents() == []
+
+
+def test_cancelling_through_the_registry_stops_whoever_calls(models: list[str], registry: Registry) -> None:
+    session = registry.open("one")
+    begun = threading.Event()
+
+    def listen() -> None:
+        for _ in session.stream("x", do="many"):
+            begun.set()
+
+    call = Background(listen)
+    assert begun.wait(60)
+    session.cancel()
+    assert type(call.ended().error).__name__ == "Cancelled"
+
+
+# Memory.
+
+
+def test_the_estimate_counts_weights_and_no_broken_links(tmp_path: Path) -> None:
+    assert estimated_bytes(tmp_path) == PROCESS_BYTES
+    add_weight_bytes(tmp_path, 1000)
+    (tmp_path / "gone.pt").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "folder.pt").mkdir()
+    (tmp_path / "notes.txt").write_text("not weights")
+    assert estimated_bytes(tmp_path) == PROCESS_BYTES + WEIGHTS_FACTOR * 1000
+
+
+def test_the_least_recently_used_makes_room_and_works_again_afterwards(models: list[str]) -> None:
+    with Registry(memory_bytes=room_for(2)) as registry:
+        one, two = registry.open("one"), registry.open("two")
+        one.transcribe("x")  # now two is the one least recently used
+        three = registry.open("three")
+        assert loaded(registry) == ["one", "three"]
+        assert two.pid is None
+        assert two.transcribe("x").text.endswith("/x")
+        assert loaded(registry) == ["two", "three"]
+        assert three.pid
+
+
+def test_no_more_is_unloaded_than_needed(models: list[str]) -> None:
+    with Registry(memory_bytes=room_for(3)) as registry:
+        for name in models[:3]:
+            registry.open(name)
+        assert loaded(registry) == models[:3]
+
+
+def test_a_session_at_work_is_not_unloaded(models: list[str]) -> None:
+    with Registry(memory_bytes=room_for(2)) as registry:
+        one, _ = registry.open("one"), registry.open("two")
+        with closing(one.stream("x", do="many")) as events:
+            next(events)
+            registry.open("three")
+            assert loaded(registry) == ["one", "three"]
+
+
+def test_what_cannot_fit_beside_the_sessions_at_work_is_refused_and_nothing_unloaded(models: list[str]) -> None:
+    with Registry(memory_bytes=room_for(2) - (600 << 20)) as registry:
+        one = registry.open("one")
+        with closing(one.stream("x", do="many")) as events:
+            next(events)
+            with pytest.raises(Unavailable) as error:
+                registry.open("two")
+            assert str(error.value) == (
+                "two needs about 1.7 GB and sessions at work hold 1.7 GB of the 2.8 GB allowed; wait for them, or set "
+                "WORKBENCH_MEMORY_GB to allow more"
+            )
+            assert isinstance(next(events), Progress)
+        assert loaded(registry) == ["one"] and len(registry.residents()) == 1
+
+
+def test_what_is_larger_than_all_that_is_allowed_is_refused_and_nothing_unloaded(
+    models: list[str], tmp_path: Path
+) -> None:
+    with Registry(memory_bytes=room_for(1)) as registry:
+        registry.open("one")
+        add_weight_bytes(tmp_path / "two", 4 << 30)
+        with pytest.raises(
+            Unavailable, match=r"^two needs about 5\.6 GB, more than the 1\.7 GB that all sessions may have"
+        ):
+            registry.open("two")
+        assert loaded(registry) == ["one"]
+
+
+def test_a_model_that_is_loading_counts_with_what_it_will_need(models: list[str]) -> None:
+    with Registry(memory_bytes=room_for(1.5)) as registry:
+        loading = Background(lambda: registry.open("never"))
+        eventually(lambda: bool(loaded(registry)))
+        with pytest.raises(Unavailable, match=r"one needs about 1.7 GB and sessions at work hold 1.7 GB"):
+            registry.open("one")
+        registry.close()
+        assert isinstance(loading.ended().error, SessionDied)
+
+
+def test_the_budget_comes_from_the_environment_or_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < default_budget() < machine_bytes()
+    monkeypatch.setenv("WORKBENCH_MEMORY_GB", "1.5")
+    assert Registry().memory_budget == 1.5 * (1 << 30)
+    for wrong in ("0", "-1", "lots", "nan", "inf"):
+        monkeypatch.setenv("WORKBENCH_MEMORY_GB", wrong)
+        with pytest.raises(BadInput, match=f"WORKBENCH_MEMORY_GB is '{wrong}'; expected a number of gigabytes"):
+            Registry()
+
+
+def test_idle_sessions_are_unloaded_and_come_back(models: list[str], registry: Registry) -> None:
+    one, two = registry.open("one"), registry.open("two")
+    assert registry.unload_idle(3600) == []
+    with closing(one.stream("x", do="many")) as events:
+        next(events)
+        assert [each.model for each in registry.unload_idle(0)] == ["two"]
+    assert two.pid is None and loaded(registry) == ["one"]
+    [unloaded] = registry.unload_idle(0)
+    assert (unloaded.model, unloaded.busy) == ("one", False) and unloaded.memory_bytes > 1 << 20
+    assert registry.unload_idle(0) == []
+    assert two.transcribe("x").text.endswith("/x")
+
+
+def test_unloading_by_name_spares_the_one_at_work(models: list[str], registry: Registry) -> None:
+    one = registry.open("one")
+    registry.open("one", threads=1)
+    with closing(one.stream("x", do="many")) as events:
+        next(events)
+        assert not registry.unload("one", "pytorch")
+        assert [bool(each.memory_bytes) for each in registry.residents()] == [True, False]
+    assert registry.unload("one", "pytorch") and registry.unload("unheard-of", "pytorch")
+    assert loaded(registry) == []
+
+
+# The end.
+
+
+def test_a_closed_registry_has_no_processes_and_opens_nothing(models: list[str]) -> None:
+    before = {child.pid for child in psutil.Process().children()}
+    registry = Registry()
+    session = registry.open("one")
+    stream = registry.open("two").stream("x", do="many")
+    next(stream)
+    registry.close()
+    registry.close()
+    assert {child.pid for child in psutil.Process().children()} <= before
+    with pytest.raises(BadInput, match="the registry is closed"):
+        registry.open("three")
+    with pytest.raises(BadInput, match="the session of one is closed"):
+        session.transcribe("x")
+    with pytest.raises(SessionDied, match="was closed"):
+        list(stream)
+    session.close()
+
+
+def test_closing_the_registry_during_an_open_leaves_no_process(models: list[str]) -> None:
+    registry = Registry()
+    opening = Background(lambda: registry.open("never"))
+    eventually(lambda: bool(loaded(registry)))
+    [child] = [child for child in psutil.Process().children() if "tests.fake_child" in " ".join(child.cmdline())]
+    registry.close()
+    assert isinstance(opening.ended().error, SessionDied) and gone(child.pid)
+
+
+# Options that name models.
+
+
+def test_the_id_or_the_folder_of_a_voice_activity_model_becomes_its_directory(
+    registry: Registry, add_card: AddCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = shared("fsmn-vad")
+    add_card("my-vad", directory, family="fsmn_vad")
+    assert registry.resolve_options({"vad": "my-vad", "itn": True}) == {"vad": str(directory), "itn": True}
+    for built_in in ({"vad": "auto"}, {"vad": "silero"}, {"vad": "none"}, {}, {"vad": 7}):
+        assert registry.resolve_options(built_in) == built_in
+
+
+@pytest.mark.parametrize("vad", ["silreo", "", "x" * 5000])
+def test_an_unknown_voice_activity_model_is_one_sentence(registry: Registry, vad: str) -> None:
+    expected = "expected auto, silero, none, or the id or directory of an FSMN-VAD$"
+    with pytest.raises(BadInput, match=rf"^option vad is '{vad}'; {expected}"):
+        registry.resolve_options({"vad": vad})
+
+
+def test_a_recogniser_is_no_voice_activity_model(registry: Registry, tmp_path: Path) -> None:
+    directory = tiny_sensevoice(tmp_path / "tiny")
+    for vad in (str(directory), directory):
+        with pytest.raises(BadInput, match=r"^option vad is '.*', a model of the family sensevoice; expected auto, "):
+            registry.resolve_options({"vad": vad})
+
+
+# In this process.
+
+
+def test_without_isolation_the_model_lives_here(tmp_path: Path) -> None:
+    before = {child.pid for child in psutil.Process().children()}
+    with Registry(isolate=False) as registry:
+        with registry.open(tiny_sensevoice(tmp_path / "tiny")) as session:
+            transcript = session.transcribe(noise(2.0))
+            assert isinstance(transcript, Transcript) and session.pid is None
+            assert transcript.load_seconds == session.load_seconds > 0
+            assert list(session.trace(noise(2.0), stages="text")) == ["text"]
+        with pytest.raises(BadInput, match="is closed; open it again"):
+            session.transcribe(noise(2.0))
+        left_open = registry.open(tmp_path / "tiny")
+        with pytest.raises(BadInput, match=r"threads is -1"):
+            registry.open(tmp_path / "tiny", threads=-1)
+    with pytest.raises(BadInput, match="is closed; open it again"):
+        left_open.transcribe(noise(2.0))
+    assert {child.pid for child in psutil.Process().children()} <= before
+
+
+def test_a_forgotten_stream_frees_the_session(registry: Registry, tmp_path: Path) -> None:
+    session = registry.open(tiny_sensevoice(tmp_path / "tiny"))
+    events = session.stream(long_noise(), **LONG)
+    next(events)
+    del events
+    gc.collect()
+    assert session.transcribe(noise(2.0)).text

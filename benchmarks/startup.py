@@ -1,0 +1,92 @@
+"""How soon the page answers, against `import gradio` alone, and how soon a demo model is open. Promised: 1.6 times, 5 s.
+
+    python -m benchmarks.startup [--rounds N]
+
+Both programs run in turns, in processes of their own; the medians are compared. Exit status 1 beyond what is promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from workbench.errors import WorkbenchError
+from workbench.registry import Registry
+
+ROOT = Path(__file__).resolve().parent.parent
+RATIO, OPEN_SECONDS = 1.6, 5.0
+DEMOS = ("demo/sensevoice", "demo/paraformer")
+
+
+def import_seconds() -> float:
+    """How long a Python takes that imports gradio and ends."""
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import gradio"], check=True, cwd=ROOT)
+    return time.perf_counter() - begun
+
+
+def answer_seconds() -> float:
+    """How long after its start the page answers its first request."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    begun = time.perf_counter()
+    page = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
+                    answer.read()
+                return time.perf_counter() - begun
+            except urllib.error.URLError:
+                if page.poll() is not None:
+                    raise SystemExit(f"the page ended with status {page.returncode}") from None
+                time.sleep(0.02)
+    finally:
+        page.terminate()
+        page.wait()
+
+
+def open_seconds(model: str) -> float:
+    """How long the registry takes to open a model in a process of its own."""
+    with Registry() as registry:
+        begun = time.perf_counter()
+        registry.open(model).close()
+        return time.perf_counter() - begun
+
+
+def main() -> int:
+    """Prints the medians and their ratio."""
+    parser = argparse.ArgumentParser(description="How soon the page answers, and how soon a demo model is open.")
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    import_seconds()  # the first fills the disk cache, for both
+    pairs = [(import_seconds(), answer_seconds()) for _ in range(rounds)]
+    alone, page = (statistics.median(column) for column in zip(*pairs))
+    print(f"import gradio          {alone:6.2f} s   (median of {rounds})")
+    print(f"page answers           {page:6.2f} s")
+    print(f"ratio                  {page / alone:6.2f}     (promised: at most {RATIO})")
+    fine = page / alone <= RATIO
+    for model in DEMOS:
+        try:
+            opened = statistics.median(open_seconds(model) for _ in range(rounds))
+        except WorkbenchError as error:
+            print(f"open {model:17}      –     {error}")
+            fine = False
+            continue
+        print(f"open {model:17} {opened:6.2f} s   (promised: under {OPEN_SECONDS:g})")
+        fine = fine and opened < OPEN_SECONDS
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""How soon the page answers, against `import gradio` alone, and how soon a demo model is open. Promised: 1.6 times, 5 s.
+"""How soon the page answers, against `import gradio` alone, and how soon a demo model opens: at most 1.6 times, 5 s.
 
     python -m benchmarks.startup [--rounds N]
 

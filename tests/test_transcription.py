@@ -1,0 +1,278 @@
+"""A recogniser over a whole recording: cut without loss on the way in, stitched in absolute time on the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tiny_checkpoints import noise
+from workbench.audio.spans import Span
+from workbench.errors import BadInput
+from workbench.options import ListeningOptions
+from workbench.session import Progress, Segment, Session, StageFilter, Token, Transcript
+from workbench.transcription import PAUSE_SECONDS, Heard, SpeechSession, join_texts
+from workbench.transcription import _segments as segments_of
+from workbench.voice_activity import Found
+
+RATE = 16000
+NOTHING = Heard("", None, {}, (), ())
+Hear = Callable[[int, np.ndarray], Heard]
+
+
+class FakeRecogniser:
+    """Hears what it is told to, and keeps what it was given. Token n is the word `w<n>`."""
+
+    options_class = ListeningOptions
+    dtype = "float32"
+
+    def __init__(self, hear: Hear):
+        self.hear = hear
+        self.given: list[np.ndarray] = []
+        self.options: list[ListeningOptions] = []
+
+    def recognise(self, samples: np.ndarray, options: ListeningOptions) -> Heard:
+        self.given.append(samples)
+        self.options.append(options)
+        return self.hear(len(self.given) - 1, samples)
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        return " ".join(f"w{number}" for number in ids)
+
+    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
+        stages = {"frontend.fbank": samples[:4], "tokens": np.array([1])}
+        return {name: array for name, array in stages.items() if wanted(name)}
+
+
+def words(*times: tuple[float, float], first: int = 0, **tags: str) -> Heard:
+    """Words at these times, numbered from `first`."""
+    tokens = tuple(Token(first + n, f" w{first + n}", *time) for n, time in enumerate(times))
+    ids = tuple(token.id for token in tokens)
+    return Heard(" ".join(f"w{n}" for n in ids), tags.pop("language", None), tags, tokens, (99, *ids))
+
+
+def listen(hear: Hear, seconds: float, **options: Any) -> tuple[FakeRecogniser, Transcript]:
+    recogniser = FakeRecogniser(hear)
+    return recogniser, SpeechSession("m", "r", recogniser).transcribe(noise(seconds), **options)
+
+
+def put_spans(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float], notes: tuple[str, ...] = ()) -> None:
+    """Makes voice activity detection find these."""
+    found = Found(tuple(Span(*span) for span in spans), notes)
+    monkeypatch.setattr("workbench.transcription.speech_spans", lambda samples, options: found)
+
+
+# What the recogniser gets to hear.
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cap"), [(5.0, 30.0), (30.0, 30.0), (30.0001, 30.0), (100.0, 30.0), (61.7, 2.5), (3.3, 1.0)]
+)
+def test_no_sample_is_lost_or_heard_twice_and_no_stretch_is_longer_than_the_cap(seconds: float, cap: float) -> None:
+    recogniser, _ = listen(lambda n, samples: NOTHING, seconds, vad="none", max_segment_seconds=cap)
+    np.testing.assert_array_equal(np.concatenate(recogniser.given), noise(seconds)[0])
+    assert max(map(len, recogniser.given)) <= cap * RATE
+    assert min(map(len, recogniser.given)) >= min(cap / 5, seconds) * RATE, "no crumbs"
+
+
+def test_a_recording_that_fits_is_heard_whole() -> None:
+    recogniser, _ = listen(lambda n, samples: NOTHING, 29.9)
+    [samples] = recogniser.given
+    assert len(samples) == round(29.9 * RATE)
+
+
+def test_the_recogniser_gets_the_options_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    recogniser, _ = listen(lambda n, samples: NOTHING, 1.0, dither=1, timestamps=False)
+    assert recogniser.options == [ListeningOptions(dither=1.0, timestamps=False)]
+    with pytest.raises(BadInput, match="m has no option langauge"):
+        listen(lambda n, samples: NOTHING, 1.0, langauge="en")
+
+
+# Segments.
+
+
+def test_times_count_from_the_start_of_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_spans(monkeypatch, (1.0, 3.0), (5.5, 8.0))
+    heard = [words((0.1, 0.4), (0.5, 1.9)), words((0.0, 0.5), first=7)]
+    recogniser, transcript = listen(lambda n, samples: heard[n], 10.0)
+    whole = noise(10.0)[0]
+    np.testing.assert_array_equal(recogniser.given[1], whole[int(5.5 * RATE) : 8 * RATE])
+    assert transcript.segments == (
+        Segment(1.0, 3.0, "w0 w1", (Token(0, " w0", 1.1, 1.4), Token(1, " w1", 1.5, 2.9)), {}),
+        Segment(5.5, 8.0, "w7", (Token(7, " w7", 5.5, 6.0),), {}),
+    )
+    assert transcript.text == "w0 w1 w7" and transcript.tokens == (99, 0, 1, 99, 7)
+
+
+def test_a_pause_begins_a_segment_in_the_middle_of_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_spans(monkeypatch, (10.0, 20.0))
+    pause = PAUSE_SECONDS + 0.5
+    heard = words((0.5, 1.0), (1.0 + PAUSE_SECONDS, 3.0), (3.0 + pause, 5.0), first=4)
+    _, transcript = listen(lambda n, samples: heard, 20.0)
+    middle = 10 + 3.0 + pause / 2
+    assert [(s.start, s.end, s.text) for s in transcript.segments] == [(10.0, middle, "w4 w5"), (middle, 20.0, "w6")]
+
+
+def test_a_sentence_ends_a_segment_that_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_spans(monkeypatch, (0.0, 10.0))
+    texts = [" a.", " b。", " c", " d?", " e"]
+    times = [(0.0, 1.0), (1.0, 4.5), (4.5, 5.0), (5.0, 9.0), (9.0, 9.5)]
+    tokens = tuple(Token(n, text, *time) for n, (text, time) in enumerate(zip(texts, times, strict=True)))
+    heard = Heard("a. b。 c d? e", None, {}, tokens, ())
+    _, transcript = listen(lambda n, samples: heard, 10.0)
+    assert [[token.id for token in segment.tokens] for segment in transcript.segments] == [[0, 1], [2, 3], [4]]
+
+
+def test_times_beyond_the_stretch_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_spans(monkeypatch, (2.0, 3.0))
+    _, transcript = listen(lambda n, samples: words((0.9, 1.1), (1.2, 1.3)), 5.0)
+    [segment] = transcript.segments
+    assert [(token.start, token.end) for token in segment.tokens] == [(2.9, 3.0), (3.0, 3.0)]
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+def test_without_times_a_stretch_is_one_segment(monkeypatch: pytest.MonkeyPatch, timestamps: bool) -> None:
+    put_spans(monkeypatch, (1.0, 9.0))
+    heard = words((0.0, 1.0), (5.0, 6.0), emotion="SAD")
+    if timestamps:  # the model has none
+        heard = replace(heard, tokens=tuple(replace(token, start=None, end=None) for token in heard.tokens))
+    _, transcript = listen(lambda n, samples: heard, 10.0, timestamps=timestamps)
+    bare = (Token(0, " w0"), Token(1, " w1"))
+    assert transcript.segments == (Segment(1.0, 9.0, "w0 w1", bare, {"emotion": "SAD"}),)
+
+
+@given(
+    start=st.floats(0, 1000),
+    length=st.floats(0.1, 30),
+    edges=st.lists(st.floats(0, 31), max_size=20).map(sorted),
+    stops=st.lists(st.sampled_from(["", ".", "！"]), min_size=20, max_size=20),
+)
+def test_segments_cover_the_stretch_and_keep_every_token_in_order(
+    start: float, length: float, edges: list[float], stops: list[str]
+) -> None:
+    span = Span(start, start + length)
+    pairs = list(zip(edges[::2], edges[1::2], strict=False))
+    tokens = tuple(Token(n, f"w{n}{stops[n]}", *pair) for n, pair in enumerate(pairs))
+    found = segments_of(Heard("text", None, {}, tokens, ()), span, lambda ids: "-".join(map(str, ids)))
+    assert [token.id for segment in found for token in segment.tokens] == list(range(len(tokens)))
+    assert (found[0].start, found[-1].end) == (span.start, span.end)
+    assert all(one.end == two.start for one, two in pairwise(found))
+    for segment in found:
+        assert segment.start <= segment.end
+        for token in segment.tokens:
+            assert token.start is not None and token.end is not None
+            assert segment.start <= token.start <= token.end <= segment.end
+
+
+# The transcript.
+
+
+def test_nothing_heard_is_an_empty_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, transcript = listen(lambda n, samples: NOTHING, 2.0)
+    assert (transcript.text, transcript.segments, transcript.tokens, transcript.language) == ("", (), (), None)
+    assert transcript.audio_seconds == 2.0 and transcript.notes == ()
+    put_spans(monkeypatch, notes=("found no speech",))
+    recogniser, transcript = listen(lambda n, samples: words((0.0, 1.0)), 2.0)
+    assert recogniser.given == [] and transcript.segments == () and transcript.notes == ("found no speech",)
+
+
+def test_language_and_tags_are_those_of_most_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_spans(monkeypatch, (0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0))
+    heard = [
+        words((0.0, 0.5), language="zh", emotion="SAD"),
+        words((0.0, 0.5), language="en", emotion="HAPPY"),
+        words((0.0, 0.5), language="en", event="BGM"),
+        NOTHING,
+    ]
+    _, transcript = listen(lambda n, samples: heard[n], 4.0)
+    assert transcript.language == "en" and transcript.tags == {"emotion": "SAD", "event": "BGM"}
+    assert [dict(segment.tags) for segment in transcript.segments] == [
+        {"emotion": "SAD"},
+        {"emotion": "HAPPY"},
+        {"event": "BGM"},
+    ]
+
+
+def test_progress_grows_and_segments_come_before_the_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_spans(monkeypatch, (1.0, 2.0), (3.0, 4.0))
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: words((0.0, 0.5))))
+    assert isinstance(session, Session)
+    events = list(session.stream(noise(5.0)))
+    progress = [event for event in events if isinstance(event, Progress)]
+    assert [each.done for each in progress] == [0.0, 1.0, 3.0, 5.0] and {each.total for each in progress} == {5.0}
+    kinds = [type(event) for event in events]
+    assert kinds == [Progress, Progress, Segment, Progress, Segment, Progress, Transcript]
+    assert events[-1].segments == (events[2], events[4])
+
+
+def test_work_is_done_as_it_is_asked_for() -> None:
+    recogniser = FakeRecogniser(lambda n, samples: words((0.0, 0.5)))
+    events = SpeechSession("m", "r", recogniser).stream(noise(10.0), vad="none", max_segment_seconds=1.0)
+    assert not recogniser.given
+    while not isinstance(next(events), Segment):
+        pass
+    events.close()
+    assert len(recogniser.given) == 1
+
+
+def test_a_note_on_the_recording_is_one_on_the_transcript(tmp_path: Path) -> None:
+    import soundfile
+
+    soundfile.write(tmp_path / "x.wav", noise(1.0)[0], RATE)
+    cut = (tmp_path / "x.wav").read_bytes()
+    (tmp_path / "x.wav").write_bytes(cut[: len(cut) // 2])
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    [note] = session.transcribe(tmp_path / "x.wav").notes
+    assert "the header promises 1.0 s but the file holds 0.5 s" in note
+
+
+@pytest.mark.parametrize(
+    ("texts", "joined"),
+    [
+        ([], ""),
+        (["", "one", "", "two", ""], "one two"),
+        (["你好", "世界"], "你好世界"),
+        (["你好", "ok", "世界"], "你好ok世界"),
+        (["こん", "にちは"], "こんにちは"),
+        (["全，", "角"], "全，角"),
+        (["안녕", "하세요"], "안녕 하세요"),  # Korean is written with spaces
+    ],
+)
+def test_texts_are_joined_as_their_scripts_are_written(texts: list[str], joined: str) -> None:
+    assert join_texts(texts) == joined
+
+
+# Traces, and the end.
+
+
+def test_a_trace_says_what_made_it() -> None:
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    trace = session.trace(noise(1.0), stages="tokens", dither=2.0)
+    assert list(trace) == ["tokens"]
+    assert trace.meta["model"] == "m" and trace.meta["runtime"] == "r" and trace.meta["dtype"] == "float32"
+    assert trace.meta["options"] == {"dither": 2.0} and trace.meta["audio_seconds"] == 1.0
+    assert "numpy" in trace.meta["versions"]
+    same, other = (session.trace(noise(1.0, seed=seed)).meta["input_digest"] for seed in (1, 2))
+    assert same == trace.meta["input_digest"] != other
+
+
+def test_a_pattern_without_a_stage_is_refused() -> None:
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    with pytest.raises(BadInput, match=r"^no stage of m on r matches 'decoder\.\*'; see the stages with \*$"):
+        session.trace(noise(1.0), stages="decoder.*")
+
+
+def test_a_closed_session_says_so() -> None:
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    session.close()
+    session.close()
+    for call in (lambda: session.transcribe(noise(1.0)), lambda: session.trace(noise(1.0))):
+        with pytest.raises(BadInput, match="the session of m is closed; open it again"):
+            call()

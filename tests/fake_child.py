@@ -1,6 +1,6 @@
 """A session's process whose model does on demand what models should not; started as `workbench.child` is.
 
-The option `do` says what. Nothing heavy is imported, so that it starts in a moment.
+The option `do`, or the name of the recording, says what. Nothing heavy is imported, so that it starts in a moment.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from workbench import child
 from workbench.errors import BadInput, WorkbenchError
 from workbench.opening import SessionSpec
-from workbench.session import Event, Progress, Trace, Transcript
+from workbench.session import Event, Progress, Segment, Trace, Transcript
 
 MANY = 20_000  # events; far more than fit between two processes
 LARGE = 25_000_000  # float32 values: 100 MB
@@ -39,6 +40,7 @@ class FakeSession:
 
     def stream(self, audio: Any, do: str = "", **options: Any) -> Generator[Event, None, None]:
         yield Progress(0.0, 1.0, "listening")
+        do = do or Path(str(audio)).stem
         self.misbehave(do)
         if do == "many":
             for self.given in range(1, MANY + 1):
@@ -46,7 +48,8 @@ class FakeSession:
         if do == "large":
             yield Progress(1.0, 1.0, "x" * LARGE)
         text = str(self.given) if do == "report" else str(audio)
-        yield Transcript("fake", "fake", text, None, (), (), 1.0, 0.0, 0.0)
+        notes = ("this is a note",) if do == "noted" else ()
+        yield Transcript("fake", "fake", text, None, (Segment(0.0, 1.0, text),), (), 1.0, 0.0, 0.0, notes=notes)
 
     def trace(self, audio: Any, stages: str = "*", do: str = "", **options: Any) -> Trace:
         self.misbehave(do)

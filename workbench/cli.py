@@ -10,22 +10,27 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench import __version__
-from workbench.errors import BadInput, WorkbenchError
+from workbench.errors import BadInput, SessionDied, WorkbenchError
+from workbench.exports import FORMATS as WRITERS
+from workbench.exports import find_format
 from workbench.families import FAMILIES
-from workbench.options import OptionSpec, option_specs
-from workbench.registry import Registry
+from workbench.options import OptionSpec, build_options, option_specs
+from workbench.registry import OpenSession, Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import Progress, StageFilter, Transcript
 
 INTERRUPTED = 130  # what shells give for Ctrl-C
-FORMATS = ("text", "json", "srt", "vtt", "csv")
+FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
 TRAINABLE = ("sensevoice", "paraformer")
+DEBUG = "WORKBENCH_DEBUG"  # an environment variable: where it is set, errors come with their traceback
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,22 +39,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
-        sys.stdout.flush()
+        print(end="", flush=True)
         return status
     except WorkbenchError as error:
-        _say(f"workbench: {error}")
-        return error.exit_status
+        return _failed(error, str(error), error.exit_status)
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`); nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _mute_stdout()  # its reader has gone, as `head` does; nothing more can be said
         return 1
     except KeyboardInterrupt:
         _say("workbench: stopped")
         return INTERRUPTED
+    except Exception as error:
+        if isinstance(error, OSError):
+            _mute_stdout()  # it may be what failed: a full disk
+        return _failed(error, f"{type(error).__name__}: {error}; {DEBUG}=1 shows where", 1)
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _failed(error: Exception, sentence: str, status: int) -> int:
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    _say(f"workbench: {sentence}")
+    return status
+
+
+def _mute_stdout() -> None:
+    """Keeps the interpreter from failing once more when it writes out what is left at the end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(sentence: str) -> None:
+    """Prints it as one line, whatever file names it quotes."""
+    print(re.sub(r"\s*[\r\n]\s*", " ", sentence), file=sys.stderr, flush=True)
 
 
 # What can be asked.
@@ -68,8 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     app = commands.add_parser("app", help="start the page")
-    app.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    app.add_argument("--port", type=int, default=7860, help="port to listen on (default: %(default)s)")
+    app.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    app.add_argument("--port", type=int, help="port to listen on (default: 7860, or the next that is free)")
     app.set_defaults(run=_app)
 
     models = commands.add_parser("models", help="list models, and per runtime whether they are ready")
@@ -169,7 +190,9 @@ def _app(parsed: argparse.Namespace) -> int:
         raise Unavailable(
             "the page needs gradio and the panels of this project; run: pip install 'speech-workbench[app]'"
         )
-    sys.argv = ["workbench app", "--host", parsed.host, "--port", str(parsed.port)]
+    given = {"--host": parsed.host, "--port": parsed.port}
+    words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
+    sys.argv = ["workbench app", *words]
     # Started like a program of its own: nothing in the library depends on the page.
     runpy.run_module("panels", run_name="__main__")
     return 0
@@ -206,40 +229,42 @@ def _models(parsed: argparse.Namespace) -> int:
 
 
 def _transcribe(parsed: argparse.Namespace) -> int:
-    from workbench.exports import FORMATS as WRITERS
-
-    options = _given_options(parsed)
-    transcripts: list[Transcript] = []
+    writer = find_format(parsed.format)
+    if len(parsed.audio) > 1 and not writer.several:
+        raise BadInput(
+            f"a {parsed.format} file holds one recording, and {len(parsed.audio)} are given; run one at a time"
+        )
+    done: dict[int, Transcript] = {}
     failures = []
-    with _opened(parsed) as session:
-        for path in parsed.audio:
+    with _opened(parsed) as (session, options):
+        for number, path in enumerate(parsed.audio):
             try:
-                transcript = _follow(session, path, options)
-            except BadInput as error:
+                done[number] = transcript = _follow(session, path, options)
+            except (BadInput, SessionDied) as error:
                 if len(parsed.audio) == 1:
                     raise
                 # The other recordings are worth having; the status says that one was not.
-                _say(f"workbench: {error}")
-                failures.append(error)
+                failures.append(_failed(error, str(error), error.exit_status))
                 continue
-            transcripts.append(transcript)
+            for note in transcript.notes:
+                _say(f"{Path(path).name}: {note}")
             if parsed.format == "text":
                 print(transcript.text, flush=True)
             elif parsed.format == "json":
-                print(transcript.to_json(), flush=True)
-    if parsed.format not in ("text", "json") and transcripts:
-        writer = WRITERS[parsed.format]
-        sys.stdout.write(writer.write(transcripts if len(transcripts) > 1 else transcripts[0]))
-    return BadInput.exit_status if failures else 0
+                print(writer.write(transcript), end="", flush=True)
+    if parsed.format not in ("text", "json") and done:
+        names = [parsed.audio[number] for number in done] if writer.several and len(parsed.audio) > 1 else []
+        print(writer.write(list(done.values()), names), end="")
+    return failures[0] if failures else 0
 
 
 def _trace(parsed: argparse.Namespace) -> int:
     out = Path(parsed.out)
     StageFilter(parsed.stages)
-    if not out.parent.is_dir():
-        raise BadInput(f"there is no folder {out.parent} to write {out.name} to")
-    with _opened(parsed) as session:
-        trace = session.trace(parsed.audio, stages=parsed.stages, **_given_options(parsed))
+    if out.is_dir() or not out.parent.is_dir():
+        raise BadInput(f"{out} is no place for a file; expected the name of one in a folder that exists")
+    with _opened(parsed) as (session, options):
+        trace = session.trace(parsed.audio, stages=parsed.stages, **options)
     trace.save(out)
     for stage, array in trace.items():
         shape = "×".join(map(str, array.shape)) or str(array)
@@ -265,8 +290,11 @@ def _train_demo(parsed: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _opened(parsed: argparse.Namespace) -> Iterator[Any]:
+def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str, Any]]]:
+    """The session and the options for its calls, which are checked before the model is loaded."""
     with Registry() as registry:
+        options = _given_options(parsed)
+        build_options(registry.options_class(parsed.model), registry.resolve_options(options), parsed.model)
         progress = _Line()
         with registry.open(
             parsed.model,
@@ -276,10 +304,10 @@ def _opened(parsed: argparse.Namespace) -> Iterator[Any]:
             on_progress=progress.fetching,
         ) as session:
             progress.clear()
-            yield session
+            yield session, options
 
 
-def _follow(session: Any, path: str, options: dict[str, Any]) -> Transcript:
+def _follow(session: OpenSession, path: str, options: dict[str, Any]) -> Transcript:
     line = _Line()
     try:
         for event in session.stream(path, **options):

@@ -1,0 +1,379 @@
+"""The `workbench` command: what goes to stdout, what to stderr, and the exit status."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.test_worker import eventually
+from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from workbench import __version__, worker
+from workbench.audio.read import write_wav
+from workbench.cli import main
+from workbench.session import Trace
+
+ROOT = Path(__file__).resolve().parents[1]
+FIELDS = [
+    "model",
+    "runtime",
+    "text",
+    "language",
+    "segments",
+    "tokens",
+    "audio_seconds",
+    "load_seconds",
+    "compute_seconds",
+]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models and two recordings."""
+    folder = tmp_path_factory.mktemp("cli")
+    tiny_sensevoice(folder / "sensevoice")
+    tiny_paraformer(folder / "paraformer")
+    write_wav(folder / "long.wav", noise(6.0)[0])
+    write_wav(folder / "short.wav", noise(1.0)[0])
+    (folder / "bad.wav").write_text("this is no sound\n" * 20)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions of `tests.fake_child`, which do what the name of the recording says."""
+    monkeypatch.setattr(worker, "CHILD", ("-P", "-m", "tests.fake_child"))
+
+
+def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
+    """Exit status, lines of stdout, lines of stderr."""
+    try:
+        status = main(words)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    printed = capsys.readouterr()
+    return status, printed.out.splitlines(), printed.err.splitlines()
+
+
+def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.Popen[str]:
+    """The command as a program of its own."""
+    code = "import sys; from workbench import cli, worker"
+    if fake:
+        code += "; worker.CHILD = ('-P', '-m', 'tests.fake_child')"
+    command = [sys.executable, "-c", f"{code}; sys.exit(cli.main())", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
+    return subprocess.Popen(command, **{**pipes, **options})  # type: ignore[call-overload,no-any-return]
+
+
+# Models.
+
+
+def test_models_are_listed_with_their_runtimes(capsys: Capture) -> None:
+    status, out, err = run(capsys, "models")
+    assert (status, err) == (0, [])
+    start = out.index("demo/paraformer: Demo Paraformer: spoken digits (en)")
+    assert [line.split(":")[0] for line in out[start + 1 : start + 4]] == ["  pytorch", "  gguf", "  vllm"]
+
+
+def test_models_as_json(capsys: Capture) -> None:
+    status = main(["models", "--json"])
+    models = json.loads(capsys.readouterr().out)
+    assert status == 0 and {"demo/sensevoice", "fsmn-vad"} <= {model["id"] for model in models}
+    for model in models:
+        assert set(model["runtimes"]) == {"pytorch", "gguf", "vllm"}
+        for state in model["runtimes"].values():
+            assert set(state) == {"ready", "reason"} and state["ready"] == (state["reason"] is None)
+
+
+def test_a_broken_list_of_models_is_bad_input(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models.toml").write_text("[[model]\n")
+    monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
+    status, out, err = run(capsys, "models")
+    assert (status, out, len(err)) == (2, [], 1) and "is not valid TOML" in err[0]
+
+
+# Transcripts.
+
+
+def test_json_has_the_promised_fields_and_no_others(capsys: Capture) -> None:
+    status, out, err = run(
+        capsys, "transcribe", "long.wav", "--model", "sensevoice", "--format", "json", "--language", "en", "--itn"
+    )
+    assert (status, err, len(out)) == (0, [], 1)
+    found = json.loads(out[0])
+    assert list(found) == FIELDS
+    assert found["model"] == "sensevoice" and found["runtime"] == "pytorch" and found["audio_seconds"] == 6.0
+    assert found["text"] and found["segments"] and found["tokens"]
+    assert all(list(segment) == ["start", "end", "text"] for segment in found["segments"])
+    assert found["load_seconds"] > 0 and found["compute_seconds"] > 0
+
+
+def test_several_recordings_are_one_object_per_line_in_order_and_a_bad_one_spoils_no_other(capsys: Capture) -> None:
+    words = ("transcribe", "long.wav", "bad.wav", "missing.wav", "short.wav", "-m", "paraformer", "--format", "json")
+    status, out, err = run(capsys, *words)
+    assert status == 2 and [json.loads(line)["audio_seconds"] for line in out] == [6.0, 1.0]
+    assert [line.split()[:2] for line in err] == [["workbench:", "bad.wav"], ["workbench:", "there"]]
+
+
+def test_one_bad_recording_is_one_line_and_exit_2(capsys: Capture) -> None:
+    status, out, err = run(capsys, "transcribe", "bad.wav", "--model", "sensevoice")
+    assert (status, out, len(err)) == (2, [], 1) and err[0].startswith("workbench: bad.wav is not a sound file")
+
+
+def test_text_is_one_line_per_recording_also_where_nothing_was_heard(capsys: Capture, fake: None) -> None:
+    status, out, err = run(capsys, "transcribe", "one.wav", "noted.wav", "-m", "sensevoice")
+    assert status == 0 and [Path(line).name for line in out] == ["one.wav", "noted.wav"]
+    assert err == ["noted.wav: this is a note"]
+
+
+def test_subtitles(capsys: Capture, fake: None) -> None:
+    status, out, err = run(capsys, "transcribe", "one.wav", "-m", "sensevoice", "--format", "srt")
+    assert (
+        (status, err) == (0, []) and out[:2] == ["1", "00:00:00,000 --> 00:00:01,000"] and "one.wav" in "".join(out[2:])
+    )
+    status, out, err = run(capsys, "transcribe", "one.wav", "-m", "sensevoice", "--format", "vtt")
+    assert (status, err) == (0, []) and out[:3] == ["WEBVTT", "", "00:00:00.000 --> 00:00:01.000"]
+
+
+@pytest.mark.parametrize("form", ["srt", "vtt"])
+def test_subtitles_of_several_recordings_are_refused_before_any_work(capsys: Capture, form: str) -> None:
+    status, out, err = run(capsys, "transcribe", "long.wav", "short.wav", "-m", "no-such-model", "--format", form)
+    assert (status, out) == (2, [])
+    assert err == [f"workbench: a {form} file holds one recording, and 2 are given; run one at a time"]
+
+
+def test_a_table_names_the_recordings_where_there_are_several(capsys: Capture, fake: None) -> None:
+    assert main(["transcribe", "one.wav", "-m", "sensevoice", "--format", "csv"]) == 0
+    [header, row] = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert header == ["model", "runtime", "start", "end", "text"] and row[:4] == ["fake", "fake", "0.000", "1.000"]
+    assert main(["transcribe", "one.wav", "refuse.wav", "two.wav", "-m", "sensevoice", "--format", "csv"]) == 2
+    printed = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(printed.out)))
+    assert [row["file"] for row in rows] == ["one.wav", "two.wav"] and printed.err == "workbench: the fake refuses\n"
+
+
+# Traces.
+
+
+def test_a_trace_is_written_and_listed(capsys: Capture, tmp_path: Path) -> None:
+    out_file = tmp_path / "t.safetensors"
+    words = ("trace", "short.wav", "-m", "paraformer", "-r", "pytorch", "--out", str(out_file))
+    status, out, err = run(capsys, *words, "--stages", "encoder.*,tokens,text", "--cmvn", "off")
+    assert (status, err) == (0, [])
+    trace = Trace.load(out_file)
+    assert [line.split("\t")[0] for line in out] == list(trace)
+    assert {"encoder.output", "tokens", "text"} <= set(trace) and "logits" not in trace
+    assert trace.meta["options"] == {"cmvn": "off"} and trace.meta["model"] == "paraformer"
+    assert [line for line in out if line.startswith("text\t")] == [f"text\t{trace['text']}\ttext"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--out", "nowhere/t.safetensors"), "nowhere/t.safetensors is no place for a file"),
+        (("--out", "."), ". is no place for a file"),
+        (("--out", "t.safetensors", "--stages", ","), "the stage pattern is empty"),
+    ],
+)
+def test_a_trace_that_could_not_be_written_is_refused_before_any_work(
+    capsys: Capture, words: tuple[str, ...], sentence: str
+) -> None:
+    status, out, err = run(capsys, "trace", "short.wav", "-m", "no-such-model", *words)
+    assert (status, out, len(err)) == (2, [], 1) and err[0].startswith(f"workbench: {sentence}")
+
+
+def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Path) -> None:
+    out_file = tmp_path / "t.safetensors"
+    status, out, err = run(
+        capsys, "trace", "short.wav", "-m", "sensevoice", "--out", str(out_file), "--stages", "decoder.*"
+    )
+    assert (status, out, out_file.exists()) == (2, [], False)
+    assert err == ["workbench: no stage of sensevoice on pytorch matches 'decoder.*'; see the stages with *"]
+
+
+# What is wrong.
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        ("transcribe short.wav", 2, "the following arguments are required: --model/-m"),
+        ("transcribe --model sensevoice", 2, "the following arguments are required: AUDIO"),
+        ("transcribe short.wav -m sensevoice --format doc", 2, "argument --format: invalid choice: 'doc'"),
+        ("transcribe short.wav -m sensevoice --runtime onnx", 2, "argument --runtime/-r: invalid choice: 'onnx'"),
+        ("transcribe short.wav -m sensevoice --dither loud", 2, "argument --dither: invalid float value: 'loud'"),
+        ("transcribe short.wav -m sensevoice --colour red", 2, "unrecognized arguments: --colour red"),
+        ("trace short.wav -m sensevoice", 2, "the following arguments are required: --out"),
+        ("frobnicate", 2, "argument COMMAND: invalid choice: 'frobnicate'"),
+        ("", 2, "the following arguments are required: COMMAND"),
+        (
+            "transcribe short.wav -m demo/sensevoize",
+            2,
+            "there is no model 'demo/sensevoize' and no such directory; did you",
+        ),
+        ("transcribe short.wav -m short.wav", 2, "short.wav is a file; expected a model id or a checkpoint directory"),
+        (
+            "transcribe short.wav -m paraformer --itn",
+            2,
+            "paraformer has no option itn; it has vad, max_segment_seconds,",
+        ),
+        (
+            "transcribe short.wav -m sensevoice --language de",
+            2,
+            "option language of sensevoice is 'de'; expected one of auto",
+        ),
+        ("transcribe short.wav -m sensevoice --dither nan", 2, "option dither of sensevoice is nan; expected a finite"),
+        ("transcribe short.wav -m sensevoice --vad loud", 2, "option vad is 'loud'; expected auto, silero, none, or"),
+        ("transcribe short.wav -m sensevoice --threads 0", 2, "threads is 0; expected at least 1"),
+        ("transcribe short.wav -m sensevoice --device abacus", 2, "device is 'abacus'; expected a name such as cpu"),
+        (
+            "transcribe short.wav -m sensevoice --runtime vllm",
+            3,
+            "sensevoice cannot run on vllm: SenseVoice has no autor",
+        ),
+        ("transcribe short.wav -m sensevoice-small", 3, "sensevoice-small is not on this machine and the Hugging Face"),
+        ("train-demo whisper --data . --out x", 2, "argument FAMILY: invalid choice: 'whisper'"),
+        ("train-demo sensevoice --data . --out x --updates 0", 2, "--updates is 0; expected at least 1"),
+    ],
+)
+def test_what_is_wrong_is_one_line_on_stderr(capsys: Capture, words: str, status: int, sentence: str) -> None:
+    found, out, err = run(capsys, *words.split())
+    assert (found, out, len(err)) == (status, [], 1)
+    assert sentence in err[0] and err[0].startswith("workbench")
+
+
+def test_a_name_with_a_line_break_does_not_break_the_line(capsys: Capture) -> None:
+    status, _, err = run(capsys, "transcribe", "short.wav", "-m", "two\nlines\r\n")
+    assert (status, len(err)) == (2, 1)
+
+
+def test_a_session_that_dies_costs_its_own_recording(capsys: Capture, fake: None) -> None:
+    status, out, err = run(capsys, "transcribe", "one.wav", "exit.wav", "two.wav", "-m", "sensevoice")
+    assert status == 1 and [Path(line).name for line in out] == ["one.wav", "two.wav"]
+    assert len(err) == 1 and "ended with status 3 while transcribing" in err[0]
+
+
+def test_a_fault_of_the_model_is_one_line_and_exit_1(capsys: Capture, fake: None) -> None:
+    status, out, err = run(capsys, "transcribe", "fault.wav", "-m", "sensevoice")
+    assert (status, out) == (1, [])
+    assert err == ["workbench: sensevoice on pytorch failed: ValueError: first line second line"]
+
+
+def test_a_fault_of_ours_is_one_line_and_its_traceback_can_be_had(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: object) -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr("workbench.registry.Registry.cards", broken)
+    status, out, err = run(capsys, "models")
+    assert (status, out) == (1, [])
+    assert err == ["workbench: ZeroDivisionError: by zero; WORKBENCH_DEBUG=1 shows where"]
+    monkeypatch.setenv("WORKBENCH_DEBUG", "1")
+    _, _, err = run(capsys, "models")
+    assert err[0] == "Traceback (most recent call last):" and err[-1].startswith("workbench: ")
+
+
+def test_the_version(capsys: Capture) -> None:
+    assert run(capsys, "--version") == (0, [f"workbench {__version__}"], [])
+
+
+@pytest.mark.parametrize("command", ["", "app", "models", "transcribe", "trace", "train-demo"])
+def test_every_command_explains_itself(capsys: Capture, command: str) -> None:
+    status, out, err = run(capsys, *command.split(), "--help")
+    assert (status, err) == (0, []) and out[0].startswith("usage: workbench")
+
+
+def test_the_page_gets_what_was_given_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+    monkeypatch.setattr("runpy.run_module", lambda name, run_name: given.append([name, *sys.argv[1:]]))
+    monkeypatch.setattr(sys, "argv", ["pytest"])
+    assert main(["app"]) == 0 and main(["app", "--host", "0.0.0.0", "--port", "8000"]) == 0
+    assert given == [["panels"], ["panels", "--host", "0.0.0.0", "--port", "8000"]]
+
+
+# As a program of its own.
+
+
+def test_as_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "workbench", "transcribe", "short.wav", "-m", "paraformer"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.splitlines()) == 1
+    failed = subprocess.run(
+        [*command[:-1], "no-such"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert failed.returncode == 2 and len(failed.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_leaves_early_is_no_error_of_ours() -> None:
+    recordings = [f"{n}.wav" for n in range(2000)]
+    with workbench("transcribe", *recordings, "-m", "sensevoice", fake=True) as program:
+        assert program.stdout and program.stderr
+        assert program.stdout.readline().endswith("/0.wav\n")
+        [child] = psutil.Process(program.pid).children()
+        program.stdout.close()
+        assert program.stderr.read() == ""
+        assert program.wait() == 1
+    psutil.wait_procs([child], 10)
+    assert not child.is_running()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full, workbench("models", stdout=full) as program:  # noqa: PTH123
+        assert program.stderr
+        assert "No space left on device" in program.stderr.read()
+        assert program.wait() == 1
+
+
+def interrupted(program: subprocess.Popen[str]) -> list[str]:
+    """What the program says on stderr to Ctrl-C."""
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate(timeout=60)
+    return err.splitlines()
+
+
+def test_ctrl_c_during_a_call_stops_the_child_too() -> None:
+    with workbench("transcribe", "one.wav", "block.wav", "-m", "sensevoice", fake=True) as program:
+        assert program.stdout and program.stdout.readline()
+        [child] = psutil.Process(program.pid).children()
+        assert interrupted(program) == ["workbench: stopped"] and program.returncode == 130
+    assert not child.is_running()
+
+
+def test_ctrl_c_while_a_model_loads_stops_the_child_too(tmp_path: Path) -> None:
+    tiny_sensevoice(tmp_path / "never")
+    with workbench("transcribe", "one.wav", "-m", "never", fake=True, cwd=tmp_path) as program:
+        me = psutil.Process(program.pid)
+        eventually(lambda: bool(me.children()) and "tests.fake_child" in me.children()[0].cmdline())
+        [child] = me.children()
+        assert interrupted(program) == ["workbench: stopped"] and program.returncode == 130
+    assert not child.is_running()
+
+
+# The shipped models.
+
+
+@pytest.mark.parametrize("family", ["sensevoice", "paraformer"])
+def test_a_demo_model_writes_down_a_sample(capsys: Capture, family: str) -> None:
+    checkpoint, sample = ROOT / "assets" / f"demo-{family}", ROOT / "assets" / "samples" / "three_seven_one.wav"
+    for needed in (checkpoint, sample):
+        if not needed.exists():
+            pytest.skip(f"{needed.relative_to(ROOT)} is not in this checkout")
+    status, out, err = run(capsys, "transcribe", str(sample), "--model", f"demo/{family}")
+    assert (status, out, err) == (0, ["three seven one"], [])

@@ -82,7 +82,9 @@ class CorpusOptions:
     lead_seconds: tuple[float, float] = (0.05, 0.8)  # silence before and after
     long_pause_share: float = 0.04  # of the gaps: half a second to a second and a half
     warp: float = 0.18  # largest change of pitch and formants: factors 1/1.18 to 1.18
-    tempos: tuple[float, ...] = (0.8, 1.0, 1.25)  # at which human takes are held, pitch unchanged
+    tempos: tuple[float, ...] = (0.8, 1.0, 1.25, 1.5)  # at which human takes are held, pitch unchanged
+    trimmed_share: float = 0.35  # of the takes: cut so tightly that a little of the word is gone
+    trim: tuple[float, float] = (0.1, 0.2)  # of a take's length, at most, from its start and from its end
     augment: AugmentOptions = field(default_factory=AugmentOptions)
 
 
@@ -203,6 +205,14 @@ def join(
     return samples, [(start, start + len(sound)) for start, sound in zip(starts, sounds, strict=True)]
 
 
+def _trimmed(sound: NDArray[np.float32], rng: np.random.Generator, options: CorpusOptions) -> NDArray[np.float32]:
+    """The take, or part of it: voice activity detection and editors cut off weak sounds at the edges of words."""
+    if rng.random() >= options.trimmed_share:
+        return sound
+    start, end = (int(rng.uniform(0.0, most) * len(sound)) for most in options.trim)
+    return sound[start : len(sound) - end]
+
+
 def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions) -> DigitString:
     """A string of one speaker before any room, noise or line."""
     human = bool(bank.voices[True]) and (not bank.voices[False] or rng.random() < options.human_share)
@@ -210,7 +220,9 @@ def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOption
     speaker = voices[int(rng.integers(len(voices)))]
     chosen = draw_takes(bank, speaker, _draw_length(rng, options.lengths), rng, options.breath_share)
     loudness = 10.0 ** (rng.normal(0.0, 1.5, len(chosen)) / 20.0)
-    sounds = [bank.sound(take) * np.float32(gain) for take, gain in zip(chosen, loudness, strict=True)]
+    sounds = [
+        _trimmed(bank.sound(take), rng, options) * np.float32(gain) for take, gain in zip(chosen, loudness, strict=True)
+    ]
 
     shortest, longest = GAPS[int(rng.integers(len(GAPS)))]
     gaps = rng.uniform(shortest, longest, len(chosen) - 1)

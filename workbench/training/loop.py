@@ -34,7 +34,7 @@ class Loss(Protocol):
 class TrainOptions:
     """How long and how fast to train."""
 
-    updates: int = 5000
+    updates: int = 6000
     frames_per_batch: int = 1200  # LFR frames, padding included
     learning_rate: float = 2e-3
     warm_up: int = 300

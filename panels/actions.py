@@ -61,6 +61,11 @@ class Actions:
         credit = found[0].credit if len(found) == 1 else "Speakers, sources and licences: assets/samples/README.md"
         return [str(sample.path) for sample in found], reference_text(found), element("p", text(credit), "muted small")
 
+    def forget_sample(self, reference: str) -> tuple[Any, str]:
+        """Takes a sample's text and credit away when other recordings come; what the user wrote stays."""
+        ours = {sample.text for sample in self.samples} | {reference_text(self.samples)}
+        return "" if reference in ours else gr.skip(), ""
+
     def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
         """Puts what the microphone heard at the end of the recordings."""
         return [*(files or []), *([recorded] if recorded else [])], None
@@ -134,7 +139,7 @@ class Actions:
         """Values for: panel, title, pictures, editor, player, opened row, edits."""
         transcript = transcript_of(row)
         spans = [(part.start, part.end, part.text) for part in transcript.segments]
-        title = element("h3", f"{text(row.title)} {element('span', text(row.recording), 'muted')}")
+        title = element("h3", f"{text(row.title)} {element('span', text(row.recording), 'muted')}", tabindex="-1")
         pictures = pictures_html(self.sounds, row.path, spans)
         quiet = gr.update(value=None, visible=False)
         return gr.update(visible=True), title, pictures, editor_value(row, edits.get(row.key)), quiet, row, edits

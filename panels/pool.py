@@ -6,6 +6,7 @@ of memory. This file knows no Gradio.
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from workbench.errors import BadInput
@@ -14,6 +15,8 @@ from workbench.sources import OnProgress
 
 IDLE_MINUTES = 10.0
 CHECK_SECONDS = 15.0
+
+log = logging.getLogger(__name__)
 
 
 class SessionPool:
@@ -73,7 +76,10 @@ class SessionPool:
 
         def keep_watch() -> None:
             while not self._closing.wait(CHECK_SECONDS):
-                self.unload_idle()
+                try:
+                    self.unload_idle()
+                except Exception:
+                    log.exception("idle sessions could not be unloaded")
 
         thread = threading.Thread(target=keep_watch, name="idle sessions", daemon=True)
         thread.start()

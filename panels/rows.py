@@ -56,7 +56,7 @@ NOTHING_YET = """<div class="empty">
 </div>"""
 
 
-LEGEND = """<p class="legend" aria-hidden="true"><ruby class="wrong">heard<rt>said</rt></ruby>
+LEGEND = """<p class="legend" aria-hidden="true"><span class="wrong"><span>heard</span><small>said</small></span>
 <span><del class="missing">missed</del></span><span><ins class="added">added</ins></span></p>"""
 
 
@@ -174,8 +174,8 @@ def _difference(piece: Difference) -> str:
         return f'<del class="missing"><span class="sr">missing: </span>{text(piece.reference)}</del>'
     if piece.kind == "insert":
         return f'<ins class="added"><span class="sr">added: </span>{text(piece.hypothesis)}</ins>'
-    right = f'<span class="sr"> instead of </span>{text(piece.reference)}'
-    return f'<ruby class="wrong">{text(piece.hypothesis)}<rt>{right}</rt></ruby>'
+    said = f'<small><span class="sr"> instead of </span>{text(piece.reference)}</small>'
+    return f'<span class="wrong"><span>{text(piece.hypothesis)}</span>{said}</span>'
 
 
 def tag_chips(transcript: Transcript) -> list[tuple[str, str, str]]:

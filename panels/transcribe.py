@@ -29,6 +29,11 @@ SHOW_RESULTS = """(...values) => {
   if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
   return values;
 }"""
+SHOW_CLOSER = """() => {
+  const closer = document.querySelector('#closer');
+  closer.scrollIntoView({behavior: 'smooth', block: 'start'});
+  closer.querySelector('h3').focus({preventScroll: true});
+}"""
 COMPUTE = "compute"  # the limit is shared with the endpoint for scripts
 
 
@@ -122,6 +127,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(page.load, actions.refresh, cells, [cells, unavailable])
     wire(cells.change, actions.toggle_options, cells, list(inputs.values()))
     wire(sample_chips.pick, actions.pick_sample, None, [files, reference, credit])
+    wire(files.upload, actions.forget_sample, reference, [reference, credit])
     wire(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
 
     shown = [closer, title, pictures, editor, player, opened, edits]
@@ -132,7 +138,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 
-    wire(table.look, actions.look, [board, opened, editor, edits], shown)
+    looked = wire(table.look, actions.look, [board, opened, editor, edits], shown)
+    looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
     wire(editor.play, actions.play, [opened, editor], player)
     for button, form in exports:
         wire(button.click, partial(actions.save, form), [opened, editor], download)

@@ -14,6 +14,7 @@ import pytest
 from panels.pool import SessionPool
 from tests.panels.fakes import FakeRegistry
 
+MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")  # beeps, and is allowed
 PATIENCE = 20_000  # milliseconds; nothing takes so long on an idle machine
 
 
@@ -68,7 +69,7 @@ def chromium() -> Iterator[Any]:
     if program is None:
         pytest.skip("the browser tests need Chromium (apt-get install chromium)")
     sync_api.expect.set_options(timeout=PATIENCE)
-    flags = ["--no-sandbox", "--disable-background-networking", "--disable-gpu", "--mute-audio"]
+    flags = ["--no-sandbox", "--disable-background-networking", "--disable-gpu", "--mute-audio", *MICROPHONE]
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=flags)
         yield browser

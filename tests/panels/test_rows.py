@@ -86,7 +86,7 @@ def test_a_row_shows_text_rates_times_and_memory() -> None:
 
 def test_differences_are_marked_by_shape_and_words() -> None:
     marked = differences_html(score("three seven one two", "three eleven one"))
-    assert '<ruby class="wrong">eleven<rt>' in marked and "instead of" in marked and "missing: " in marked
+    assert '<span class="wrong"><span>eleven</span>' in marked and "instead of" in marked and "missing: " in marked
     assert "added: " in differences_html(score("three", "three four"))
     assert Tags(marked).words.replace("missing: ", "") == "three eleven instead of seven one two"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_rows_with_differences_segments_edits_and_export(served: Served, page: A
     expect(page.locator(".result.done")).to_have_count(2)
     first = page.locator(".result.done").first
     expect(first.locator(".rate")).to_have_text("WER 33.3 %")
-    expect(first.locator(".wrong rt")).to_contain_text("seven")
+    expect(first.locator(".wrong small")).to_contain_text("seven")
     expect(first.locator(".chips")).to_contain_text("neutral")
 
     expect(page.locator(".segment")).to_have_count(3)
@@ -146,8 +147,6 @@ def test_a_segment_can_be_heard_as_edited(served: Served, page: Any) -> None:
 
 @pytest.mark.browser
 def test_cancel_stops_the_work_and_keeps_what_is_done(served: Served, page: Any, tmp_path: Path) -> None:
-    import threading
-
     hanging = served.registry.sessions["fake/para"]
     hanging.gate = threading.Event()
     open_page(page, served)
@@ -170,8 +169,6 @@ def test_cancel_stops_the_work_and_keeps_what_is_done(served: Served, page: Any,
 
 @pytest.mark.browser
 def test_a_closed_page_stops_its_run(served: Served, page: Any, tmp_path: Path) -> None:
-    import threading
-
     hanging = served.registry.sessions["fake/sense"]
     hanging.gate = threading.Event()
     open_page(page, served)
@@ -209,6 +206,71 @@ def test_mistakes_are_named_and_nothing_is_lost(served: Served, page: Any, tmp_p
     expect(page.locator("#reference textarea")).to_have_value("one\ntwo")
     expect(page.locator("#recordings tbody tr")).to_have_count(3)
     expect(page.locator("#run")).to_be_visible()
+
+
+@pytest.mark.browser
+def test_the_microphone_adds_a_recording(served: Served, page: Any) -> None:
+    open_page(page, served)
+    page.get_by_text("Record with the microphone").click()
+    microphone = page.locator("#microphone")
+    microphone.get_by_role("button", name="Record").click()
+    expect(microphone).to_contain_text("0:01")
+    microphone.get_by_role("button", name="Stop").first.click()
+    expect(page.locator("#recordings")).to_contain_text("audio")
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(2)
+
+
+@pytest.mark.browser
+def test_two_users_do_not_disturb_each_other(served: Served, page: Any, chromium: Any, tmp_path: Path) -> None:
+    hanging = served.registry.sessions["fake/para"]
+    hanging.gate = threading.Event()
+    open_page(page, served)
+    add_files(page, tone(tmp_path / "mine.wav"))
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(1)
+    expect(page.locator(".result.running")).to_have_count(1)
+
+    with chromium.new_context() as context:
+        other = context.new_page()
+        open_page(other, served)
+        add_files(other, tone(tmp_path / "yours.wav", 1.0))
+        other.get_by_label("Fake Paraformer").uncheck()
+        other.locator("#run").click()
+        expect(other.locator(".result.done")).to_have_count(1)
+        expect(other.locator("#results")).to_contain_text("yours.wav")
+        assert "mine" not in other.locator("#results").inner_text()
+        expect(other.locator("#closer")).to_contain_text("yours.wav")
+    expect(page.locator("#cancel")).to_be_visible()
+    hanging.gate.set()
+    expect(page.locator(".result.done")).to_have_count(2)
+    assert "yours" not in page.locator("#results").inner_text()
+
+
+@pytest.mark.browser
+def test_a_samples_reference_goes_with_the_sample(served: Served, page: Any, tmp_path: Path) -> None:
+    open_page(page, served)
+    page.get_by_role("button", name="All of them").click()
+    expect(page.locator("#reference textarea")).to_have_value(re.compile("three seven one\n.*", re.DOTALL))
+    expect(page.locator("#recordings tbody tr")).to_have_count(len(read_samples()))
+    page.locator("button.sample").first.click()
+    expect(page.locator("#reference textarea")).to_have_value("three seven one")
+    expect(page.locator("#credit")).to_contain_text("CC BY-SA 4.0")
+    page.set_input_files("#recordings input[type=file]", str(tone(tmp_path / "own.wav")))
+    expect(page.locator("#reference textarea")).to_have_value("")
+    expect(page.locator("#credit")).to_be_hidden()
+
+
+@pytest.mark.browser
+def test_the_text_can_be_copied(served: Served, page: Any, tmp_path: Path) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_page(page, served)
+    add_files(page, tone(tmp_path / "a.wav"))
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(2)
+    page.get_by_role("button", name="Copy text").first.click()
+    expect(page.locator(".result.done").first).to_contain_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "three eleven one"
 
 
 @pytest.mark.browser

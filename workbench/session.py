@@ -71,7 +71,7 @@ class Transcript:
 
     def to_json(self) -> str:
         """One line of JSON; text stays readable (no ASCII escapes)."""
-        return json.dumps(self.to_dict(), ensure_ascii=False)
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -89,8 +88,8 @@ def write_vtt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
 
 
 def write_json(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
-    """One JSON object per line and transcript, with the fields promised to scripts and no others."""
-    return "".join(json.dumps(_promised(each), ensure_ascii=False, allow_nan=False) + "\n" for each in transcripts)
+    """One JSON object per line and transcript: all its fields, those promised to scripts first."""
+    return "".join(each.to_json() + "\n" for each in transcripts)
 
 
 def write_csv(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
@@ -118,22 +117,6 @@ FORMATS = {
     # Spreadsheets take a file for a legacy 8-bit encoding unless it begins with a byte order mark.
     "csv": Format("Table, CSV", "csv", "text/csv", True, write_csv, encoding="utf-8-sig"),
 }
-
-
-def _promised(transcript: Transcript) -> dict[str, object]:
-    return {
-        "model": transcript.model,
-        "runtime": transcript.runtime,
-        "text": transcript.text,
-        "language": transcript.language,
-        "segments": [
-            {"start": segment.start, "end": segment.end, "text": segment.text} for segment in transcript.segments
-        ],
-        "tokens": list(transcript.tokens),
-        "audio_seconds": transcript.audio_seconds,
-        "load_seconds": transcript.load_seconds,
-        "compute_seconds": transcript.compute_seconds,
-    }
 
 
 def _segments(transcript: Transcript) -> tuple[Segment, ...]:

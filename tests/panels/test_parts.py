@@ -1,0 +1,226 @@
+"""The parts of the page that need no browser: options as inputs, samples, segments, sounds, models, errors."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import numpy as np
+import pytest
+
+from panels.cells import Cell
+from panels.guard import FAULT, guarded
+from panels.inputs import make_inputs, read_inputs, shown_options, visible_for
+from panels.markup import datum
+from panels.models import cards_html, models_list, residents_html
+from panels.runs import Row
+from panels.samples import read_samples, reference_text, references
+from panels.segments import editor_value, export, is_edited, rows_of, span_of
+from panels.sounds import Sounds, pictures_html
+from tests.panels.fakes import broken, tone
+from workbench.errors import BadInput
+from workbench.session import Segment, Transcript
+
+SEGMENTS = (Segment(0.0, 0.5, "three"), Segment(0.5, 1.25, "eleven"))
+HEARD = Transcript("demo/x", "pytorch", "three eleven", "en", SEGMENTS, (1, 2), 2.0, 0.5, 0.1)
+ROW = Row(
+    "0:demo/x|pytorch", "a b.wav", "/tmp/a b.wav", Cell("demo/x", "pytorch"), "X · PyTorch", None, "done", None, HEARD
+)
+
+
+# Options.
+
+
+def test_options_become_inputs_once(pool: Any) -> None:
+    options = shown_options(pool.registry)
+    names = [option.spec.name for option in options]
+    assert names[:5] == ["vad", "max_segment_seconds", "dither", "cmvn", "timestamps"]
+    assert sorted(names[5:]) == ["ban_emo_unk", "itn", "language"]
+    with gr.Blocks():
+        inputs = make_inputs(options, pool.registry)
+    assert [value for _, value in inputs["vad"].choices] == ["auto", "silero", "none", "fake/vad"]  # type: ignore[attr-defined]
+    assert isinstance(inputs["itn"], gr.Checkbox) and isinstance(inputs["dither"], gr.Number)
+    assert options[names.index("max_segment_seconds")].label == "Max segment seconds"
+    assert options[names.index("itn")].label == "ITN" and options[names.index("itn")].info.endswith("(SenseVoice)")
+
+
+def test_inputs_give_the_options_back(pool: Any) -> None:
+    options = shown_options(pool.registry)
+    defaults = {option.spec.name: option.spec.default for option in options}
+    assert read_inputs(options, list(defaults.values())) == defaults
+    assert read_inputs(options, [None] * len(options)) == defaults, "an emptied number is the default"
+    ten = read_inputs(options, [10 if option.spec.name == "max_segment_seconds" else None for option in options])
+    assert ten["max_segment_seconds"] == 10.0 and isinstance(ten["max_segment_seconds"], float)
+
+
+def test_an_option_shows_while_a_model_has_it(pool: Any) -> None:
+    options = shown_options(pool.registry)
+    shown = {
+        values: visible_for(options, pool.registry, values)
+        for values in (("fake/sense|pytorch",), ("fake/para|pytorch",))
+    }
+    assert [all(flags) for flags in shown.values()] == [True, False]
+    assert sum(shown[("fake/para|pytorch",)]) == 5
+
+
+# Samples and references.
+
+
+def test_every_sample_is_there_and_is_credited() -> None:
+    samples = read_samples()
+    assert len(samples) >= 5
+    for sample in samples:
+        assert sample.path.is_file() and sample.text and sample.licence in sample.credit
+
+
+def test_a_broken_list_of_samples_is_named(tmp_path: Path) -> None:
+    assert read_samples(tmp_path) == ()
+    (tmp_path / "samples.json").write_text('[{"file": "x.wav"}]')
+    with pytest.raises(BadInput, match=r"samples\.json cannot be read"):
+        read_samples(tmp_path)
+
+
+def test_a_sample_names_no_file_outside_its_folder(tmp_path: Path) -> None:
+    entry = {"file": "../../etc/passwd", "text": "", "speaker": "", "seconds": 1, "licence": "", "source": ""}
+    (tmp_path / "samples.json").write_text(json.dumps([entry]))
+    assert read_samples(tmp_path)[0].path == tmp_path / "passwd"
+
+
+@pytest.mark.parametrize(
+    ("text", "recordings", "expected"),
+    [
+        ("", 2, (None, None)),
+        (" \n ", 1, (None,)),
+        ("one\ntwo\n", 1, ("one two",)),
+        ("one\ntwo", 2, ("one", "two")),
+        ("one\n\nthree\n", 3, ("one", None, "three")),
+    ],
+)
+def test_references_by_recording(text: str, recordings: int, expected: tuple[str | None, ...]) -> None:
+    assert references(text, recordings) == expected
+
+
+def test_the_reference_of_samples_reads_back() -> None:
+    samples = read_samples()
+    assert references(reference_text(samples), len(samples)) == tuple(sample.text for sample in samples)
+    with pytest.raises(BadInput, match="2 recordings and 1 line of"):
+        references("one", 2)
+
+
+# Segments.
+
+
+def test_the_editor_holds_segments_and_what_they_were() -> None:
+    value = editor_value(ROW)
+    assert value["rows"] == value["original"] == [["0.00", "0.50", "three"], ["0.50", "1.25", "eleven"]]
+    assert not is_edited(value)
+    changed = {**value, "rows": [["0.00", "0.50", "three"], ["0.50", "1.25", "seven"]]}
+    assert is_edited(changed) and rows_of(changed, ROW.key) == changed["rows"]
+    assert rows_of(changed, "another row") is None and rows_of("nonsense", ROW.key) is None and not is_edited(None)
+    assert editor_value(ROW, changed["rows"])["rows"] == changed["rows"]
+
+
+def test_an_export_holds_the_edits() -> None:
+    value = {**editor_value(ROW), "rows": [["0", "0.5", "three"], ["0:00.5", "1.25", "seven"]]}
+    file = export(ROW, value, "srt")
+    text = base64.b64decode(file["base64"]).decode()
+    assert file["name"] == "a b.demo-x.srt" and "seven" in text and "eleven" not in text
+    assert b"eleven" in base64.b64decode(export(ROW, None, "txt")["base64"])
+    assert base64.b64decode(export(ROW, value, "csv")["base64"]).startswith(b"\xef\xbb\xbf"), "for spreadsheets"
+    with pytest.raises(BadInput, match="the end of row 1 is 'x'"):
+        export(ROW, {**value, "rows": [["0", "x", "three"]]}, "txt")
+    with pytest.raises(BadInput, match="no transcript"):
+        export(replace(ROW, transcript=None), None, "txt")
+
+
+def test_a_segments_span_is_read_as_people_write_it() -> None:
+    value = {**editor_value(ROW), "rows": [["0:01,5", "2", ""], ["x", "2", ""]]}
+    assert span_of(ROW, value, 0) == (1.5, 2.0)
+    with pytest.raises(BadInput, match="start"):
+        span_of(ROW, value, 1)
+    for index in (-1, 2):
+        with pytest.raises(BadInput, match="not there any more"):
+            span_of(ROW, value, index)
+
+
+# Sounds and pictures.
+
+
+def test_a_clip_is_exactly_the_slice(tmp_path: Path) -> None:
+    import soundfile
+
+    sounds = Sounds()
+    path = str(tone(tmp_path / "a.wav"))
+    clip = Path(sounds.clip(path, 0.25, 0.75))
+    whole, rate = soundfile.read(path, dtype="int16")
+    part, _ = soundfile.read(clip, dtype="int16")
+    assert soundfile.info(clip).subtype == "PCM_16" and rate == 16000
+    np.testing.assert_array_equal(part, whole[4000:12000])
+    assert soundfile.info(sounds.clip(path, 1.5, 9.0)).duration == 0.5, "no further than the recording"
+    with pytest.raises(BadInput, match=r"starts at 3 s, and the recording ends at 2\.00 s"):
+        sounds.clip(path, 3.0, 4.0)
+    sounds.close()
+    assert not clip.exists()
+
+
+def test_a_recording_is_decoded_once(tmp_path: Path) -> None:
+    sounds = Sounds()
+    path = tone(tmp_path / "a.wav")
+    assert sounds.recording(str(path)) is sounds.recording(str(path))
+    with pytest.raises(BadInput, match=r"text\.wav"):
+        sounds.recording(str(broken(tmp_path / "text.wav")))
+    sounds.close()
+
+
+def test_pictures_are_images_with_a_description(tmp_path: Path) -> None:
+    sounds = Sounds()
+    html = pictures_html(sounds, str(tone(tmp_path / "a.wav")), [(0.0, 0.5, 'say "<b>"')])
+    assert html.count("<img") == 2 and html.count("<source") == 2 and html.count("data:image/png;base64,") == 4
+    assert "say &quot;&lt;b&gt;&quot;, 0.00 s to 0.50 s" in html
+    sounds.close()
+
+
+# Models.
+
+
+def test_cards_and_residents(pool: Any) -> None:
+    html = cards_html(pool.registry)
+    assert "Fake Paraformer" in html and "not downloaded yet" in html and html.count("<tr>") == 5
+    assert "No model is loaded: 0 MB of 8.6 GB" in residents_html(pool)
+    pool.session("fake/sense", "pytorch")
+    assert 'data-event="release"' in residents_html(pool)
+    assert json.loads(json.dumps(models_list(pool.registry)))[2]["runtimes"]["pytorch"]["downloads"] is True
+
+
+# Errors.
+
+
+def test_our_errors_show_their_sentence_as_text() -> None:
+    def fail() -> None:
+        raise BadInput("the file <img> & co")
+
+    with pytest.raises(gr.Error) as caught:
+        guarded(fail)()
+    assert caught.value.message == "the file &lt;img&gt; &amp; co"
+
+
+def test_other_errors_show_no_detail(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> Any:
+        yield 1
+        raise ZeroDivisionError("secret")
+
+    values = guarded(fail)()
+    assert next(values) == 1
+    with pytest.raises(gr.Error) as caught:
+        next(values)
+    assert caught.value.message == FAULT and "secret" in caplog.text
+
+
+def test_an_event_that_carries_nothing_is_refused() -> None:
+    for data in (None, {}, {"key": 3}):
+        with pytest.raises(BadInput, match="no key"):
+            datum(data, "key")

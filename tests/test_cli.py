@@ -122,7 +122,7 @@ def test_json_has_the_promised_fields_first(capsys: Capture) -> None:
     assert found["text"] and found["segments"] and found["tokens"]
     assert all(list(segment)[:3] == ["start", "end", "text"] for segment in found["segments"])
     assert all(token["start"] <= token["end"] for segment in found["segments"] for token in segment["tokens"])
-    assert found["tags"]["itn"] and found["memory_bytes"] > 1 << 20
+    assert isinstance(found["tags"], dict) and found["memory_bytes"] > 1 << 20
     assert found["load_seconds"] > 0 and found["compute_seconds"] > 0
 
 

@@ -6,6 +6,7 @@ What such a model hears is nonsense, but the same nonsense every time.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,12 @@ def tiny_paraformer(directory: Path, seed: int = 1) -> Path:
         "predictor_conf": {"idim": WIDTH, "threshold": 1.0, "l_order": 1, "r_order": 1, "tail_threshold": 0.45},
         "frontend_conf": FRONTEND,
     }
-    _write_texts(directory, config, ["<blank>", "<s>", "</s>", "one", "two", "three", "four", "<unk>"])
+    pieces = ["<blank>", "<s>", "</s>", "one", "two", "three", "four", "<unk>"]
+    _write_texts(directory, config, pieces)
     model = read_paraformer(directory)
+    network = ParaformerNetwork(model.encoder, model.predictor, model.decoder, len(pieces))
     _write_weights(
-        directory, ParaformerNetwork(model.encoder, model.predictor, model.decoder, len(model.vocabulary)), seed
+        directory, network, seed, {"decoder.output_layer.bias": [n for n, p in enumerate(pieces) if p[0] == "<"]}
     )
     return directory
 
@@ -90,7 +93,9 @@ def _write_texts(directory: Path, config: dict[str, Any], pieces: list[str]) -> 
     (directory / "model.pt").touch()  # for the reader of the configuration, which asks whether it is there
 
 
-def _write_weights(directory: Path, network: torch.nn.Module, seed: int) -> None:
+def _write_weights(
+    directory: Path, network: torch.nn.Module, seed: int, unlikely: Mapping[str, Sequence[int]] | None = None
+) -> None:
     """Weights that keep the sizes of what passes through them, so that the output depends on the input."""
     draw = torch.Generator().manual_seed(seed)
     tensors = {}
@@ -100,6 +105,8 @@ def _write_weights(directory: Path, network: torch.nn.Module, seed: int) -> None
             tensors[name] = 2 * drawn / value[0].numel() ** 0.5
         else:
             tensors[name] = 0.1 * drawn + (1.0 if name.endswith("weight") else 0.0)
+    for name, entries in (unlikely or {}).items():
+        tensors[name][list(entries)] -= 100
     torch.save(tensors, directory / "model.pt")
 
 

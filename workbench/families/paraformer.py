@@ -232,27 +232,35 @@ def _is_word(piece: str) -> bool:
     return piece != "" and all((letter.isalpha() or letter == "'") and not _is_chinese(letter) for letter in piece)
 
 
-def peak_times(values: Sequence[float], tokens: int, rate: float) -> list[tuple[float, float]] | None:
+def peak_times(
+    values: Sequence[float], tokens: int, rate: float, fires_at_start: bool
+) -> list[tuple[float, float]] | None:
     """Start and end in seconds of each token, from the integrator's value at each alpha frame.
 
-    A token lasts from its edge to the next, at most 12 frames; the last one, unless that cuts it, reaches half into
-    what follows, or to the end if that is near.
+    An edge where a token starts (V3's second head, trained so): the token lasts to the next edge, at most 12 frames;
+    the last one, unless that cuts it, reaches half into what follows, or to the end if that is near. An edge where a
+    token is complete (the weights that fire the embeddings): the token is what was integrated since the edge before,
+    at most 12 frames.
 
     Args:
-        values: as `cif.peaks` gives them; a value of 1 is a token's edge. There must be tokens + 1 edges.
+        values: as `cif.peaks` gives them; a value of 1 is an edge. There must be tokens + 1: the end symbol has one.
         tokens: how many there are, those that are heard and not written included.
         rate: seconds per alpha frame.
+        fires_at_start: which of the two the edges are.
 
     Returns None where the number of edges is another: the caller rescales the weights and asks again.
     """
     edges = [frame + PEAK_SHIFT for frame, value in enumerate(values) if value >= PEAK]
     if tokens < 1 or len(edges) != tokens + 1:
         return None
-    times = [(start, min(end, start + LONGEST_TOKEN_FRAMES)) for start, end in pairwise(edges)]
-    if times[-1][1] == edges[-1]:
-        frames = len(values)
-        far = frames - edges[-1] > EDGE_FRAMES
-        times[-1] = (times[-1][0], (frames + edges[-1]) / 2 if far else float(frames))
+    if fires_at_start:
+        times = [(start, min(end, start + LONGEST_TOKEN_FRAMES)) for start, end in pairwise(edges)]
+        if times[-1][1] == edges[-1]:
+            frames = len(values)
+            far = frames - edges[-1] > EDGE_FRAMES
+            times[-1] = (times[-1][0], (frames + edges[-1]) / 2 if far else float(frames))
+    else:
+        times = [(max(start, end - LONGEST_TOKEN_FRAMES), end) for start, end in pairwise([0.0, *edges[:-1]])]
     return [(max(start, 0.0) * rate, max(end, 0.0) * rate) for start, end in times]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from workbench.audio.cmvn import read_am_mvn
 from workbench.audio.frontend import Frontend
 from workbench.families.paraformer import (
-    HIDDEN_PIECES,
+    MARKERS,
     PEAK,
     CifConfig,
     DecoderConfig,
@@ -81,7 +81,7 @@ class Paraformer:
         weights = model.checkpoint.weights
         load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}", model.unused_tensors)
         settle(self.network, device, weights)
-        self.hidden = {number for number, piece in enumerate(model.vocabulary.pieces) if piece in HIDDEN_PIECES}
+        self.markers = {number for number, piece in enumerate(model.vocabulary.pieces) if piece in MARKERS}
 
     @torch.inference_mode()
     def recognise(self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None) -> Heard:
@@ -94,32 +94,42 @@ class Paraformer:
                 recorder.put(f"frontend.{stage}", getattr(front, stage))
         output = self.network(torch.from_numpy(front.features)[None].to(self.device), tap=tap)
         ids = () if output.logits is None else tuple(output.logits[0].argmax(dim=-1).tolist())
-        shown = [number for number in ids if number not in self.hidden]
-        times = self._times(output, len(shown)) if options.timestamps and shown else None
+        said = [number for number in ids if number not in self.markers]
+        times = self._times(output, len(said)) if options.timestamps and said else None
         return Heard(
-            text=self.text_of(shown),
+            text=self.text_of(said),
             language=None,
             tags={},
-            tokens=timed_tokens(shown, self.model.vocabulary, times),
+            tokens=timed_tokens(said, self.model.vocabulary, times),
             ids=ids,
         )
 
     def _times(self, output: ParaformerOutput, tokens: int) -> list[tuple[float, float]] | None:
-        """Token times from the finest integrator the model has; its weights are rescaled where the edges do not fit."""
-        config = self.model.predictor
-        if config.upsample:
+        """Token times from the finest integrator the model has; its weights are rescaled where the edges do not fit.
+
+        The original takes a plain Paraformer's edges for starts too, and gives them to that function with weights and
+        peaks exchanged; its times are a token late at best. Its BiCif times are these.
+        """
+        config, rate, fine = (
+            self.model.predictor,
+            self.model.frontend.frame_seconds,
+            bool(self.model.predictor.upsample),
+        )
+        if fine:
             alphas = self.network.predictor.fine_alphas(output.encoded, int(output.cif.counts[0]))
-            rate = self.model.frontend.frame_seconds / config.upsample
+            rate /= config.upsample
+            values = peaks(alphas, PEAK)
         else:
-            alphas, rate = output.cif.alphas[0], self.model.frontend.frame_seconds
-        times = peak_times(peaks(alphas, PEAK).tolist(), tokens, rate)
+            alphas = output.cif.alphas[0]
+            values = peaks(alphas, 1.0)  # where the embeddings were fired
+        times = peak_times(values.tolist(), tokens, rate, fine)
         if times is None:
-            alphas = alphas * ((tokens + 1) / alphas.sum())
-            times = peak_times(peaks(alphas, PEAK).tolist(), tokens, rate)
+            values = peaks(alphas * ((tokens + 1) / alphas.sum()), PEAK)
+            times = peak_times(values.tolist(), tokens, rate, fine)
         return times
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """The text of some of the visible tokens."""
+        """The text of some of the tokens."""
         return join_pieces([self.model.vocabulary.pieces[number] for number in ids])
 
     def trace(self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter) -> dict[str, np.ndarray]:

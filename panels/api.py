@@ -34,16 +34,17 @@ def build(pool: SessionPool) -> None:
     def models() -> list[dict[str, Any]]:
         return models_list(pool.registry)
 
+    ids = [card.id for card in pool.registry.cards() if "transcribe" in card.tasks]
     with gr.Column(visible=False):
         inputs = [
             gr.File(file_count="multiple", label="audio files"),
-            gr.Dropdown([], value=[], multiselect=True, allow_custom_value=True, label="ids of models"),
+            gr.Dropdown(ids, value=[], multiselect=True, allow_custom_value=True, label="ids of models"),
             gr.Textbox("pytorch", label="runtime"),
             gr.Textbox("{}", label="options of the models, a JSON object"),
             gr.Textbox("", label="reference text, one line for each of several recordings"),
             gr.Textbox("basic", label="normaliser"),
         ]
-        output = gr.JSON()
+        output = gr.JSON(label="transcripts")
         gr.Button().click(
             guarded(transcribe),
             inputs,

@@ -27,9 +27,9 @@ def shown(error: Exception) -> gr.Error:
         return error
     if isinstance(error, WorkbenchError):
         # Gradio renders the message as HTML, and ours may quote names that a user chose.
-        return gr.Error(html.escape(str(error), quote=False), title="That did not work", print_exception=False)
+        return gr.Error(html.escape(str(error), quote=False), print_exception=False)
     log.error("an event of the page failed", exc_info=error)
-    return gr.Error(FAULT, title="Internal error", print_exception=False)
+    return gr.Error(FAULT, print_exception=False)
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -242,7 +242,7 @@ def _summary(board: Board) -> str:
         )
     if not lines:
         return ""
-    names = ("Model", "Error rate", "Time", "RTF", "Recordings")
+    names = ("Model", "Error rate", "Time", "RTF", "Files")
     head = element("tr", "".join(element("th", name, scope="col") for name in names))
     body = "".join(element("tr", line) for line in lines)
     table = element("table", element("thead", head) + element("tbody", body))

@@ -26,8 +26,8 @@ RUNS_AT_ONCE = 4  # sessions take turns anyway; this leaves room for users of di
 SHOW_RESULTS = """(...values) => {
   const results = document.querySelector('#results');
   const top = results.getBoundingClientRect().top;
-  const recordings = values[0] || [];
-  if (recordings.length && (top < 0 || top > innerHeight / 2)) results.scrollIntoView({behavior: 'smooth', block: 'start'});
+  const runs = values[0] && values[0].length;
+  if (runs && (top < 0 || top > innerHeight / 2)) results.scrollIntoView({behavior: 'smooth', block: 'start'});
   return values;
 }"""
 SHOW_CLOSER = """() => {

@@ -350,7 +350,7 @@ def test_the_endpoints_for_scripts(served: Served, tmp_path: Path) -> None:
     promised = {"model", "runtime", "text", "language", "segments", "tokens", "audio_seconds", "load_seconds"}
     assert promised <= set(found[0]) and found[0]["text"] == "three eleven one"
     assert found[0]["score"]["rate"] == pytest.approx(1 / 3) and found[1]["score"]["rate"] == 0
-    assert found[0]["segments"][0] == {"start": 0.0, "end": 0.5, "text": "three"}
+    assert {"start": 0.0, "end": 0.5, "text": "three"}.items() <= found[0]["segments"][0].items()
 
     for wrong, message in [
         (([good], ["/etc"]), "there is no '/etc'"),

@@ -14,14 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.test_worker import eventually
+from tests.processes import FAKE_CHILD, PATIENCE, ROOT, eventually
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from workbench import __version__, worker
 from workbench.audio.read import write_wav
 from workbench.cli import main
 from workbench.session import Trace
 
-ROOT = Path(__file__).resolve().parents[1]
 FIELDS = [
     "model",
     "runtime",
@@ -57,7 +56,7 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions of `tests.fake_child`, which do what the name of the recording says."""
-    monkeypatch.setattr(worker, "CHILD", ("-P", "-m", "tests.fake_child"))
+    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
 
 
 def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
@@ -74,7 +73,7 @@ def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.
     """The command as a program of its own."""
     code = "import sys; from workbench import cli, worker"
     if fake:
-        code += "; worker.CHILD = ('-P', '-m', 'tests.fake_child')"
+        code += f"; worker.CHILD = {FAKE_CHILD}"
     command = [sys.executable, "-c", f"{code}; sys.exit(cli.main())", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
@@ -347,7 +346,7 @@ def test_a_full_disk_is_one_line() -> None:
 def interrupted(program: subprocess.Popen[str]) -> list[str]:
     """What the program says on stderr to Ctrl-C."""
     program.send_signal(signal.SIGINT)
-    _, err = program.communicate(timeout=60)
+    _, err = program.communicate(timeout=PATIENCE)
     return err.splitlines()
 
 

@@ -11,13 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventually, gone
 from tests.shared_data import shared
-from tests.test_worker import Background, eventually, gone
-from tests.tiny_checkpoints import LONG, add_weight_bytes, long_noise, noise, tiny_paraformer, tiny_sensevoice
+from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise, tiny_paraformer, tiny_sensevoice
 from workbench import worker
-from workbench.budget import PROCESS_BYTES, WEIGHTS_FACTOR, default_budget, estimated_bytes
 from workbench.errors import BadInput, SessionDied, Unavailable
-from workbench.memory import machine_bytes
 from workbench.registry import Registry
 from workbench.session import Progress, Session, Transcript
 
@@ -42,22 +40,14 @@ def add_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddCard:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions of `tests.fake_child`, which start in a moment."""
-    monkeypatch.setattr(worker, "CHILD", ("-P", "-m", "tests.fake_child"))
+    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
 
 
 @pytest.fixture
-def models(tmp_path: Path, add_card: AddCard, fake: None) -> list[str]:
-    """Four cards whose checkpoints claim 1 GB of weights each; loading the last never ends."""
-    names = ["one", "two", "three", "never"]
-    for name in names:
-        add_weight_bytes(tiny_sensevoice(tmp_path / name), 1 << 30)
-        add_card(name, tmp_path / name)
-    return names
-
-
-def room_for(count: float) -> int:
-    """Bytes for so many of the `models`."""
-    return int(count * (PROCESS_BYTES + WEIGHTS_FACTOR * (1 << 30)) + (1 << 20))
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Models that claim 1 GB of weights each; their processes are fakes, and loading the last never ends."""
+    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    return claiming_checkpoints(tmp_path, monkeypatch)
 
 
 def loaded(registry: Registry) -> list[str]:
@@ -268,135 +258,23 @@ def test_cancelling_through_the_registry_stops_whoever_calls(models: list[str], 
             begun.set()
 
     call = Background(listen)
-    assert begun.wait(60)
+    assert begun.wait(PATIENCE)
     session.cancel()
     assert type(call.ended().error).__name__ == "Cancelled"
-
-
-# Memory.
-
-
-def test_the_estimate_counts_weights_and_no_broken_links(tmp_path: Path) -> None:
-    assert estimated_bytes(tmp_path) == PROCESS_BYTES
-    add_weight_bytes(tmp_path, 1000)
-    (tmp_path / "gone.pt").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "folder.pt").mkdir()
-    (tmp_path / "notes.txt").write_text("not weights")
-    assert estimated_bytes(tmp_path) == PROCESS_BYTES + WEIGHTS_FACTOR * 1000
-
-
-def test_the_least_recently_used_makes_room_and_works_again_afterwards(models: list[str]) -> None:
-    with Registry(memory_bytes=room_for(2)) as registry:
-        one, two = registry.open("one"), registry.open("two")
-        one.transcribe("x")  # now two is the one least recently used
-        three = registry.open("three")
-        assert loaded(registry) == ["one", "three"]
-        assert two.pid is None
-        assert two.transcribe("x").text.endswith("/x")
-        assert loaded(registry) == ["two", "three"]
-        assert three.pid
-
-
-def test_no_more_is_unloaded_than_needed(models: list[str]) -> None:
-    with Registry(memory_bytes=room_for(3)) as registry:
-        for name in models[:3]:
-            registry.open(name)
-        assert loaded(registry) == models[:3]
-
-
-def test_a_session_at_work_is_not_unloaded(models: list[str]) -> None:
-    with Registry(memory_bytes=room_for(2)) as registry:
-        one, _ = registry.open("one"), registry.open("two")
-        with closing(one.stream("x", do="many")) as events:
-            next(events)
-            registry.open("three")
-            assert loaded(registry) == ["one", "three"]
-
-
-def test_what_cannot_fit_beside_the_sessions_at_work_is_refused_and_nothing_unloaded(models: list[str]) -> None:
-    with Registry(memory_bytes=room_for(2) - (600 << 20)) as registry:
-        one = registry.open("one")
-        with closing(one.stream("x", do="many")) as events:
-            next(events)
-            with pytest.raises(Unavailable) as error:
-                registry.open("two")
-            assert str(error.value) == (
-                "two needs about 1.7 GB and sessions at work hold 1.7 GB of the 2.8 GB allowed; wait for them, or set "
-                "WORKBENCH_MEMORY_GB to allow more"
-            )
-            assert isinstance(next(events), Progress)
-        assert loaded(registry) == ["one"] and len(registry.residents()) == 1
-
-
-def test_what_is_larger_than_all_that_is_allowed_is_refused_and_nothing_unloaded(
-    models: list[str], tmp_path: Path
-) -> None:
-    with Registry(memory_bytes=room_for(1)) as registry:
-        registry.open("one")
-        add_weight_bytes(tmp_path / "two", 4 << 30)
-        with pytest.raises(
-            Unavailable, match=r"^two needs about 5\.6 GB, more than the 1\.7 GB that all sessions may have"
-        ):
-            registry.open("two")
-        assert loaded(registry) == ["one"]
-
-
-def test_a_model_that_is_loading_counts_with_what_it_will_need(models: list[str]) -> None:
-    with Registry(memory_bytes=room_for(1.5)) as registry:
-        loading = Background(lambda: registry.open("never"))
-        eventually(lambda: bool(loaded(registry)))
-        with pytest.raises(Unavailable, match=r"one needs about 1.7 GB and sessions at work hold 1.7 GB"):
-            registry.open("one")
-        registry.close()
-        assert isinstance(loading.ended().error, SessionDied)
-
-
-def test_the_budget_comes_from_the_environment_or_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0 < default_budget() < machine_bytes()
-    monkeypatch.setenv("WORKBENCH_MEMORY_GB", "1.5")
-    assert Registry().memory_budget == 1.5 * (1 << 30)
-    for wrong in ("0", "-1", "lots", "nan", "inf"):
-        monkeypatch.setenv("WORKBENCH_MEMORY_GB", wrong)
-        with pytest.raises(BadInput, match=f"WORKBENCH_MEMORY_GB is '{wrong}'; expected a number of gigabytes"):
-            Registry()
-
-
-def test_idle_sessions_are_unloaded_and_come_back(models: list[str], registry: Registry) -> None:
-    one, two = registry.open("one"), registry.open("two")
-    assert registry.unload_idle(3600) == []
-    with closing(one.stream("x", do="many")) as events:
-        next(events)
-        assert [each.model for each in registry.unload_idle(0)] == ["two"]
-    assert two.pid is None and loaded(registry) == ["one"]
-    [unloaded] = registry.unload_idle(0)
-    assert (unloaded.model, unloaded.busy) == ("one", False) and unloaded.memory_bytes > 1 << 20
-    assert registry.unload_idle(0) == []
-    assert two.transcribe("x").text.endswith("/x")
-
-
-def test_unloading_by_name_spares_the_one_at_work(models: list[str], registry: Registry) -> None:
-    one = registry.open("one")
-    registry.open("one", threads=1)
-    with closing(one.stream("x", do="many")) as events:
-        next(events)
-        assert not registry.unload("one", "pytorch")
-        assert [bool(each.memory_bytes) for each in registry.residents()] == [True, False]
-    assert registry.unload("one", "pytorch") and registry.unload("unheard-of", "pytorch")
-    assert loaded(registry) == []
 
 
 # The end.
 
 
 def test_a_closed_registry_has_no_processes_and_opens_nothing(models: list[str]) -> None:
-    before = {child.pid for child in psutil.Process().children()}
+    before = children()
     registry = Registry()
     session = registry.open("one")
     stream = registry.open("two").stream("x", do="many")
     next(stream)
     registry.close()
     registry.close()
-    assert {child.pid for child in psutil.Process().children()} <= before
+    assert children() <= before
     with pytest.raises(BadInput, match="the registry is closed"):
         registry.open("three")
     with pytest.raises(BadInput, match="the session of one is closed"):
@@ -446,7 +324,7 @@ def test_a_recogniser_is_no_voice_activity_model(registry: Registry, tmp_path: P
 
 
 def test_without_isolation_the_model_lives_here(tmp_path: Path) -> None:
-    before = {child.pid for child in psutil.Process().children()}
+    before = children()
     with Registry(isolate=False) as registry:
         with registry.open(tiny_sensevoice(tmp_path / "tiny")) as session:
             transcript = session.transcribe(noise(2.0))
@@ -460,7 +338,7 @@ def test_without_isolation_the_model_lives_here(tmp_path: Path) -> None:
             registry.open(tmp_path / "tiny", threads=-1)
     with pytest.raises(BadInput, match="is closed; open it again"):
         left_open.transcribe(noise(2.0))
-    assert {child.pid for child in psutil.Process().children()} <= before
+    assert children() <= before
 
 
 def test_a_forgotten_stream_frees_the_session(registry: Registry, tmp_path: Path) -> None:

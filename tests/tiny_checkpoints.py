@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import yaml
 
@@ -114,6 +115,15 @@ def add_weight_bytes(directory: Path, count: int) -> None:
     """Makes the checkpoint look that much larger to whoever estimates its memory, and costs no disk."""
     with (directory / "unused.pt").open("wb") as file:
         file.truncate(count)
+
+
+def claiming_checkpoints(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Four checkpoints that claim 1 GB of weights each, named by folders of the current one, which becomes `folder`."""
+    names = ["one", "two", "three", "never"]
+    for name in names:
+        add_weight_bytes(tiny_sensevoice(folder / name), 1 << 30)
+    monkeypatch.chdir(folder)
+    return names
 
 
 def noise(seconds: float, rate: int = 16000, seed: int = 1) -> tuple[np.ndarray, int]:

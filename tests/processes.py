@@ -1,0 +1,93 @@
+"""Helpers for tests of sessions in processes: calls in the background, waiting, and children that misbehave."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from workbench import worker
+from workbench.opening import SessionSpec
+from workbench.session import Transcript
+from workbench.worker import ProcessSession
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 60.0  # seconds; a busy machine is slow, a deadlock takes for ever
+FAKE_CHILD = ("-P", "-m", "tests.fake_child")
+FakeMaker = Callable[..., ProcessSession]
+
+
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
+    """Yields a maker of sessions of `tests.fake_child`, and closes them in the end."""
+    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    made: list[ProcessSession] = []
+
+    def make(
+        name: str = "fake", admitted: Callable[[Any], AbstractContextManager[None]] | None = None
+    ) -> ProcessSession:
+        made.append(ProcessSession(SessionSpec(name, "fake", "fake", Path("/")), admitted))
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+def children() -> set[int]:
+    """The processes that this one has started, zombies among them."""
+    return {child.pid for child in psutil.Process().children()}
+
+
+def heard(transcript: Transcript) -> tuple[Any, ...]:
+    """What should be the same every time."""
+    return transcript.text, transcript.language, transcript.tokens, transcript.segments, transcript.tags
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Waits until it holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    """Whether no process and no zombie of that number is left."""
+    return not psutil.pid_exists(pid)
+
+
+def caught(call: Callable[[], Any]) -> BaseException:
+    """What the call raises."""
+    try:
+        call()
+    except BaseException as error:
+        return error
+    pytest.fail("the call raised nothing")
+
+
+class Background:
+    """A call in a thread of its own."""
+
+    def __init__(self, call: Callable[[], Any]):
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self.thread.start()
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            self.result = call()
+        except BaseException as error:
+            self.error = error
+
+    def ended(self) -> Background:
+        """The call, when it has ended."""
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive(), "the call never ended"
+        return self

@@ -1,0 +1,263 @@
+"""Sessions that are given up: closed and forgotten streams, cancelled calls, sessions closed at any moment."""
+
+from __future__ import annotations
+
+import gc
+import selectors
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import psutil
+import pytest
+
+from tests import fake_child
+from tests.processes import PATIENCE, Background, FakeMaker, children, eventually, fakes, gone, heard
+from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
+from workbench.errors import BadInput, Cancelled, SessionDied
+from workbench.opening import SessionSpec, open_here
+from workbench.session import Progress, Transcript
+from workbench.worker import ProcessSession
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> SessionSpec:
+    return SessionSpec("tiny", "sensevoice", "pytorch", tiny_sensevoice(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(scope="module")
+def session(spec: SessionSpec) -> Iterator[ProcessSession]:
+    with ProcessSession(spec) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def expected(spec: SessionSpec) -> Transcript:
+    return open_here(spec).transcribe(noise(2.0))
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
+    yield from fakes(monkeypatch)
+
+
+# Calls that are given up.
+
+
+def test_closing_a_stream_stops_the_work(fake: FakeMaker) -> None:
+    session = fake()
+    with closing(session.stream("x", do="many")) as events:
+        assert [type(next(events)) for _ in range(3)] == [Progress] * 3
+        pid = session.pid
+    assert not session.busy
+    given = int(session.transcribe("x", do="report").text)
+    assert 0 < given < fake_child.MANY and session.pid == pid
+
+
+def test_a_stream_that_is_forgotten_stops_the_work(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="many")
+    next(events)
+    del events
+    gc.collect()
+    assert int(session.transcribe("x", do="report").text) < fake_child.MANY
+
+
+def test_a_stream_that_was_never_read_does_nothing(fake: FakeMaker) -> None:
+    session = fake()
+    session.stream("x").close()
+    session.stream("x")
+    assert session.pid is None and not session.busy
+
+
+def test_results_are_right_after_a_stream_was_closed(session: ProcessSession, expected: Transcript) -> None:
+    for _ in range(3):
+        with closing(session.stream(long_noise(), **LONG)) as events:
+            next(events)
+        assert heard(session.transcribe(noise(2.0))) == heard(expected)
+
+
+def test_cancelling_from_another_thread(session: ProcessSession, expected: Transcript) -> None:
+    session.start()
+    pid, begun = session.pid, threading.Event()
+
+    def listen() -> None:
+        for _ in session.stream(long_noise(), **LONG):
+            begun.set()
+
+    call = Background(listen)
+    assert begun.wait(PATIENCE)
+    session.cancel()
+    assert isinstance(call.ended().error, Cancelled)
+    assert heard(session.transcribe(noise(2.0))) == heard(expected) and session.pid == pid
+
+
+def test_cancelling_one_long_step_ends_the_process(fake: FakeMaker) -> None:
+    session = fake()
+    begun = threading.Event()
+
+    def listen() -> None:
+        for _ in session.stream("x", do="block"):
+            begun.set()
+
+    call = Background(listen)
+    assert begun.wait(PATIENCE)
+    session.cancel()
+    assert isinstance(call.ended().error, Cancelled)
+    assert session.transcribe("x").text.endswith("/x")
+
+
+def test_cancelling_the_loading(fake: FakeMaker) -> None:
+    session = fake("never")
+    call = Background(session.start)
+    eventually(lambda: session.pid is not None)
+    session.cancel()
+    assert isinstance(call.ended().error, Cancelled)
+    assert session.pid is None and not session.busy
+
+
+def test_cancelling_what_does_not_run_does_nothing(fake: FakeMaker) -> None:
+    session = fake()
+    session.cancel()
+    assert session.transcribe("x")
+    session.cancel()
+    assert session.transcribe("x")
+
+
+def test_ctrl_c_during_a_call_leaves_the_session_usable(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="block")
+    next(events)
+    pid = session.pid
+    assert pid
+    main = threading.main_thread().ident
+    assert main
+
+    def interrupt_the_wait() -> None:
+        eventually(lambda: sys._current_frames()[main].f_code.co_filename == selectors.__file__)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    def wait() -> None:
+        Background(interrupt_the_wait)
+        next(events)
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    assert not session.busy
+    assert session.transcribe("x").text.endswith("/x"), "the step that blocked was ended with its process"
+    assert session.pid != pid
+
+
+def test_a_second_call_beside_ones_own_stream_is_refused_and_not_a_deadlock(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="many")
+    next(events)
+    for call in (session.transcribe, session.trace, lambda audio: next(session.stream(audio))):
+        with pytest.raises(BadInput, match="a stream of fake is still open here"):
+            call("x")
+    session.start()  # it has started, so there is nothing to wait for
+    next(events)
+    events.close()
+    assert session.transcribe("x")
+
+
+def test_a_stream_may_be_handed_to_another_thread(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="many")
+    next(events)
+    handed, release = threading.Event(), threading.Event()
+
+    def read_on() -> None:
+        next(events)
+        handed.set()
+        assert release.wait(PATIENCE)
+        list(events)
+
+    reader = Background(read_on)
+    assert handed.wait(PATIENCE)
+    with ThreadPoolExecutor(1) as pool:  # another caller waits for its turn
+        waiting = pool.submit(session.transcribe, "x")
+        release.set()
+        assert session.transcribe("x") and waiting.result(PATIENCE)
+    assert reader.ended().error is None
+
+
+# The end.
+
+
+def test_closing_leaves_no_process_and_refuses_further_calls(fake: FakeMaker) -> None:
+    session = fake()
+    session.start()
+    pid = session.pid
+    assert pid
+    session.close()
+    session.close()
+    assert session.pid is None and gone(pid)
+    for call in (session.start, lambda: session.transcribe("x"), lambda: session.trace("x")):
+        with pytest.raises(BadInput, match="the session of fake is closed; open it again"):
+            call()
+
+
+def test_closing_during_a_call(fake: FakeMaker) -> None:
+    session = fake()
+    begun = threading.Event()
+
+    def listen() -> None:
+        for _ in session.stream("x", do="block"):
+            begun.set()
+
+    call = Background(listen)
+    assert begun.wait(PATIENCE)
+    waiting = Background(lambda: session.transcribe("x"))
+    pid = session.pid
+    assert pid
+    session.close()
+    error = call.ended().error
+    assert isinstance(error, SessionDied) and str(error) == "the session of fake on fake was closed while transcribing"
+    assert isinstance(waiting.ended().error, BadInput)
+    assert gone(pid)
+
+
+def test_closing_beside_ones_own_open_stream(fake: FakeMaker) -> None:
+    session = fake()
+    events = session.stream("x", do="many")
+    next(events)
+    waiting = Background(lambda: session.transcribe("x"))
+    session.close()
+    assert isinstance(waiting.ended().error, BadInput), "who waits for a turn hears of the end"
+    with pytest.raises(SessionDied, match="was closed"):
+        list(events)
+
+
+def test_closing_while_the_process_loads(fake: FakeMaker) -> None:
+    session = fake("never")
+    call = Background(session.start)
+    eventually(lambda: session.pid is not None)
+    pid = session.pid
+    assert pid
+    session.close()
+    assert isinstance(call.ended().error, SessionDied) and gone(pid)
+
+
+def test_closing_at_any_moment_leaves_no_process(fake: FakeMaker) -> None:
+    before = children()
+    for n in range(10):
+        session = fake()
+        call = Background(lambda session=session: session.transcribe("x"))  # type: ignore[misc]
+        call.thread.join(0.02 * n)
+        session.close()
+        assert call.ended().error is None or isinstance(call.error, (SessionDied, BadInput))
+    assert children() <= before
+
+
+def test_open_files_are_given_back(fake: FakeMaker) -> None:
+    session = fake()
+    session.start()
+    files = psutil.Process().num_fds()
+    for _ in range(5):
+        session.unload()
+        session.start()
+    assert psutil.Process().num_fds() <= files

@@ -1,0 +1,140 @@
+"""Integrate-and-fire against the loop that defines it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.families.paraformer import CifConfig
+from workbench.runtimes.pytorch.cif import CifPredictor, fire, integrate, peaks
+
+CONFIG = CifConfig(12, 1, 1, 0.45, 1.0, 0.0)
+WEIGHTS = st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40)
+
+
+def integrate_and_fire(hidden: np.ndarray, alphas: np.ndarray) -> np.ndarray:
+    """Embeddings [tokens, width], in float64: a frame that completes a token shares itself with the next."""
+    found, value, embedding = [], 0.0, np.zeros(hidden.shape[1])
+    for weight, frame in zip(alphas.astype(np.float64), hidden.astype(np.float64), strict=True):
+        if value + weight < 1.0:
+            value += weight
+            embedding = embedding + weight * frame
+            continue
+        missing = 1.0 - value
+        found.append(embedding + missing * frame)
+        value = weight - missing
+        embedding = value * frame
+    return np.array(found).reshape(-1, hidden.shape[1])
+
+
+@given(WEIGHTS)
+def test_fire_is_integrate_and_fire(weights: list[float]) -> None:
+    alphas = np.array(weights, dtype=np.float32)
+    hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3)).astype(np.float32)
+    expected = integrate_and_fire(hidden, alphas)
+    found = fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], len(expected))[0].numpy()
+    np.testing.assert_allclose(found, expected, atol=2e-5 * max(1, len(weights) / 10))
+
+
+@given(WEIGHTS)
+def test_every_token_weighs_one_and_nothing_is_lost(weights: list[float]) -> None:
+    alphas = torch.tensor([weights])
+    total = math.fsum(alphas[0].tolist())
+    tokens = math.floor(total) + 1
+    shares = fire(torch.ones(1, len(weights), 1), alphas, tokens)[0, :, 0]
+    assert shares.sum().item() == pytest.approx(total, abs=1e-4)
+    assert shares[:-1].tolist() == pytest.approx([1.0] * (tokens - 1), abs=1e-4)
+
+
+def test_a_frame_on_a_boundary_is_shared() -> None:
+    hidden = torch.tensor([[[1.0], [10.0], [100.0]]])
+    found = fire(hidden, torch.tensor([[0.75, 0.5, 0.75]]), 2)
+    assert found[0, :, 0].tolist() == pytest.approx([0.75 + 2.5, 2.5 + 75.0])
+
+
+@given(WEIGHTS, st.sampled_from([1.0, 0.9999]))
+def test_peaks_are_the_running_sum_less_what_was_fired(weights: list[float], threshold: float) -> None:
+    alphas = torch.tensor(weights)
+    found = peaks(alphas, threshold).tolist()
+    value = 0.0
+    for weight, peak in zip(alphas.tolist(), found, strict=True):
+        value += weight
+        assert peak == pytest.approx(value, abs=1e-6)
+        value -= threshold if value >= threshold else 0.0
+    fired = sum(peak >= threshold for peak in found)
+    assert fired == pytest.approx(math.fsum(alphas.tolist()) / threshold, abs=1)
+
+
+def test_the_running_sum_does_not_drift() -> None:
+    weights = torch.full((1, 100_000), 0.1)
+    exact = 0.1 * np.arange(1, 100_001)
+    np.testing.assert_allclose(integrate(weights)[0].numpy(), exact, rtol=2e-7)
+
+
+def test_alphas_follow_the_published_formula() -> None:
+    """A full convolution without a residual, then factor, threshold and ReLU."""
+    torch.manual_seed(0)
+    config = CifConfig(4, 1, 2, 0.45, smooth_factor=0.8, noise_threshold=0.3)
+    predictor = CifPredictor(config).eval()
+    encoded = torch.randn(1, 6, 4)
+    with torch.no_grad():
+        found = predictor.alphas(encoded)[0].numpy()
+        weight, bias = predictor.cif_conv1d.weight.numpy(), predictor.cif_conv1d.bias.numpy()
+        out, offset = predictor.cif_output.weight[0].numpy(), predictor.cif_output.bias.item()
+    x = encoded[0].numpy()
+    for t in range(6):
+        local = bias.copy()
+        for k in range(4):
+            if 0 <= t - 1 + k < 6:
+                local += weight[:, :, k] @ x[t - 1 + k]
+        score = 1 / (1 + math.exp(-(np.maximum(local, 0) @ out + offset)))
+        assert found[t] == pytest.approx(max(0.8 * score - 0.3, 0.0), abs=1e-6)
+
+
+def test_tail_completes_what_was_begun() -> None:
+    predictor = CifPredictor(CONFIG).eval()
+    with torch.no_grad():
+        for parameter in predictor.parameters():
+            parameter.zero_()
+        predictor.cif_output.bias.fill_(math.log(0.3 / 0.7))  # a weight of 0.3 a frame
+        one = predictor(torch.ones(1, 5, 12))
+        none = predictor(torch.ones(1, 1, 12))
+    assert one.alphas[0].tolist() == pytest.approx([0.3] * 5 + [0.45])  # 1.95 in all
+    assert one.counts.tolist() == [1] and one.embeddings.shape == (1, 1, 12)
+    assert none.counts.tolist() == [0] and none.embeddings.shape == (1, 0, 12)
+
+
+def test_rows_of_a_batch_are_as_if_alone() -> None:
+    torch.manual_seed(3)
+    predictor = CifPredictor(CONFIG).eval()
+    lengths = torch.tensor([9, 20, 3])
+    encoded = torch.randn(3, 20, 12)
+    for row, length in enumerate(lengths.tolist()):
+        encoded[row, length:] = 0.0  # as the convolution of a single row sees it
+    with torch.no_grad():
+        together = predictor(encoded, lengths)
+        for row, length in enumerate(lengths.tolist()):
+            alone = predictor(encoded[row : row + 1, :length])
+            count = int(alone.counts[0])
+            assert int(together.counts[row]) == count
+            np.testing.assert_allclose(together.alphas[row, : length + 1], alone.alphas[0], atol=1e-6)
+            assert not together.alphas[row, length + 1 :].any()
+            np.testing.assert_allclose(together.embeddings[row, :count], alone.embeddings[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("blstm", [False, True])
+@pytest.mark.parametrize("after_conv", [False, True])
+def test_fine_alphas_sum_to_the_tokens_at_the_finer_rate(blstm: bool, after_conv: bool) -> None:
+    torch.manual_seed(4)
+    config = CifConfig(8, 1, 1, 0.45, 1.0, 0.0, 3, blstm, after_conv, 0.25, 0.01)
+    predictor = CifPredictor(config).eval()
+    with torch.no_grad():
+        fine = predictor.fine_alphas(torch.randn(1, 10, 8), 4)
+    assert fine.shape == (30,)
+    assert float(fine.sum()) == pytest.approx(4.0, abs=1e-5)
+    assert (fine >= 0).all()

@@ -66,6 +66,21 @@ def test_a_stream_that_is_forgotten_stops_the_work(fake: FakeMaker) -> None:
     assert int(session.transcribe("x", do="report").text) < fake_child.MANY
 
 
+def test_a_stream_that_is_dropped_inside_a_cycle_blocks_nobody(fake: FakeMaker) -> None:
+    session = fake()
+    gc.disable()  # so that only the session's own care can help
+    try:
+        for caller in (lambda call: call(), lambda call: Background(call).ended().result):
+            cycle: list[object] = [session.stream("x", do="many")]
+            next(cycle[0])  # type: ignore[call-overload]
+            cycle.append(cycle)
+            del cycle
+            assert session.busy
+            assert int(caller(lambda: session.transcribe("x", do="report")).text) < fake_child.MANY
+    finally:
+        gc.enable()
+
+
 def test_a_stream_that_was_never_read_does_nothing(fake: FakeMaker) -> None:
     session = fake()
     session.stream("x").close()

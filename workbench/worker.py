@@ -7,6 +7,7 @@ A crash or a kill of that process ends the running call with one clear error; th
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -28,7 +29,7 @@ from workbench.session import AudioSource, Event, Trace, Transcript, last_transc
 
 CHILD = ("-P", "-m", "workbench.child")  # -P: a torch.py in the user's folder is not torch
 EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
-CLOSED_CHECK_SECONDS = 0.5  # how often a waiting call looks whether the session was closed
+FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
 DOING = {"stream": "transcribing", "trace": "tracing"}
 
 _flow: ContextVar[object] = ContextVar("flow")
@@ -58,6 +59,7 @@ class ProcessSession:
         self._admitted = admitted
         self._turn = threading.Lock()  # held for the length of a call, also while a stream waits to be read on
         self._holder: tuple[object, int] | None = None  # who moved the call that has the turn
+        self._resting = False  # whether that call is a stream that waits to be read on
         self._state = threading.Lock()  # guards what follows; held for moments only
         self._link: _Link | None = None
         self._number = 0  # of the latest call
@@ -152,14 +154,16 @@ class ProcessSession:
     @contextlib.contextmanager
     def _taking_turn(self) -> Iterator[int]:
         """Waits for the turn and gives the number of the call."""
-        here = _here()
-        if not self._turn.acquire(blocking=False):
-            if self._holder == here:
-                raise BadInput(
-                    f"a stream of {self.model} is still open here; read it to its end or close it before the next call"
-                )
-            while not self._turn.acquire(timeout=CLOSED_CHECK_SECONDS):
-                self._check_open()
+        here, patience = _here(), 0.0
+        while not self._turn.acquire(timeout=patience):
+            self._check_open()
+            if self._resting and (patience or self._holder == here):
+                gc.collect()  # a stream that was dropped inside a cycle of references keeps the turn until then
+                if self._holder == here:
+                    raise BadInput(
+                        f"a stream of {self.model} is still open here; read it to its end or close it before another call"
+                    )
+            patience = min(2 * patience + FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS)
         try:
             with self._state:
                 self._holder = here
@@ -194,7 +198,11 @@ class ProcessSession:
                         if kind == "error":
                             raise _revived(*value)
                         if kind == "event" or (kind == "done" and value is not None):
-                            yield value
+                            self._resting = True
+                            try:
+                                yield value
+                            finally:
+                                self._resting = False
                             self._holder = _here()  # a stream may be handed from thread to thread
                     return
                 except _Lost:

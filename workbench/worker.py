@@ -160,9 +160,7 @@ class ProcessSession:
             if self._resting and (patience or self._holder == here):
                 gc.collect()  # a stream that was dropped inside a cycle of references keeps the turn until then
                 if self._holder == here:
-                    raise BadInput(
-                        f"a stream of {self.model} is still open here; read it to its end or close it before another call"
-                    )
+                    raise BadInput(f"a stream of {self.model} is still open here; read it to its end or close it first")
             patience = min(2 * patience + FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS)
         try:
             with self._state:

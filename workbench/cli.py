@@ -296,15 +296,18 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
         options = _given_options(parsed)
         build_options(registry.options_class(parsed.model), registry.resolve_options(options), parsed.model)
         progress = _Line()
-        with registry.open(
-            parsed.model,
-            runtime=parsed.runtime,
-            threads=parsed.threads,
-            device=parsed.device,
-            on_progress=progress.fetching,
-        ) as session:
+        progress.show(f"loading {parsed.model}")
+        try:
+            session = registry.open(
+                parsed.model,
+                runtime=parsed.runtime,
+                threads=parsed.threads,
+                device=parsed.device,
+                on_progress=progress.fetching,
+            )
+        finally:
             progress.clear()
-            yield session, options
+        yield session, options
 
 
 def _follow(session: OpenSession, path: str, options: dict[str, Any]) -> Transcript:

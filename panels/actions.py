@@ -136,13 +136,18 @@ class Actions:
         return self._opened(first, {})
 
     def _opened(self, row: Row, edits: dict[str, Any]) -> tuple[Any, ...]:
-        """Values for: panel, title, pictures, editor, player, opened row, edits."""
-        transcript = transcript_of(row)
-        spans = [(part.start, part.end, part.text) for part in transcript.segments]
+        """Values for: panel, title, pictures, editor, player, opened row, edits. `draw` follows with the pictures."""
         title = element("h3", f"{text(row.title)} {element('span', text(row.recording), 'muted')}", tabindex="-1")
-        pictures = pictures_html(self.sounds, row.path, spans)
+        pictures = element("p", "Drawing the waveform and the filter bank", "muted small", role="status")
         quiet = gr.update(value=None, visible=False)
         return gr.update(visible=True), title, pictures, editor_value(row, edits.get(row.key)), quiet, row, edits
+
+    def draw(self, opened: Row | None) -> str:
+        """The pictures of the open row, which take a while for a long recording."""
+        if opened is None:
+            return ""
+        spans = [(part.start, part.end, part.text) for part in transcript_of(opened).segments]
+        return pictures_html(self.sounds, opened.path, spans)
 
     def play(self, opened: Row | None, editor: Any, event: gr.EventData) -> Update:
         """The slice of the recording that the pressed segment names, as edited."""

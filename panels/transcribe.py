@@ -135,12 +135,14 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     taken = [files, cells, reference, normaliser, *inputs.values()]
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     ran = wire(start.click, actions.start, taken, [table, status, start, cancel, board], js=SHOW_RESULTS, **limits)
-    wire(ran.success, actions.look_at_first, [board, opened, editor], shown)
+    first = wire(ran.success, actions.look_at_first, [board, opened, editor], shown)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 
     looked = wire(table.look, actions.look, [board, opened, editor, edits], shown)
     looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
+    drawn = [wire(event.success, actions.draw, opened, pictures) for event in (first, looked)]
+    table.look(None, None, None, cancels=drawn, api_visibility="private")  # the pictures of the row before
     wire(editor.play, actions.play, [opened, editor], player)
     for button, form in exports:
         wire(button.click, partial(actions.save, form), [opened, editor], download)

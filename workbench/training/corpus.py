@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, SAMPLE_RATE
+from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, FRAME_SHIFT, SAMPLE_RATE
 from workbench.training.augment import (
     COLOURS,
     AugmentOptions,
@@ -85,6 +85,8 @@ class CorpusOptions:
     tempos: tuple[float, ...] = (0.8, 1.0, 1.25, 1.5)  # at which human takes are held, pitch unchanged
     trimmed_share: float = 0.35  # of the takes: cut so tightly that a little of the word is gone
     trim: tuple[float, float] = (0.1, 0.2)  # of a take's length, at most, from its start and from its end
+    gated_share: float = 0.0  # of the takes: cut where the level falls so far below its peak
+    gate_db: tuple[float, float] = (10.0, 30.0)  # least and most of that
     augment: AugmentOptions = field(default_factory=AugmentOptions)
 
 
@@ -207,10 +209,21 @@ def join(
 
 def _trimmed(sound: NDArray[np.float32], rng: np.random.Generator, options: CorpusOptions) -> NDArray[np.float32]:
     """The take, or part of it: voice activity detection and editors cut off weak sounds at the edges of words."""
+    if options.gated_share and rng.random() < options.gated_share:
+        return _gated(sound, rng.uniform(*options.gate_db))
     if rng.random() >= options.trimmed_share:
         return sound
     start, end = (int(rng.uniform(0.0, most) * len(sound)) for most in options.trim)
     return sound[start : len(sound) - end]
+
+
+def _gated(sound: NDArray[np.float32], below_peak_db: float) -> NDArray[np.float32]:
+    """The sound from the first to the last 10 ms that are no further below its loudest 10 ms."""
+    from workbench.audio.spans import frame_levels
+
+    levels = frame_levels(sound)
+    loud = np.flatnonzero(levels >= levels.max() - below_peak_db)
+    return sound[loud[0] * FRAME_SHIFT : (loud[-1] + 1) * FRAME_SHIFT]
 
 
 def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions) -> DigitString:

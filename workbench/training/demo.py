@@ -16,14 +16,17 @@ import torch
 import yaml
 
 from workbench.errors import BadInput
+from workbench.training.corpus import CorpusOptions
 from workbench.training.digits import load_fsdd, split_by_speaker
 from workbench.training.loop import TrainOptions, train
 from workbench.training.model_card import CardFacts, Measured, measure_checkpoint, write_card
-from workbench.training.pool import cmvn_statistics, generate_pool, write_am_mvn
+from workbench.training.pool import FeaturePool, cmvn_statistics, generate_pool, write_am_mvn
 from workbench.training.voices import synthetic_takes
 
 FAMILIES = {"sensevoice": "SenseVoiceLoss", "paraformer": "ParaformerLoss"}
 """Per family that has a recipe (`workbench.training.<family>`), its loss."""
+
+GATED_SHARE = 0.4  # of the takes in the finishing strings
 
 FRONTEND = {
     "fs": 16000,
@@ -46,6 +49,7 @@ class DemoOptions:
     threads: int = 2  # of torch
     cache: Path | None = None  # where synthetic voices and the pool stay; a temporary folder by default
     training: TrainOptions = field(default_factory=TrainOptions)
+    finishing: TrainOptions = field(default_factory=lambda: TrainOptions(updates=2000, learning_rate=6e-4, warm_up=100))
 
 
 def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Callable[[str], None]) -> list[Measured]:
@@ -69,19 +73,25 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         cache.mkdir(parents=True, exist_ok=True)
         log("speaking the synthetic voices")
         takes = human + synthetic_takes(cache)
-        pool = generate_pool(
-            takes,
-            cache,
-            options.strings,
-            options.training.seed,
-            workers=options.workers,
-            progress=lambda share: log(f"making training strings: {share:.0%}"),
-        )
+
+        def make_pool(strings: int, seed: int, corpus: CorpusOptions) -> FeaturePool:
+            def progress(share: float) -> None:
+                log(f"making training strings: {share:.0%}")
+
+            return generate_pool(takes, cache, strings, seed, corpus, options.workers, progress)
+
+        seed = options.training.seed
+        pool = make_pool(options.strings, seed, CorpusOptions())
         cmvn = cmvn_statistics(pool)
-        loss = getattr(recipe, FAMILIES[family])(recipe.network(options.training.dropout))
-        parameters = sum(p.numel() for p in loss.network.parameters())
+        make_loss = getattr(recipe, FAMILIES[family])
+        network = recipe.network(options.training.dropout)
+        parameters = sum(p.numel() for p in network.parameters())
         log(f"training {parameters:,} parameters on {len(pool):,} strings")
-        network = train(loss, pool, cmvn, options.training, log)
+        network = train(make_loss(network), pool, cmvn, options.training, log)
+        # Recordings of single words are often cut by their level, which takes weak consonants away.
+        pool = make_pool(options.strings // 2, seed + 1, CorpusOptions(gated_share=GATED_SHARE))
+        log(f"finishing on {len(pool):,} strings cut more tightly")
+        network = train(make_loss(network), pool, cmvn, options.finishing, log)
 
     out.mkdir(parents=True, exist_ok=True)
     write_am_mvn(out / "am.mvn", *cmvn)
@@ -107,6 +117,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         held_out=sorted({take.speaker for take in held_out}),
         strings=options.strings,
         training=options.training,
+        finishing=options.finishing,
         minutes=(time.monotonic() - begun) / 60,
         machine=f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}",
     )

@@ -1,9 +1,9 @@
 """Speech Workbench: run, compare and teach speech models over PyTorch, GGUF and vLLM.
 
-    import workbench
-    registry = workbench.Registry()
-    with registry.open("demo/sensevoice") as session:
-        print(session.transcribe("three_seven_one.wav").text)
+>>> import workbench
+>>> with workbench.Registry() as registry, registry.open("demo/sensevoice") as session:
+...     print(session.transcribe("assets/samples/three_seven_one.wav").text)
+three seven one
 """
 
 from __future__ import annotations

@@ -187,9 +187,7 @@ def _app(parsed: argparse.Namespace) -> int:
     from workbench.errors import Unavailable
 
     if find_spec("gradio") is None or find_spec("panels") is None:
-        raise Unavailable(
-            "the page needs gradio and the panels of this project; run: pip install 'speech-workbench[app]'"
-        )
+        raise Unavailable("the page needs gradio and this project's panels; in a checkout of it, run: make app")
     given = {"--host": parsed.host, "--port": parsed.port}
     words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
     sys.argv = ["workbench app", *words]

@@ -73,6 +73,8 @@ class Registry:
         """All cards: the shipped ones, then the user's own. Raises `BadInput` for a user file that cannot be read."""
         cards = read_cards(SHIPPED)
         mine = user_cards_path()
+        if os.environ.get("WORKBENCH_MODELS") and not mine.is_file():
+            raise BadInput(f"WORKBENCH_MODELS names {mine}, and there is no such file")
         if mine.is_file():
             own = read_cards(mine)
             cards = [card for card in cards if card.id not in {other.id for other in own}] + own

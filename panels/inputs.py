@@ -44,7 +44,8 @@ class Shown:
 
 def shown_options(registry: Registry) -> tuple[Shown, ...]:
     """The options of every family that transcribes: those that all have first."""
-    families = list(dict.fromkeys(card.family for card in registry.cards() if "transcribe" in card.tasks))
+    listed_families = dict.fromkeys(card.family for card in registry.cards() if "transcribe" in card.tasks)
+    families = [family for family in listed_families if family in FAMILIES]  # a card may name one that is not here
     found: dict[str, tuple[OptionSpec, list[str]]] = {}
     for family in families:
         for spec in option_specs(FAMILIES[family].options_class):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from panels.page import build_page
     from panels.pool import SessionPool
+    from workbench.errors import WorkbenchError
     from workbench.registry import Registry
 
     with SessionPool(Registry()) as pool:
+        try:
+            page = build_page(pool)
+        except WorkbenchError as error:  # such as a model list that cannot be read
+            sys.stderr.write(f"workbench: {error}\n")
+            raise SystemExit(error.exit_status) from None
         pool.watch()
-        launch(build_page(pool), server_name=chosen.host, server_port=chosen.port)
+        launch(page, server_name=chosen.host, server_port=chosen.port)
 
 
 def quieten() -> None:

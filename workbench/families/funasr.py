@@ -17,8 +17,8 @@ from workbench.errors import BadInput
 
 USUAL_FILES = {
     "am.mvn": ("frontend_conf", "cmvn_file"),
-    "tokens.json": ("tokenizer_conf", "token_list"),
     "tokens.txt": ("tokenizer_conf", "token_list"),
+    "tokens.json": ("tokenizer_conf", "token_list"),  # where there are both, this one
     "seg_dict": ("tokenizer_conf", "seg_dict_file"),
     "bpe.model": ("tokenizer_conf", "bpemodel"),
 }
@@ -86,12 +86,11 @@ def read_checkpoint(directory: str | Path) -> FunasrCheckpoint:
         for name, (section, key) in USUAL_FILES.items():
             if (directory / name).is_file():
                 _merge(config, {section: {key: name}})
-        if (directory / "model.pt").is_file():
-            config["init_param"] = "model.pt"
-    weights = config.get("init_param")
-    if not isinstance(weights, str) or not (directory / weights).is_file():
-        raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights or 'model.pt'} in it")
-    return FunasrCheckpoint(directory, config, directory / weights)
+    named = config.get("init_param")  # in a config.yaml left over from training it may be a path of that machine
+    weights = directory / named if isinstance(named, str) and (directory / named).is_file() else directory / "model.pt"
+    if not weights.is_file():
+        raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights.name} in it")
+    return FunasrCheckpoint(directory, config, weights)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -101,9 +100,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path.parent.name}/{path.name} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        line = str(error).splitlines()[0]
-        raise BadInput(f"{path.parent.name}/{path.name} is not valid YAML: {line}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise BadInput(f"{path.parent.name}/{path.name} is not valid YAML: {problem.splitlines()[0]}{where}") from error
     if not isinstance(config, dict):
         raise BadInput(f"{path.parent.name}/{path.name} holds no mapping; expected keys such as model and encoder_conf")
     return config
@@ -114,9 +114,12 @@ def _file_metas(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        metas = json.loads(path.read_text(encoding="utf-8")).get("file_path_metas", {})
-    except (OSError, ValueError, AttributeError) as error:
-        raise BadInput(f"{directory.name}/configuration.json is not a JSON object: {error}") from error
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{directory.name}/configuration.json cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise BadInput(f"{directory.name}/configuration.json holds a {type(content).__name__}; expected a JSON object")
+    metas = content.get("file_path_metas", {})
     return metas if isinstance(metas, dict) else {}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from workbench.audio.frontend import FrontendConfig
 from workbench.errors import BadInput
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
-from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
+from workbench.families.sanm import MOST_BLOCKS, SanmConfig, expect, positive_int, read_sanm_config
 from workbench.families.vocabulary import Vocabulary, read_token_list
 from workbench.options import ListeningOptions
 from workbench.session import Token
@@ -139,7 +139,7 @@ def _read_predictor(checkpoint: FunasrCheckpoint, width: int) -> CifConfig:
         width=width,
         left_order=positive_int(section, "l_order", where, minimum=0),
         right_order=positive_int(section, "r_order", where, minimum=0),
-        tail_threshold=_number(section, "tail_threshold", 0.0),
+        tail_threshold=_number(section, "tail_threshold", 0.0, 1e-3),  # without a tail the original counts otherwise
         smooth_factor=_number(section, "smooth_factor", 1.0),
         noise_threshold=_number(section, "noise_threshold", 0.0),
         **fine,
@@ -150,24 +150,25 @@ def _read_decoder(section: Mapping[str, Any], size: int) -> DecoderConfig:
     where = "decoder_conf"
     expect(section, "normalize_before", True, where)
     kernel = positive_int(section, "kernel_size", where, 21)
-    shift = section.get("sanm_shfit", 0)
+    middle = (kernel - 1) // 2
+    unset = section.get("sanm_shfit", 0) is None
     config = DecoderConfig(
         attention_heads=positive_int(section, "attention_heads", where, 4),
         linear_units=positive_int(section, "linear_units", where, 2048),
-        num_blocks=positive_int(section, "num_blocks", where, 6),
-        att_layer_num=positive_int(section, "att_layer_num", where, 6),
+        num_blocks=positive_int(section, "num_blocks", where, 6, maximum=MOST_BLOCKS),
+        att_layer_num=positive_int(section, "att_layer_num", where, 6, maximum=MOST_BLOCKS),
         kernel_size=kernel,
-        sanm_shift=(kernel - 1) // 2 if shift is None else int(shift),
+        sanm_shift=middle if unset else positive_int(section, "sanm_shfit", where, 0, 0, middle),
     )
     if size % config.attention_heads:
         raise BadInput(f"{where}.attention_heads {config.attention_heads} does not divide the encoder's width {size}")
     return config
 
 
-def _number(section: Mapping[str, Any], key: str, default: float) -> float:
+def _number(section: Mapping[str, Any], key: str, default: float, least: float = 0.0) -> float:
     value = section.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadInput(f"predictor_conf.{key} in config.yaml is {value!r}; expected a number")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 10:
+        raise BadInput(f"predictor_conf.{key} in config.yaml is {value!r}; expected a number from {least:g} to 10")
     return float(value)
 
 

@@ -8,6 +8,10 @@ from typing import Any
 
 from workbench.errors import BadInput
 
+# Far beyond any published model; a network of a billion layers would be built for hours before its weights are missed.
+MOST_UNITS = 100_000
+MOST_BLOCKS = 1_000
+
 
 @dataclass(frozen=True)
 class SanmConfig:
@@ -29,11 +33,19 @@ class SanmConfig:
         return self.num_blocks + self.tp_blocks
 
 
-def positive_int(section: Mapping[str, Any], key: str, where: str, default: int | None = None, minimum: int = 1) -> int:
-    """A whole number of a configuration section; `BadInput` where it is missing, not whole or below `minimum`."""
+def positive_int(
+    section: Mapping[str, Any],
+    key: str,
+    where: str,
+    default: int | None = None,
+    minimum: int = 1,
+    maximum: int = MOST_UNITS,
+) -> int:
+    """A whole number of a configuration section; `BadInput` where it is missing, not whole or out of the range."""
     value = section.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise BadInput(f"{where}.{key} in config.yaml is {value!r}; expected a whole number of at least {minimum}")
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        found = repr(value) if key in section else "missing"
+        raise BadInput(f"{where}.{key} in config.yaml is {found}; expected a whole number from {minimum} to {maximum}")
     return value
 
 
@@ -56,8 +68,8 @@ def read_sanm_config(
         output_size=positive_int(section, "output_size", where),
         attention_heads=positive_int(section, "attention_heads", where),
         linear_units=positive_int(section, "linear_units", where),
-        num_blocks=positive_int(section, "num_blocks", where),
-        tp_blocks=positive_int(section, "tp_blocks", where, 0, 0),
+        num_blocks=positive_int(section, "num_blocks", where, maximum=MOST_BLOCKS),
+        tp_blocks=positive_int(section, "tp_blocks", where, 0, 0, MOST_BLOCKS),
         kernel_size=positive_int(section, "kernel_size", where, 11),
         sanm_shift=positive_int(section, "sanm_shfit", where, 0, 0),
         norm_eps=norm_eps,

@@ -15,7 +15,7 @@ from workbench.audio.frontend import FrontendConfig
 from workbench.decoding.ctc import CtcToken
 from workbench.errors import BadInput
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
-from workbench.families.sanm import SanmConfig, read_sanm_config
+from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
 from workbench.families.vocabulary import (
     CONTROL_PIECES,
     WORD_START,
@@ -70,14 +70,16 @@ def read_sensevoice(directory: Path) -> SenseVoiceModel:
     checkpoint = read_checkpoint(directory)
     if checkpoint.model not in MODELS:
         raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected SenseVoiceSmall")
+    expect(checkpoint.config, "encoder", "SenseVoiceEncoderSmall", directory.name)
     frontend = FrontendConfig.from_yaml(checkpoint.section("frontend_conf"))
+    vocabulary = _read_vocabulary(checkpoint)
     return SenseVoiceModel(
         checkpoint=checkpoint,
         frontend=frontend,
         cmvn_file=checkpoint.file("frontend_conf", "cmvn_file"),
         encoder=read_sanm_config(checkpoint.section("encoder_conf"), frontend.width, norm_eps=1e-5),
-        vocabulary=_read_vocabulary(checkpoint),
-        blank=int(checkpoint.section("model_conf").get("blank_id", 0)),
+        vocabulary=vocabulary,
+        blank=positive_int(checkpoint.section("model_conf"), "blank_id", "model_conf", 0, 0, len(vocabulary) - 1),
     )
 
 
@@ -120,7 +122,7 @@ def read_tags(pieces: Sequence[str]) -> tuple[str | None, dict[str, str]]:
 
 def is_tag(piece: str) -> bool:
     """Whether a piece is a tag and not text."""
-    return piece.startswith("<|") and piece.endswith("|>")
+    return len(piece) > 4 and piece.startswith("<|") and piece.endswith("|>")
 
 
 def timed_tokens(

@@ -66,17 +66,22 @@ def read_sentencepiece(path: Path) -> Vocabulary:
 
 
 def read_token_list(path: Path) -> Vocabulary:
-    """The pieces of `tokens.json` (a list) or `tokens.txt` (one a line); `BadInput` if it is neither."""
+    """The pieces of `tokens.json` (a list) or `tokens.txt` (one a line, with its id or not); `BadInput` if neither."""
     where = f"{path.parent.name}/{path.name}"
     try:
         text = path.read_text(encoding="utf-8")
-        pieces = (
-            json.loads(text)
-            if path.suffix == ".json"
-            else [line.split()[0] for line in text.splitlines() if line.strip()]
-        )
-    except (OSError, ValueError) as error:
+        pieces = json.loads(text) if path.suffix == ".json" else _lines(text)
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{where} cannot be read as a list of tokens: {error}") from error
     if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) for piece in pieces):
         raise BadInput(f"{where} is not a list of tokens; expected a JSON list of strings, in id order")
     return Vocabulary(pieces, path.name)
+
+
+def _lines(text: str) -> list[str]:
+    lines = [line.rstrip("\r\n ") for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    if all(line.endswith(f" {number}") for number, line in enumerate(lines)):
+        return [line.rpartition(" ")[0] for line in lines]
+    return lines

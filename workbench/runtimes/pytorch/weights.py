@@ -37,17 +37,8 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
                 f"{where} holds objects other than tensors, which are not loaded; expected a state dict"
             ) from error
         raise BadInput(f"{where} is damaged or no torch file; expected a state dict saved with torch.save") from error
-    except (
-        RuntimeError,
-        EOFError,
-        ValueError,
-        KeyError,
-        IndexError,
-        TypeError,
-        AttributeError,
-        UnicodeDecodeError,
-        OSError,
-    ) as error:
+    except Exception as error:
+        # Over a damaged file torch's reader stumbles in any way: assertions, errors of zip and struct.
         size = path.stat().st_size
         problem = f"{where} ({size} bytes) is truncated, damaged or no torch file"
         raise BadInput(f"{problem}; expected a state dict saved with torch.save") from error
@@ -80,7 +71,8 @@ def load_into(network: nn.Module, tensors: Mapping[str, Tensor], where: str, unu
         where: names the file in messages.
         unused: globs of tensors that this network knowingly leaves aside (training-only parts).
 
-    Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others.
+    Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or one whose values
+    are no finite floating-point numbers.
     """
     wanted = network.state_dict()
     missing = [name for name in wanted if name not in tensors]
@@ -95,13 +87,22 @@ def load_into(network: nn.Module, tensors: Mapping[str, Tensor], where: str, unu
     if wrong:
         found, expected = tuple(tensors[wrong[0]].shape), tuple(wanted[wrong[0]].shape)
         raise BadInput(
-            f"{where}: tensor {wrong[0]} has shape {found}, its config.yaml calls for {expected}{_more(wrong)}"
+            f"{where}: tensor {wrong[0]} has shape {found}{_more(wrong)}; "
+            f"its config.yaml and vocabulary call for {expected}"
         )
     integer = [name for name in wanted if not tensors[name].is_floating_point()]
     if integer:
         raise BadInput(f"{where}: tensor {integer[0]} holds {tensors[integer[0]].dtype}; expected floating point")
+    broken = next((name for name in wanted if not _finite(tensors[name])), None)
+    if broken:
+        raise BadInput(f"{where}: tensor {broken} holds values that are not finite (NaN or infinity); expected numbers")
     network.load_state_dict({name: tensors[name].to(torch.float32) for name in wanted}, assign=True)
     network.requires_grad_(False)
+
+
+def _finite(tensor: Tensor) -> bool:
+    """One pass for the usual case: a value that is not finite makes the sum so; a sum may also overflow by itself."""
+    return bool(tensor.sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())
 
 
 def _more(names: Sequence[str]) -> str:
@@ -111,6 +112,7 @@ def _more(names: Sequence[str]) -> str:
 def _kind(value: object) -> str:
     if isinstance(value, Tensor):
         return "a single tensor"
-    if isinstance(value, (Mapping, list, tuple, str)) and not value:
+    if value is None or (isinstance(value, (Mapping, list, tuple, str)) and not value):
         return "nothing (empty)"
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,235 @@
+"""FunASR's directories: which files they name, as the original resolves it, and every way they can be broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from workbench.errors import BadInput
+from workbench.families import family_of
+from workbench.families.funasr import is_funasr_directory, read_checkpoint
+from workbench.families.paraformer import read_paraformer
+from workbench.families.sensevoice import read_sensevoice
+
+Config = dict[str, Any]
+
+
+def edit(directory: Path, change: Callable[[Config], object]) -> None:
+    """Changes config.yaml."""
+    path = directory / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    change(config)
+    path.write_text(yaml.safe_dump(config))
+
+
+def configuration(directory: Path, metas: Any) -> None:
+    (directory / "configuration.json").write_text(json.dumps({"file_path_metas": metas}))
+
+
+def sentence(error: pytest.ExceptionInfo[BadInput]) -> str:
+    text = str(error.value)
+    assert "\n" not in text and "Traceback" not in text and 20 < len(text) < 400
+    return text
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tiny_sensevoice(tmp_path / "it")
+
+
+# Which files ---------------------------------------------------------------------------------------------------------
+
+
+def test_usual_names_without_a_configuration(directory: Path) -> None:
+    for name in ("am.mvn", "tokens.txt", "seg_dict", "bpe.model"):
+        (directory / name).touch()
+    found = read_checkpoint(directory)
+    assert found.weights == directory / "model.pt"
+    assert found.file("frontend_conf", "cmvn_file") == directory / "am.mvn"
+    assert found.file("tokenizer_conf", "token_list") == directory / "tokens.json"  # before tokens.txt
+    assert found.file("tokenizer_conf", "bpemodel") == directory / "bpe.model"
+    assert found.file("tokenizer_conf", "nothing") is None
+
+
+def test_a_configuration_wins_over_the_yaml_and_the_usual_names(directory: Path) -> None:
+    edit(directory, lambda config: config["frontend_conf"].update(cmvn_file=None, dither=0.5))
+    for name in ("am.mvn", "other.mvn", "other.pt"):
+        (directory / name).touch()
+    configuration(
+        directory,
+        {
+            "init_param": "other.pt",
+            "config": "config.yaml",
+            "frontend_conf": {"cmvn_file": "other.mvn"},
+            "tokenizer_conf": {"bpemodel": "absent.model"},
+        },
+    )
+    found = read_checkpoint(directory)
+    assert found.weights == directory / "other.pt"
+    assert found.file("frontend_conf", "cmvn_file") == directory / "other.mvn"
+    assert found.section("frontend_conf")["dither"] == 0.5
+    assert found.file("tokenizer_conf", "bpemodel") is None  # named, but absent: the original leaves it out too
+
+
+def test_a_configuration_that_names_no_cmvn_means_none(directory: Path) -> None:
+    (directory / "am.mvn").touch()
+    configuration(directory, {"init_param": "model.pt", "config": "config.yaml"})
+    assert read_checkpoint(directory).file("frontend_conf", "cmvn_file") is None
+
+
+@pytest.mark.parametrize("metas", [{}, [], "none", None])
+def test_a_configuration_without_files_leaves_the_usual_names(metas: Any, directory: Path) -> None:
+    (directory / "am.mvn").touch()
+    configuration(directory, metas)
+    assert read_checkpoint(directory).file("frontend_conf", "cmvn_file") == directory / "am.mvn"
+
+
+def test_weights_named_by_a_path_of_another_machine_are_model_pt(directory: Path) -> None:
+    edit(directory, lambda config: config.update(init_param="/nfs/training/exp/model.pt.best"))
+    configuration(directory, {"config": "config.yaml"})
+    assert read_checkpoint(directory).weights == directory / "model.pt"
+
+
+@pytest.mark.parametrize(
+    ("write", "family"),
+    [(tiny_sensevoice, "sensevoice"), (tiny_paraformer, "paraformer")],
+    ids=["sensevoice", "paraformer"],
+)
+def test_directories_are_recognised(write: Callable[[Path], Path], family: str, tmp_path: Path) -> None:
+    assert family_of(write(tmp_path / "it")).name == family
+
+
+# Broken directories --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [read_checkpoint, read_sensevoice, read_paraformer, family_of])
+def test_no_directory_and_no_configuration(read: Callable[[Path], object], tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        read(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput) as error:
+        read(tmp_path / "empty")
+    assert "checkpoint directory empty has no config.yaml" in sentence(error)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "holds no mapping"),
+        (b"- a\n- b\n", "holds no mapping"),
+        (b"just words", "holds no mapping"),
+        (b"a: [1, 2\nb: 3\n", "is not valid YAML"),
+        (b"\tmodel: x", "is not valid YAML"),
+        (b"model: !!python/object/apply:os.system ['true']\n", "is not valid YAML"),
+        (b"when: 2024-99-99\n", "is not valid YAML"),
+        (b"[" * 5000, "is not valid YAML"),
+        (b"\xff\xfe\x00\x01", "cannot be read"),
+    ],
+    ids=["empty", "list", "text", "unclosed", "tab", "code", "date", "deep", "bytes"],
+)
+def test_configurations_that_are_none(content: bytes, says: str, directory: Path) -> None:
+    (directory / "config.yaml").write_bytes(content)
+    with pytest.raises(BadInput) as error:
+        read_sensevoice(directory)
+    assert f"it/config.yaml {says}" in sentence(error)
+    assert not is_funasr_directory(directory, ("SenseVoiceSmall",))
+
+
+def test_a_fault_in_the_yaml_is_placed(directory: Path) -> None:
+    (directory / "config.yaml").write_text("model: SenseVoiceSmall\nencoder_conf: [1\nx: y: z\n")
+    with pytest.raises(BadInput, match=r"in line \d$"):
+        read_checkpoint(directory)
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "7", "", '"x"'])
+def test_broken_configuration_json(content: str, directory: Path) -> None:
+    (directory / "configuration.json").write_text(content)
+    with pytest.raises(BadInput) as error:
+        read_checkpoint(directory)
+    assert "it/configuration.json" in sentence(error)
+
+
+def test_missing_weights(directory: Path) -> None:
+    (directory / "model.pt").unlink()
+    with pytest.raises(BadInput) as error:
+        read_sensevoice(directory)
+    assert sentence(error) == "checkpoint directory it has no weights; expected model.pt in it"
+
+
+def test_a_named_file_that_is_absent(directory: Path) -> None:
+    edit(directory, lambda config: config["frontend_conf"].update(cmvn_file="gone.mvn"))
+    with pytest.raises(BadInput) as error:
+        read_sensevoice(directory)
+    assert "names frontend_conf.cmvn_file = gone.mvn, and there is no such file" in sentence(error)
+
+
+@pytest.mark.parametrize("section", ["encoder_conf", "frontend_conf", "model_conf", "tokenizer_conf"])
+def test_sections_that_are_no_mappings(section: str, directory: Path) -> None:
+    edit(directory, lambda config: config.update({section: "none"}))
+    configuration(directory, {"config": "config.yaml"})
+    with pytest.raises(BadInput) as error:
+        read_sensevoice(directory)
+    assert f"{section} in it/config.yaml is str; expected a mapping" in sentence(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("output_size", None, "encoder_conf.output_size in config.yaml is None"),
+        ("output_size", "16", "is '16'; expected a whole number from 1"),
+        ("output_size", 0, "is 0; expected"),
+        ("output_size", 17, "output_size 17 in config.yaml is not a multiple of attention_heads 2"),
+        ("attention_heads", 3, "not a multiple of attention_heads 3"),
+        ("attention_heads", -1, "attention_heads in config.yaml is -1"),
+        ("linear_units", 2.5, "linear_units in config.yaml is 2.5"),
+        ("linear_units", True, "linear_units in config.yaml is True"),
+        ("num_blocks", 0, "num_blocks in config.yaml is 0"),
+        ("num_blocks", 10**9, "expected a whole number from 1 to 1000"),
+        ("tp_blocks", -1, "tp_blocks in config.yaml is -1"),
+        ("kernel_size", [11], "kernel_size in config.yaml is [11]"),
+        ("sanm_shfit", 3, "sanm_shfit 3 is beyond half of kernel_size 5"),
+        ("input_layer", "conv2d", "input_layer in config.yaml is 'conv2d'; only 'pe' is supported"),
+        ("normalize_before", False, "normalize_before in config.yaml is False"),
+        ("selfattention_layer_type", "selfattn", "only 'sanm' is supported"),
+    ],
+)
+@pytest.mark.parametrize(("write", "read"), [(tiny_sensevoice, read_sensevoice), (tiny_paraformer, read_paraformer)])
+def test_encoders_that_cannot_be(
+    key: str, value: Any, says: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    it = write(tmp_path / "it")
+    edit(it, lambda config: config["encoder_conf"].update({key: value}))
+    with pytest.raises(BadInput) as error:
+        read(it)
+    assert says in sentence(error)
+
+
+@pytest.mark.parametrize("key", ["output_size", "attention_heads", "linear_units", "num_blocks"])
+def test_missing_dimensions(key: str, directory: Path) -> None:
+    edit(directory, lambda config: config["encoder_conf"].pop(key))
+    with pytest.raises(BadInput) as error:
+        read_sensevoice(directory)
+    assert f"encoder_conf.{key} in config.yaml is missing; expected a whole number" in sentence(error)
+
+
+def test_another_model(directory: Path) -> None:
+    edit(directory, lambda config: config.update(model="Whisper"))
+    with pytest.raises(BadInput) as error:
+        read_sensevoice(directory)
+    assert "is for model 'Whisper'; expected SenseVoiceSmall" in sentence(error)
+    with pytest.raises(BadInput, match=r"it/config\.yaml names Whisper, which is none of the families here"):
+        family_of(directory)
+
+
+@pytest.mark.parametrize("model", [None, 7, ["SenseVoiceSmall"], {"a": 1}])
+def test_a_model_that_is_no_name(model: Any, directory: Path) -> None:
+    edit(directory, lambda config: config.update(model=model))
+    assert not is_funasr_directory(directory, ("SenseVoiceSmall", "Paraformer"))
+    with pytest.raises(BadInput):
+        family_of(directory)

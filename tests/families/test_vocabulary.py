@@ -1,0 +1,103 @@
+"""Pieces and texts: SentencePiece models against the library itself, and token lists in both forms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.reference.checkpoints import TAG_IDS, character_pieces, paraformer_tokens, trained_pieces
+from workbench.errors import BadInput
+from workbench.families.vocabulary import Vocabulary, read_sentencepiece, read_token_list
+
+COUNT = 420
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Vocabulary, Any]:
+    """The same SentencePiece model as a vocabulary and in the library."""
+    path = tmp_path_factory.mktemp("vocabulary") / "it.bpe.model"
+    path.write_bytes(trained_pieces(COUNT))
+    return read_sentencepiece(path), sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+
+def test_pieces_are_the_librarys(model: tuple[Vocabulary, Any]) -> None:
+    vocabulary, processor = model
+    assert len(vocabulary) == processor.get_piece_size() == COUNT
+    assert list(vocabulary.pieces) == [processor.id_to_piece(number) for number in range(COUNT)]
+    assert all(vocabulary.ids[piece] == number for number, piece in enumerate(vocabulary.pieces))
+
+
+@given(st.lists(st.integers(0, COUNT - 1), max_size=12))
+def test_text_of_any_ids_is_the_librarys(model: tuple[Vocabulary, Any], ids: list[int]) -> None:
+    vocabulary, processor = model
+    ours = vocabulary.text(ids)
+    theirs = processor.decode(ids)  # which takes off the space before the first word
+    assert ours == theirs or ours == f" {theirs}"
+
+
+@given(st.lists(st.sampled_from([*b"\xe4\xb8\xad\xf0\x9f\x98\x80 a\xff\xc0\x80\xed\xa0"]), max_size=8))
+def test_bytes_that_are_not_utf8_are_replaced_one_by_one(model: tuple[Vocabulary, Any], content: list[int]) -> None:
+    vocabulary, processor = model
+    ids = [vocabulary.ids[f"<0x{byte:02X}>"] for byte in content]
+    middle = vocabulary.ids["三"]
+    assert vocabulary.text([middle, *ids, middle]) == processor.decode([middle, *ids, middle])
+
+
+@pytest.mark.parametrize("text", ["three seven one", "我想问我在滨海新区有房", "naïve 😀 Ωmega", "<|zh|>三七一"])
+def test_encoded_text_comes_back(model: tuple[Vocabulary, Any], text: str) -> None:
+    vocabulary, processor = model
+    assert vocabulary.text(processor.encode(text)).strip() == processor.decode(processor.encode(text)).strip()
+
+
+def test_published_size_has_the_published_tags(tmp_path: Path) -> None:
+    (tmp_path / "it.bpe.model").write_bytes(character_pieces(25055))
+    vocabulary = read_sentencepiece(tmp_path / "it.bpe.model")
+    assert len(vocabulary) == 25055 == len(set(vocabulary.pieces))
+    assert {tag: vocabulary.ids[tag] for tag in TAG_IDS} == TAG_IDS
+
+
+def test_a_piece_that_stands_twice_has_its_first_id() -> None:
+    assert Vocabulary(["a", "b", "a"], "it").ids == {"a": 0, "b": 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\x00\x01\x02" * 100], ids=["empty", "text", "bytes"])
+def test_broken_sentencepiece_models(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "it.bpe.model"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"it\.bpe\.model is not a SentencePiece model"):
+        read_sentencepiece(path)
+
+
+def test_token_lists_of_both_forms_are_the_same(tmp_path: Path) -> None:
+    tokens = [*paraformer_tokens(300), "　", "#", "12 3"]
+    (tmp_path / "tokens.json").write_text(json.dumps(tokens), encoding="utf-8")
+    (tmp_path / "tokens.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    numbered = tmp_path / "numbered.txt"
+    numbered.write_text("".join(f"{token} {number}\r\n" for number, token in enumerate(tokens)), encoding="utf-8")
+    for path in (tmp_path / "tokens.json", tmp_path / "tokens.txt", numbered):
+        assert list(read_token_list(path).pieces) == tokens
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"a": 0}', "[]", "[1, 2]", '["a", null]', "not json", "", "[" * 100_000, "\udce4"],
+    ids=["object", "empty", "numbers", "null", "text", "nothing", "deep", "bytes"],
+)
+def test_broken_token_lists(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    path.write_text(content, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(BadInput, match=r"tokens\.json (is not|cannot be read as) a list of tokens") as error:
+        read_token_list(path)
+    assert "\n" not in str(error.value)
+
+
+def test_an_empty_text_list_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokens.txt").write_text("\n\n", encoding="utf-8")
+    with pytest.raises(BadInput, match="expected a JSON list"):
+        read_token_list(tmp_path / "tokens.txt")

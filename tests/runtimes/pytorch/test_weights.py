@@ -1,0 +1,272 @@
+"""Weight files: every usual form opens, every broken one ends in one sentence, and none runs what it holds."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from workbench.errors import BadInput
+from workbench.families.paraformer import read_paraformer
+from workbench.families.sensevoice import read_sensevoice
+from workbench.runtimes.pytorch.paraformer import Paraformer
+from workbench.runtimes.pytorch.sensevoice import SenseVoice
+from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
+
+CPU = torch.device("cpu")
+STATE = {"weight": torch.arange(12.0).reshape(3, 4), "bias": torch.tensor([1.0, -2.0, 3.0])}
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+
+LAYER = {f"layer.{name}": value for name, value in STATE.items()}
+
+
+def sentence(error: pytest.ExceptionInfo[BadInput]) -> str:
+    """The message, checked to be one: a line without a traceback that names the file."""
+    text = str(error.value)
+    assert "\n" not in text and "Traceback" not in text and 20 < len(text) < 400
+    assert "model.pt" in text
+    return text
+
+
+# Forms that open -----------------------------------------------------------------------------------------------------
+
+
+def legacy(state: Any, path: Path) -> None:
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "save"),
+    [
+        (lambda state: state, torch.save),
+        (lambda state: state, legacy),
+        (lambda state: {"state_dict": state, "epoch": 3}, torch.save),
+        (lambda state: {"model_state_dict": state, "optimizer": {"lr": 0.1}}, torch.save),
+        (lambda state: {"model": state}, legacy),
+        (lambda state: {f"module.{name}": value for name, value in state.items()}, torch.save),
+        (lambda state: {"state_dict": {f"module.{name}": value for name, value in state.items()}}, torch.save),
+    ],
+    ids=["plain", "legacy", "state_dict", "model_state_dict", "model-legacy", "module", "wrapped-module"],
+)
+def test_usual_forms_open(wrap: Callable[[Any], Any], save: Callable[[Any, Path], None], tmp_path: Path) -> None:
+    save(wrap(STATE), tmp_path / "model.pt")
+    found = read_state_dict(tmp_path / "model.pt")
+    assert list(found) == list(STATE)
+    assert all(torch.equal(found[name], value) for name, value in STATE.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions_become_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+    torch.save({name: value.to(dtype) for name, value in LAYER.items()}, tmp_path / "model.pt")
+    network = build(Network)
+    load_into(network, read_state_dict(tmp_path / "model.pt"), "model.pt")
+    assert network.layer.weight.dtype == torch.float32
+    assert torch.equal(network.layer.weight, STATE["weight"])
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_a_half_precision_checkpoint_hears_about_the_same(tmp_path: Path) -> None:
+    """The widened weights are the rounded ones, exactly."""
+    whole = tiny_sensevoice(tmp_path / "whole")
+    half = shutil.copytree(whole, tmp_path / "half")
+    state = torch.load(whole / "model.pt", weights_only=True)
+    torch.save({name: value.to(torch.bfloat16) for name, value in state.items()}, half / "model.pt")
+    rounded = {name: value.to(torch.bfloat16).float() for name, value in state.items()}
+    torch.save(rounded, whole / "model.pt")
+    features, queries = torch.randn(1, 12, 560), torch.tensor([[0, 1, 2, 15]])
+    with torch.inference_mode():
+        one, other = (SenseVoice(read_sensevoice(d), CPU).network(features, queries) for d in (whole, half))
+    assert torch.equal(one, other)
+
+
+def test_building_takes_no_memory_for_parameters() -> None:
+    assert all(parameter.is_meta for parameter in build(Network).parameters())
+
+
+def test_tensors_left_aside_must_be_named() -> None:
+    network = build(Network)
+    load_into(network, {**LAYER, "embed.0.weight": torch.zeros(2)}, "x/model.pt", ["embed.*"])
+    with pytest.raises(BadInput, match=r"has tensor embed\.0\.weight, which the network of its config\.yaml does not"):
+        load_into(network, {**LAYER, "embed.0.weight": torch.zeros(2)}, "x/model.pt")
+
+
+# Files that are broken -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("save", [torch.save, legacy], ids=["zip", "legacy"])
+@pytest.mark.parametrize("part", [0.0, 0.01, 0.2, 0.5, 0.9, 0.99, 0.999])
+def test_truncated_files(save: Callable[[Any, Path], None], part: float, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    save({f"layer.{n}": torch.randn(40, 40) for n in range(5)}, path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * part)])
+    with pytest.raises(BadInput) as error:
+        read_state_dict(path)
+    assert "damaged" in sentence(error) or "truncated" in sentence(error)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"hello, these are no weights\n" * 40,
+        b"\x80\x02",
+        b"\x80\x02.",
+        b"\x00" * 5000,
+        b"PK\x03\x04",
+        b"{}",
+    ],
+    ids=["empty", "newline", "text", "pickle-start", "pickle-nothing", "zeros", "zip-start", "json"],
+)
+def test_files_that_are_something_else(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(BadInput) as error:
+        read_state_dict(tmp_path / "model.pt")
+    assert "expected a state dict" in sentence(error)
+
+
+def test_a_zip_of_something_else(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("word/document.xml", "<a/>")
+    with pytest.raises(BadInput) as error:
+        read_state_dict(tmp_path / "model.pt")
+    sentence(error)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_flipped_bytes_never_raise_anything_else(seed: int, tmp_path: Path) -> None:
+    """Damage within a tensor's numbers cannot be seen; anywhere else it is a sentence."""
+    path = tmp_path / "model.pt"
+    (legacy if seed % 2 else torch.save)(STATE, path)
+    content = bytearray(path.read_bytes())
+    draw = torch.Generator().manual_seed(seed)
+    for at in torch.randint(len(content), (12,), generator=draw).tolist():
+        content[at] = int(torch.randint(256, (1,), generator=draw))
+    path.write_bytes(content)
+    with contextlib.suppress(BadInput):
+        assert all(isinstance(value, Tensor) for value in read_state_dict(path).values())
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ([torch.zeros(2)], "a list"),
+        (7, "an int"),
+        ("weights", "a str"),
+        (None, "nothing"),
+        ({}, "empty"),
+        ([], "empty"),
+        (torch.zeros(3), "a single tensor"),
+        ({"weight": "heavy"}, "a str under 'weight'"),
+        ({"weight": {"deeper": torch.zeros(1)}}, "a dict under 'weight'"),
+        ({"state_dict": {"weight": [1.0, 2.0]}}, "a list under 'weight'"),
+        ({"state_dict": {}}, "empty"),
+        ({"epoch": 3, "weight": torch.zeros(1)}, "an int under 'epoch'"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("save", [torch.save, legacy], ids=["zip", "legacy"])
+def test_pickles_that_are_no_state_dict(
+    content: Any, says: str, save: Callable[[Any, Path], None], tmp_path: Path
+) -> None:
+    save(content, tmp_path / "model.pt")
+    with pytest.raises(BadInput) as error:
+        read_state_dict(tmp_path / "model.pt")
+    assert says in sentence(error)
+
+
+class Payload:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, made: Path):
+        self.made = made
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.made,))
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("save", [torch.save, legacy, None], ids=["zip", "legacy", "bare"])
+@pytest.mark.parametrize("wrap", [lambda it: it, lambda it: {"weight": it}, lambda it: {**STATE, "extra": it}])
+def test_code_in_a_pickle_does_not_run(
+    save: Callable[[Any, Path], None] | None, wrap: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    made, path = tmp_path / "made", tmp_path / "model.pt"
+    if save:
+        save(wrap(Payload(made)), path)
+    else:
+        path.write_bytes(pickle.dumps(wrap(Payload(made))))
+    with pytest.raises(BadInput) as error:
+        read_state_dict(path)
+    assert "expected a state dict" in sentence(error)
+    assert not made.exists()
+    if save:
+        torch.load(path, weights_only=False)
+    else:
+        pickle.loads(path.read_bytes())
+    assert made.exists()  # the file was dangerous indeed
+
+
+# Tensors that do not fit ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"layer.bias": None}, "lacks tensor layer.bias, which its config.yaml calls for"),
+        ({"layer.bias": None, "layer.weight": None}, "lacks tensor layer.weight (and 1 more)"),
+        ({"other": torch.zeros(1)}, "has tensor other, which the network of its config.yaml does not have"),
+        ({"layer.bias": torch.zeros(4)}, "tensor layer.bias has shape (4,)"),
+        ({"layer.weight": torch.zeros(4, 3)}, "vocabulary call for (3, 4)"),
+        ({"layer.bias": torch.zeros(3, dtype=torch.int64)}, "tensor layer.bias holds torch.int64"),
+        ({"layer.bias": torch.zeros(3, dtype=torch.bool)}, "expected floating point"),
+        ({"layer.bias": torch.zeros(3, dtype=torch.complex64)}, "expected floating point"),
+        ({"layer.bias": torch.tensor([0.0, float("nan"), 1.0])}, "tensor layer.bias holds values that are not finite"),
+        ({"layer.weight": torch.full((3, 4), float("inf"))}, "not finite (NaN or infinity)"),
+        ({"layer.bias": torch.tensor([float("inf"), float("-inf"), 0.0])}, "not finite"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_tensors_that_do_not_fit(change: dict[str, Tensor | None], says: str, tmp_path: Path) -> None:
+    state = {name: value for name, value in {**LAYER, **change}.items() if value is not None}
+    torch.save(state or {"z": torch.zeros(1)}, tmp_path / "model.pt")
+    with pytest.raises(BadInput) as error:
+        load_into(build(Network), read_state_dict(tmp_path / "model.pt"), "it/model.pt", ["z"])
+    assert says in sentence(error)
+
+
+def test_large_finite_values_are_no_fault() -> None:
+    """Their sum overflows; they do not."""
+    network = build(Network)
+    load_into(network, {**LAYER, "layer.bias": torch.full((3,), 3e38)}, "it/model.pt")
+    assert network.layer.bias.tolist() == pytest.approx([3e38] * 3)
+
+
+@pytest.mark.parametrize("family", ["sensevoice", "paraformer"])
+def test_whole_models_refuse_weights_of_others(family: str, tmp_path: Path) -> None:
+    write, read, recogniser = {
+        "sensevoice": (tiny_sensevoice, read_sensevoice, SenseVoice),
+        "paraformer": (tiny_paraformer, read_paraformer, Paraformer),
+    }[family]
+    directory = write(tmp_path / "it")
+    other = {"sensevoice": tiny_paraformer, "paraformer": tiny_sensevoice}[family](tmp_path / "other")
+    shutil.copy(other / "model.pt", directory / "model.pt")
+    with pytest.raises(BadInput) as error:
+        recogniser(read(directory), CPU)  # type: ignore[operator]
+    assert "lacks tensor" in sentence(error)

@@ -281,7 +281,8 @@ def _train_demo(parsed: argparse.Namespace) -> int:
             raise BadInput(f"--{name} is {value}; expected at least 1")
     options = DemoOptions(threads=parsed.threads, workers=parsed.threads, cache=parsed.cache)
     if parsed.updates:
-        options = replace(options, training=replace(options.training, updates=parsed.updates))
+        finishing = replace(options.finishing, updates=max(1, parsed.updates // 3))  # as in the shipped demos
+        options = replace(options, training=replace(options.training, updates=parsed.updates), finishing=finishing)
     for row in train_demo(parsed.family, parsed.data, parsed.out, options, _say):
         print(f"{row.word_error_rate:.1%}\t{row.condition}\t{row.digits} digits")
     return 0

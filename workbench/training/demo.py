@@ -7,7 +7,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,9 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         network = train(make_loss(network), pool, cmvn, options.training, log)
         # Recordings of single words are often cut by their level, which takes weak consonants away.
         pool = make_pool(options.strings // 2, seed + 1, CorpusOptions(gated_share=GATED_SHARE))
-        log(f"finishing on {len(pool):,} strings cut more tightly")
-        network = train(make_loss(network), pool, cmvn, options.finishing, log)
+        for number in range(recipe.FINISHING_ROUNDS):
+            log(f"finishing on {len(pool):,} strings cut more tightly, round {number + 1} of {recipe.FINISHING_ROUNDS}")
+            network = train(make_loss(network), pool, cmvn, replace(options.finishing, seed=seed + number), log)
 
     out.mkdir(parents=True, exist_ok=True)
     write_am_mvn(out / "am.mvn", *cmvn)
@@ -117,7 +118,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         held_out=sorted({take.speaker for take in held_out}),
         strings=options.strings,
         training=options.training,
-        finishing=options.finishing,
+        finishing_updates=recipe.FINISHING_ROUNDS * options.finishing.updates,
         minutes=(time.monotonic() - begun) / 60,
         machine=f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}",
     )

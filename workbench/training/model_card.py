@@ -35,7 +35,7 @@ class CardFacts:
     held_out: Sequence[str]
     strings: int
     training: TrainOptions
-    finishing: TrainOptions
+    finishing_updates: int
     minutes: float
     machine: str
 
@@ -94,7 +94,7 @@ Made by
     workbench train-demo {facts.family} --data FSDD --out assets/demo-{facts.family}
 
 with {training.updates} updates of up to {training.frames_per_batch} frames (seed {training.seed}) over
-{facts.strings:,} strings of 1 to 24 digits, then {facts.finishing.updates} over half as many that are cut more tightly,
+{facts.strings:,} strings of 1 to 24 digits, then {facts.finishing_updates} over half as many that are cut more tightly,
 in {facts.minutes:.0f} minutes on {facts.machine}. Half of the strings are of human speakers
 ({", ".join(facts.speakers)}), half of synthetic voices that espeak-ng and flite speak at training time. Speed,
 pitch, loudness, bandwidth, noise, rooms and telephone lines vary. The tight cuts were added after the errors of a first

@@ -41,6 +41,7 @@ DECODER = DecoderConfig(
 )
 PIECES = ("<blank>", "<s>", "</s>", *WORDS, "<unk>")
 BLANK, END = 0, 2
+FINISHING_ROUNDS = 1  # over tightly cut strings, after the main training
 
 
 def network(dropout: float) -> ParaformerNetwork:

@@ -46,6 +46,7 @@ TAGS = (
 PIECES = ("<unk>", "<s>", "</s>", *TAGS, *(WORD_START + word for word in WORDS), *"0123456789", WORD_START)
 BLANK = 0  # the id of <unk>, as in the original
 FIGURES_SHARE = 0.3  # of the strings: learnt as figures, with the query for inverse text normalisation
+FINISHING_ROUNDS = 2  # over tightly cut strings, after the main training
 
 
 def network(dropout: float) -> SenseVoiceNetwork:

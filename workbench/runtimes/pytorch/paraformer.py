@@ -79,7 +79,8 @@ class Paraformer:
         self.frontend_without_cmvn = Frontend(model.frontend, None)
         self.network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
         weights = model.checkpoint.weights
-        load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}", model.unused_tensors)
+        where = f"{weights.parent.name}/{weights.name}"
+        load_into(self.network, read_state_dict(weights), where, model.unused_tensors, mapped_from=weights)
         settle(self.network, device, weights)
         self.markers = {number for number, piece in enumerate(model.vocabulary.pieces) if piece in MARKERS}
 

@@ -83,7 +83,8 @@ class SenseVoice:
         self.frontend_without_cmvn = Frontend(model.frontend, None)
         self.network = build(SenseVoiceNetwork, model.encoder, len(model.vocabulary))
         weights = model.checkpoint.weights
-        load_into(self.network, read_state_dict(weights), f"{weights.parent.name}/{weights.name}")
+        where = f"{weights.parent.name}/{weights.name}"
+        load_into(self.network, read_state_dict(weights), where, mapped_from=weights)
         settle(self.network, device, weights)
         self.unknown_emotion = model.vocabulary.ids.get(UNKNOWN_EMOTION)
 

@@ -8,12 +8,12 @@ saves a sixth to a third of their time in float32. Results change by rounding on
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 ROWS = 512  # a typical number of frames, for which oneDNN chooses its blocks; any number may be multiplied
 
@@ -35,7 +35,7 @@ class PackedLinear(nn.Module):
 
 def settle(network: nn.Module, device: torch.device, weights: Path) -> None:
     """Copies the network's weights to the device, from tensors that may be mapped from the file `weights`."""
-    regions = _mapped_regions(weights)
+    regions = mapped_regions(weights)
     pack = device.type == "cpu" and _can_pack()
     # Largest first: the copy and the mapped original of a tensor are there together while it is copied.
     for name, module in sorted(network.named_modules(), key=lambda item: -_own_bytes(item[1])):
@@ -47,7 +47,7 @@ def settle(network: nn.Module, device: torch.device, weights: Path) -> None:
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.detach().to(device, copy=True)
         for original in originals:
-            _give_back(original, regions)
+            give_back(original, regions)
 
 
 def _own_bytes(module: nn.Module) -> int:
@@ -59,28 +59,3 @@ def _can_pack() -> bool:
     return torch.backends.mkldnn.is_available() and all(
         hasattr(operations, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
     )
-
-
-def _mapped_regions(path: Path) -> list[tuple[int, int]]:
-    """Where this process has the file mapped, as (first address, address behind); empty on systems that do not tell."""
-    maps = Path("/proc/self/maps")
-    if not maps.is_file():
-        return []
-    regions = []
-    for line in maps.read_text().splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[5] == str(path.resolve()):
-            first, behind = fields[0].split("-")
-            regions.append((int(first, 16), int(behind, 16)))
-    return regions
-
-
-def _give_back(tensor: Tensor, regions: list[tuple[int, int]]) -> None:
-    """Lets the system drop the pages of a tensor that is mapped from the file; another access would read them again."""
-    first, behind = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
-    if not any(low <= first and behind <= high for low, high in regions):
-        return
-    page = mmap.PAGESIZE
-    first, behind = -(-first // page) * page, behind // page * page
-    if behind > first:
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(behind - first), mmap.MADV_DONTNEED)

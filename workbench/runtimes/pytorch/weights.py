@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.errors import BadInput
+from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -62,7 +63,13 @@ def build(network: Callable[..., Network], *arguments: object) -> Network:
         return network(*arguments).eval()
 
 
-def load_into(network: nn.Module, tensors: Mapping[str, Tensor], where: str, unused: Sequence[str] = ()) -> None:
+def load_into(
+    network: nn.Module,
+    tensors: Mapping[str, Tensor],
+    where: str,
+    unused: Sequence[str] = (),
+    mapped_from: Path | None = None,
+) -> None:
     """Makes the tensors the network's parameters, as float32.
 
     Args:
@@ -70,6 +77,7 @@ def load_into(network: nn.Module, tensors: Mapping[str, Tensor], where: str, unu
         tensors: by the published names.
         where: names the file in messages.
         unused: globs of tensors that this network knowingly leaves aside (training-only parts).
+        mapped_from: the file that `read_state_dict` mapped them from; what was looked at is then not kept in memory.
 
     Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or one whose values
     are no finite floating-point numbers.
@@ -93,9 +101,13 @@ def load_into(network: nn.Module, tensors: Mapping[str, Tensor], where: str, unu
     integer = [name for name in wanted if not tensors[name].is_floating_point()]
     if integer:
         raise BadInput(f"{where}: tensor {integer[0]} holds {tensors[integer[0]].dtype}; expected floating point")
-    broken = next((name for name in wanted if not _finite(tensors[name])), None)
-    if broken:
-        raise BadInput(f"{where}: tensor {broken} holds values that are not finite (NaN or infinity); expected numbers")
+    regions = mapped_regions(mapped_from) if mapped_from else []
+    for name in wanted:
+        if not _finite(tensors[name]):
+            raise BadInput(
+                f"{where}: tensor {name} holds values that are not finite (NaN or infinity); expected numbers"
+            )
+        give_back(tensors[name], regions)
     network.load_state_dict({name: tensors[name].to(torch.float32) for name in wanted}, assign=True)
     network.requires_grad_(False)
 

@@ -1,0 +1,34 @@
+"""Tensors that are mapped from a file: where they lie, and how their memory is given back once they were read."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from pathlib import Path
+
+from torch import Tensor
+
+
+def mapped_regions(path: Path) -> list[tuple[int, int]]:
+    """Where this process has the file mapped, as (first address, address behind); empty on systems that do not tell."""
+    maps = Path("/proc/self/maps")
+    if not maps.is_file():
+        return []
+    regions = []
+    for line in maps.read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5] == str(path.resolve()):
+            first, behind = fields[0].split("-")
+            regions.append((int(first, 16), int(behind, 16)))
+    return regions
+
+
+def give_back(tensor: Tensor, regions: list[tuple[int, int]]) -> None:
+    """Lets the system drop the pages of a tensor that is mapped from the file; another access would read them again."""
+    first, behind = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    if not any(low <= first and behind <= high for low, high in regions):
+        return
+    page = mmap.PAGESIZE
+    first, behind = -(-first // page) * page, behind // page * page
+    if behind > first:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(behind - first), mmap.MADV_DONTNEED)

@@ -2,7 +2,8 @@
 
     python -m benchmarks.startup [--rounds N]
 
-Both programs run in turns, in processes of their own; the median ratio of neighbours counts. Exit status 1 beyond what is promised.
+Both programs run in turns, in processes of their own; the median ratio of neighbours counts. Exit
+status 1 beyond what is promised.
 """
 
 from __future__ import annotations

@@ -52,19 +52,19 @@ class Actions:
         """Shows the options that the chosen models have."""
         return [gr.update(visible=shown) for shown in visible_for(self.options, self.pool.registry, chosen)]
 
-    def pick_sample(self, event: gr.EventData) -> tuple[list[str], str, str]:
-        """Takes a sample, or all of them, as the recordings, and its text as the reference."""
+    def pick_sample(self, event: gr.EventData) -> tuple[list[str], str, str, str]:
+        """Takes a sample, or all of them, as the recordings; also its text as the reference, its credit, its text."""
         name = datum(event._data, "sample")
         found = [sample for sample in self.samples if name in ("*", sample.path.name)]
         if not found:
             raise BadInput(f"there is no sample {name!r}; reload the page")
         credit = found[0].credit if len(found) == 1 else "Speakers, sources and licences: assets/samples/README.md"
-        return [str(sample.path) for sample in found], reference_text(found), element("p", text(credit), "muted small")
+        said = reference_text(found)
+        return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said
 
-    def forget_sample(self, reference: str) -> tuple[Any, str]:
+    def forget_sample(self, reference: str, lent: str) -> tuple[Any, str, str]:
         """Takes a sample's text and credit away when other recordings come; what the user wrote stays."""
-        ours = {sample.text for sample in self.samples} | {reference_text(self.samples)}
-        return "" if reference in ours else gr.skip(), ""
+        return "" if lent and reference == lent else gr.skip(), "", ""
 
     def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
         """Puts what the microphone heard at the end of the recordings."""

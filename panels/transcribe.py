@@ -44,6 +44,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     samples = read_samples()
     actions = Actions(pool, Sounds(), samples, options)
     board, opened, edits = gr.State(Board()), gr.State(None), gr.State({})
+    lent = gr.State("")  # the reference text that came with a sample
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
@@ -127,8 +128,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
 
     wire(page.load, actions.refresh, cells, [cells, unavailable])
     wire(cells.change, actions.toggle_options, cells, list(inputs.values()))
-    wire(sample_chips.pick, actions.pick_sample, None, [files, reference, credit])
-    wire(files.upload, actions.forget_sample, reference, [reference, credit])
+    wire(sample_chips.pick, actions.pick_sample, None, [files, reference, credit, lent])
+    wire(files.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
     wire(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
 
     shown = [closer, title, pictures, editor, player, opened, edits]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,36 @@ def test_cards_and_residents(pool: Any) -> None:
     pool.session("fake/sense", "pytorch")
     assert 'data-event="release"' in residents_html(pool)
     assert json.loads(json.dumps(models_list(pool.registry)))[2]["runtimes"]["pytorch"]["downloads"] is True
+
+
+# What the page does without.
+
+
+def test_the_page_is_built_without_heavy_packages() -> None:
+    """They belong into the processes of sessions, or come when something is drawn or scored."""
+    heavy = {
+        "torch",
+        "vllm",
+        "llama_cpp",
+        "transformers",
+        "matplotlib",
+        "jiwer",
+        "soxr",
+        "librosa",
+        "silero_vad",
+        "onnx",
+    }
+    program = f"""
+import sys
+from panels.page import build_page
+from panels.pool import SessionPool
+from workbench.registry import Registry
+build_page(SessionPool(Registry()))
+print(*sorted({heavy!r} & set(sys.modules)))
+"""
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 # Errors.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from panels.pool import SessionPool
 from panels.samples import read_samples
-from tests.panels.conftest import Served, serve
+from tests.panels.conftest import PATIENCE, Served, serve
 from tests.panels.fakes import broken, tone
 from workbench.registry import Registry
 
@@ -48,6 +48,15 @@ def add_files(page: Any, *paths: Path) -> None:
     page.set_input_files("#recordings input[type=file]", [str(path) for path in paths])
     for path in paths:
         expect(page.locator("#recordings")).to_contain_text(path.stem)
+
+
+def until(page: Any, reached: Callable[[], bool]) -> None:
+    """Waits for something on the server, looking twenty times a second, while the browser goes on."""
+    for _ in range(PATIENCE // 50):
+        if reached():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("never came about")
 
 
 def no_sideways_scroll(page: Any) -> bool:
@@ -319,7 +328,7 @@ def test_the_models_tab_lists_and_unloads(served: Served, page: Any) -> None:
     assert served.registry.unloaded == ["fake/sense"]
     page.locator("#idle-minutes input").fill("3")
     page.locator("#idle-minutes input").press("Enter")
-    page.wait_for_function("() => true")
+    until(page, lambda: served.pool.idle_minutes == 3)
     page.get_by_role("tab", name="Transcribe").click()
     page.get_by_role("tab", name="Models").click()
     expect(page.locator("#idle-minutes input")).to_have_value("3")

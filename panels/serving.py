@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from workbench.errors import WorkbenchError
     from workbench.registry import Registry
 
-    with SessionPool(Registry()) as pool:
-        try:
+    try:
+        with SessionPool(Registry()) as pool:
             page = build_page(pool)
-        except WorkbenchError as error:  # such as a model list that cannot be read
-            sys.stderr.write(f"workbench: {error}\n")
-            raise SystemExit(error.exit_status) from None
-        pool.watch()
-        launch(page, server_name=chosen.host, server_port=chosen.port)
+            pool.watch()
+            launch(page, server_name=chosen.host, server_port=chosen.port)
+    except WorkbenchError as error:  # such as a model list that cannot be read
+        parser.exit(error.exit_status, f"workbench: {error}\n")
+    except (OSError, OverflowError) as error:
+        where = f"{chosen.host or '127.0.0.1'}, port {chosen.port or PORT}"
+        parser.exit(1, f"workbench: the page cannot listen on {where}: {' '.join(str(error).split())}\n")
 
 
 def quieten() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,6 +28,7 @@ from tests.panels.fakes import broken, tone
 from workbench.errors import BadInput
 from workbench.session import Segment, Transcript
 
+ROOT = Path(__file__).resolve().parents[2]
 SEGMENTS = (Segment(0.0, 0.5, "three"), Segment(0.5, 1.25, "eleven"))
 HEARD = Transcript("demo/x", "pytorch", "three eleven", "en", SEGMENTS, (1, 2), 2.0, 0.5, 0.1)
 ROW = Row(
@@ -223,9 +225,22 @@ from workbench.registry import Registry
 build_page(SessionPool(Registry()))
 print(*sorted({heavy!r} & set(sys.modules)))
 """
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "panels", "--port", port], cwd=ROOT, capture_output=True, text=True
+        )
+    assert done.returncode == 1 and done.stderr.startswith(
+        f"workbench: the page cannot listen on 127.0.0.1, port {port}"
+    )
+    assert done.stderr.count("\n") == 1
 
 
 # Errors.

@@ -13,7 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.reference.checkpoints import am_mvn, trained_pieces
+from tests.reference.checkpoints import am_mvn
+from tests.reference.vocabularies import trained_pieces
 from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.decoding.ctc import CtcToken, collapse
 from workbench.errors import BadInput

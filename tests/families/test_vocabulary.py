@@ -11,7 +11,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.reference.checkpoints import TAG_IDS, character_pieces, paraformer_tokens, trained_pieces
+from tests.reference.vocabularies import TAG_IDS, character_pieces, paraformer_tokens, trained_pieces
 from workbench.errors import BadInput
 from workbench.families.vocabulary import Vocabulary, read_sentencepiece, read_token_list
 

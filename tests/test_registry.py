@@ -301,7 +301,7 @@ def test_the_id_or_the_folder_of_a_voice_activity_model_becomes_its_directory(
 ) -> None:
     directory = shared("fsmn-vad")
     add_card("my-vad", directory, family="fsmn_vad")
-    assert registry.resolve_options({"vad": "my-vad", "itn": True}) == {"vad": str(directory), "itn": True}
+    assert registry.resolve_options({"vad": "my-vad", "itn": True}) == {"vad": str(directory.resolve()), "itn": True}
     for built_in in ({"vad": "auto"}, {"vad": "silero"}, {"vad": "none"}, {}, {"vad": 7}):
         assert registry.resolve_options(built_in) == built_in
 

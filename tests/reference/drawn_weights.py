@@ -122,7 +122,7 @@ def calibrate_paraformer(network: ParaformerNetwork, model: ParaformerModel) -> 
     predictor = network.predictor
     encoded = network.encoder(features)
     local = predictor._local(encoded)
-    _spread(predictor.cif_output, local, mean=-1.5, deviation=1.0)  # about 0.2 per frame of 60 ms
+    _spread(predictor.cif_output, local, mean=-1.7, deviation=0.8)  # about 0.2 per frame of 60 ms
     if model.predictor.upsample:
         source = local if model.predictor.upsample_after_conv else encoded
         fine = predictor.upsample_cnn(source.transpose(1, 2)).transpose(1, 2)

@@ -88,7 +88,8 @@ class Pair:
             *(len(alphas), whole, worst, *differences, int(counts), total),
         )
         assert min(whole, worst) >= COSINE
-        assert differences[0] <= 2e-5 and differences[1] <= 2e-4
+        assert differences[0] <= 2e-6
+        assert differences[1] <= 2e-4  # the original sums in float32, which costs it that much over a minute
         ids = logits.argmax(axis=1).tolist()
         assert ours["tokens"].tolist() == ids
         said = self.said(ids)

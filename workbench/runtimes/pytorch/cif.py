@@ -27,8 +27,8 @@ class CifOutput(NamedTuple):
 
 
 def integrate(alphas: Tensor) -> Tensor:
-    """Running sum of the weights [B, T]; summed in float64, since a float32 sum drifts across a firing point."""
-    return alphas.cumsum(dim=1, dtype=torch.float64).to(torch.float32)
+    """Running sum of the weights [B, T] in float64: in float32 a long one is too coarse to be shared out exactly."""
+    return alphas.cumsum(dim=1, dtype=torch.float64)
 
 
 def fire(hidden: Tensor, alphas: Tensor, tokens: int) -> Tensor:

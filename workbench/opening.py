@@ -19,6 +19,7 @@ class Settings:
 
     threads: int | None = None  # None: as many as the runtime takes by itself
     device: str = "cpu"  # a device name of the runtime: cpu, cuda, cuda:1
+    dtype: str = "float32"  # of a language model's arithmetic: float32, bfloat16, float16, or auto: as it is stored
 
 
 @dataclass(frozen=True)

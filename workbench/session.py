@@ -8,7 +8,7 @@ This file knows no model, no runtime and no user interface.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -83,7 +83,48 @@ class Progress:
     activity: str
 
 
-Event = Progress | Segment | Transcript
+@dataclass(frozen=True)
+class Partial:
+    """What is written so far of a stretch that is still being transcribed; the next one of that stretch replaces it."""
+
+    start: float  # the stretch, in seconds from the start of the recording
+    end: float
+    text: str
+
+
+Event = Progress | Partial | Segment | Transcript
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A bit more of a text that is being generated."""
+
+    text: str  # what has been added; may be empty while a character is not whole
+    tokens: tuple[int, ...]  # generated since the last piece
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a language model wrote after a prompt."""
+
+    model: str
+    runtime: str
+    text: str
+    tokens: tuple[int, ...]  # ids as generated, the end included
+    prompt_tokens: int  # positions of the prompt
+    finish: str  # stop: the model ended it; length: max_new_tokens did
+    load_seconds: float
+    compute_seconds: float
+    first_token_seconds: float  # of the compute seconds, until the first token was there
+    memory_bytes: int | None = None  # peak resident memory of the session's process
+
+    def to_dict(self) -> dict[str, Any]:
+        """The generation as plain JSON values, in the field order of the class."""
+        return asdict(self)
+
+
+Prompt = str | Sequence[Mapping[str, str]]
+"""A text to go on from, or the messages of a conversation: mappings with `role` and `content`."""
 
 
 class Trace(Mapping[str, np.ndarray]):
@@ -226,15 +267,34 @@ class Session(Protocol):
     load_seconds: float  # how long opening it took, set by whoever opened it
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """Yields `Progress`, each finished `Segment`, last the `Transcript`. Closing the iterator stops the work."""
+        """Yields `Progress`, `Partial` text where the model writes token by token, each finished `Segment`, and last
+        the `Transcript`. Closing the iterator stops the work, within one token."""
+        ...
+
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """Several recordings, `batch_size` stretches side by side: the events of each with its number.
+
+        A recording that cannot be read has the error as its last event; the others go on.
+        """
         ...
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
         """The transcript of a recording. Options are the family's (see `workbench.options`)."""
         ...
 
+    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+        """Yields each `Piece` of text as it is written, and last the `Generation`. Closing the iterator stops the work,
+        within one token."""
+        ...
+
+    def generate(self, prompt: Prompt, **options: Any) -> Generation:
+        """What the language model writes after the prompt."""
+        ...
+
     def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
-        """The stages that match the glob, of one pass over the whole recording."""
+        """The stages that match the glob, of one pass over the whole recording; of a language model, over a prompt."""
         ...
 
     def close(self) -> None:
@@ -251,3 +311,14 @@ def last_transcript(events: Iterator[Event]) -> Transcript:
     if transcript is None:
         raise Cancelled("the transcription was stopped before it ended")
     return transcript
+
+
+def last_generation(pieces: Iterator[Piece | Generation]) -> Generation:
+    """Drains a session's stream of text to its very end, and returns the generation."""
+    generation = None
+    for piece in pieces:
+        if isinstance(piece, Generation):
+            generation = piece
+    if generation is None:
+        raise Cancelled("the generation was stopped before it ended")
+    return generation

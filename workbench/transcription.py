@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,12 +23,17 @@ from workbench.options import ListeningOptions, build_options
 from workbench.session import (
     AudioSource,
     Event,
+    Generation,
+    Partial,
+    Piece,
     Progress,
+    Prompt,
     Segment,
     StageFilter,
     Token,
     Trace,
     Transcript,
+    last_generation,
     last_transcript,
 )
 from workbench.versions import versions
@@ -49,6 +54,7 @@ class Heard:
     tags: Mapping[str, str]
     tokens: tuple[Token, ...]
     ids: tuple[int, ...]
+    notes: tuple[str, ...] = ()  # what the user should know of how it was heard
 
 
 class Recogniser(Protocol):
@@ -74,6 +80,15 @@ class Recogniser(Protocol):
         ...
 
 
+@runtime_checkable
+class StreamingRecogniser(Protocol):
+    """A recogniser that writes token by token, and several stretches side by side."""
+
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+        """Yields the text so far of every stretch after each token; returns what was heard in each."""
+        ...
+
+
 class SpeechSession:
     """A recogniser as a session (see `workbench.session.Session`)."""
 
@@ -91,25 +106,62 @@ class SpeechSession:
         return self._recogniser
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """Yields `Progress` and each finished `Segment`, and last the `Transcript`."""
+        """Yields `Progress`, `Partial` text, each finished `Segment`, and last the `Transcript`."""
+        for _, event in self.stream_batch([audio], **options):
+            if isinstance(event, BadInput):
+                raise event
+            yield event
+
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """As `Session.stream_batch`."""
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
+        most = getattr(chosen, "batch_size", 1)
+        waiting: list[_Stretch] = []
+        for number, audio in enumerate(audios):
+            begun = time.perf_counter()
+            try:
+                recording = read(audio)
+                yield number, Progress(0.0, recording.seconds, "listening for speech")
+                found = speech_spans(recording.samples, chosen)
+            except BadInput as error:
+                yield number, error
+                continue
+            job = _Job(number, recording, len(found.spans), found.notes, time.perf_counter() - begun)
+            if not found.spans:
+                yield from self._finished(job)
+            for span in found.spans:
+                waiting.append(_Stretch(job, span))
+                if len(waiting) == most:
+                    yield from self._heard(waiting, chosen)
+                    waiting = []
+        if waiting:
+            yield from self._heard(waiting, chosen)
+
+    def _heard(self, stretches: Sequence[_Stretch], chosen: Any) -> Generator[tuple[int, Event], None, None]:
+        """Transcribes stretches side by side; a job whose last one is among them ends with its transcript."""
+        for stretch in stretches:
+            yield stretch.job.number, Progress(stretch.span.start, stretch.job.recording.seconds, "transcribing")
         begun = time.perf_counter()
-        recording = read(audio)
-        yield Progress(0.0, recording.seconds, "listening for speech")
-        found = speech_spans(recording.samples, chosen)
-        heard: list[Heard] = []
-        segments: list[Segment] = []
-        for span in found.spans:
-            yield Progress(span.start, recording.seconds, "transcribing")
-            first, end = (round(edge * recording.sample_rate) for edge in (span.start, span.end))
-            part = recogniser.recognise(recording.samples[first:end], chosen)
-            heard.append(part)
-            for segment in _segments(part, span, recogniser.text_of if chosen.timestamps else None):
-                segments.append(segment)
-                yield segment
-        yield Progress(recording.seconds, recording.seconds, "done")
-        yield self._transcript(recording, heard, segments, found.notes, time.perf_counter() - begun)
+        parts = yield from _hear(self.recogniser, stretches, chosen)
+        seconds = time.perf_counter() - begun
+        samples = sum(len(stretch.samples) for stretch in stretches)
+        text_of = self.recogniser.text_of if chosen.timestamps else None
+        for stretch, part in zip(stretches, parts, strict=True):
+            job = stretch.job
+            job.seconds += seconds * len(stretch.samples) / max(samples, 1)  # each its share of the common work
+            job.heard.append(part)
+            for segment in _segments(part, stretch.span, text_of):
+                job.segments.append(segment)
+                yield job.number, segment
+            if len(job.heard) == job.stretches:
+                yield from self._finished(job)
+
+    def _finished(self, job: _Job) -> Generator[tuple[int, Event], None, None]:
+        yield job.number, Progress(job.recording.seconds, job.recording.seconds, "done")
+        yield job.number, self._transcript(job)
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
         """The transcript of a recording."""
@@ -139,24 +191,79 @@ class SpeechSession:
         """Drops the model."""
         self._recogniser = None
 
-    def _transcript(
-        self, recording: Recording, heard: list[Heard], segments: list[Segment], notes: tuple[str, ...], seconds: float
-    ) -> Transcript:
+    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+        """A model that transcribes does not go on from texts: raises `BadInput`."""
+        raise BadInput(f"{self.model} transcribes speech; to generate from text, open a language model")
+
+    def generate(self, prompt: Prompt, **options: Any) -> Generation:
+        """As `generate_stream`."""
+        return last_generation(self.generate_stream(prompt, **options))
+
+    def _transcript(self, job: _Job) -> Transcript:
+        heard = job.heard
         tags = {kind: _majority(part.tags.get(kind) for part in heard) for part in heard for kind in part.tags}
+        notes = dict.fromkeys(note for part in heard for note in part.notes)
         return Transcript(
             model=self.model,
             runtime=self.runtime,
             text=join_texts([part.text for part in heard]),
             language=_majority(part.language for part in heard),
-            segments=tuple(segments),
+            segments=tuple(job.segments),
             tokens=tuple(number for part in heard for number in part.ids),
-            audio_seconds=recording.seconds,
+            audio_seconds=job.recording.seconds,
             load_seconds=self.load_seconds,
-            compute_seconds=seconds,
+            compute_seconds=job.seconds,
             memory_bytes=peak_resident_bytes(),
             tags={kind: name for kind, name in tags.items() if name},
-            notes=recording.notes + notes,
+            notes=(*job.recording.notes, *job.notes, *notes),
         )
+
+
+@dataclass
+class _Job:
+    """A recording on its way to a transcript."""
+
+    number: int
+    recording: Recording
+    stretches: int  # of speech, to be heard
+    notes: tuple[str, ...]
+    seconds: float  # of compute so far
+    heard: list[Heard] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A stretch of speech of a job."""
+
+    job: _Job
+    span: Span
+
+    @property
+    def samples(self) -> np.ndarray:
+        first, end = (round(edge * self.job.recording.sample_rate) for edge in (self.span.start, self.span.end))
+        return self.job.recording.samples[first:end]
+
+
+def _hear(
+    recogniser: Recogniser, stretches: Sequence[_Stretch], chosen: Any
+) -> Generator[tuple[int, Event], None, list[Heard]]:
+    """What is heard in each stretch; on the way, the text so far where the model writes token by token."""
+    if not isinstance(recogniser, StreamingRecogniser):
+        return [recogniser.recognise(stretch.samples, chosen) for stretch in stretches]
+    writing = recogniser.hear([stretch.samples for stretch in stretches], chosen)
+    shown = [""] * len(stretches)
+    while True:
+        try:
+            texts = next(writing)
+        except StopIteration as done:
+            heard: list[Heard] = done.value
+            return heard
+        for place, (stretch, text) in enumerate(zip(stretches, texts, strict=True)):
+            # Something is yielded after every token, changed or not: whoever cancels is heard only then.
+            if text != shown[place] or len(stretches) == 1:
+                shown[place] = text
+                yield stretch.job.number, Partial(stretch.span.start, stretch.span.end, text)
 
 
 def _majority(names: Iterable[str | None]) -> str | None:

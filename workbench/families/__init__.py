@@ -76,6 +76,13 @@ FAMILIES: Mapping[str, Family] = {
             ),
         ),
         _family(
+            "funasr_nano",
+            "Fun-ASR-Nano",
+            "is_funasr_nano",
+            "FunasrNanoOptions",
+            pytorch=Cell("workbench.runtimes.pytorch.funasr_nano"),
+        ),
+        _family(
             "fsmn_vad",
             "FSMN-VAD",
             "is_fsmn_vad",

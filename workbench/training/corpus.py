@@ -88,6 +88,7 @@ class CorpusOptions:
     gated_share: float = 0.0  # of the takes: cut where the level falls so far below its peak
     gate_db: tuple[float, float] = (10.0, 30.0)  # least and most of that
     augment: AugmentOptions = field(default_factory=AugmentOptions)
+    window: str = "hamming"  # of the filter bank
 
 
 # --- the takes ------------------------------------------------------------------------------------------------------
@@ -300,11 +301,11 @@ def babble(bank: TakeBank, count: int, rng: np.random.Generator) -> NDArray[np.f
 # --- features -------------------------------------------------------------------------------------------------------
 
 
-def log_mel(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+def log_mel(samples: NDArray[np.float32], window: str = "hamming") -> NDArray[np.float32]:
     """[frames, 80] of the recognisers' front end, before stacking."""
     from workbench.audio.fbank import FbankOptions, fbank
 
-    return fbank(samples, FbankOptions())
+    return fbank(samples, FbankOptions(window=window))
 
 
 def stacked(features: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -326,5 +327,5 @@ def digit_strings(
     bank = takes if isinstance(takes, TakeBank) else TakeBank.of(takes, options.tempos)
     for _ in range(count):
         string = draw_string(bank, rng, options)
-        features = log_mel(string.samples)
+        features = log_mel(string.samples, options.window)
         yield Example(stacked(masked(features, rng, masks) if masks else features), string.digits)

@@ -18,7 +18,7 @@ import yaml
 from workbench.errors import BadInput
 from workbench.training.corpus import CorpusOptions
 from workbench.training.digits import load_fsdd, split_by_speaker
-from workbench.training.loop import TrainOptions, train
+from workbench.training.loop import TrainOptions, epochs, train
 from workbench.training.model_card import CardFacts, Measured, measure_checkpoint, write_card
 from workbench.training.pool import FeaturePool, cmvn_statistics, generate_pool, write_am_mvn
 from workbench.training.voices import synthetic_takes
@@ -87,12 +87,15 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         network = recipe.network(options.training.dropout)
         parameters = sum(p.numel() for p in network.parameters())
         log(f"training {parameters:,} parameters on {len(pool):,} strings")
-        network = train(make_loss(network), pool, cmvn, options.training, log)
+        network = train(
+            make_loss(network), epochs(pool, cmvn, options.training.frames_per_batch), options.training, log
+        )
         # Recordings of single words are often cut by their level, which takes weak consonants away.
         pool = make_pool(options.strings // 2, seed + 1, CorpusOptions(gated_share=GATED_SHARE))
         for number in range(recipe.FINISHING_ROUNDS):
             log(f"finishing on {len(pool):,} strings cut more tightly, round {number + 1} of {recipe.FINISHING_ROUNDS}")
-            network = train(make_loss(network), pool, cmvn, replace(options.finishing, seed=seed + number), log)
+            finishing = replace(options.finishing, seed=seed + number)
+            network = train(make_loss(network), epochs(pool, cmvn, finishing.frames_per_batch), finishing, log)
 
     out.mkdir(parents=True, exist_ok=True)
     write_am_mvn(out / "am.mvn", *cmvn)

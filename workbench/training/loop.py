@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from workbench.training.pool import Batch, FeaturePool
+
+Draw = Callable[[np.random.Generator], Iterator[Any]]
+"""An endless stream of batches, from a generator of random numbers."""
 
 
 class Loss(Protocol):
@@ -25,7 +28,7 @@ class Loss(Protocol):
         """All that is trained."""
         ...
 
-    def __call__(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
+    def __call__(self, batch: Any, rng: np.random.Generator) -> dict[str, Tensor]:
         """The parts of a batch's loss by name, already weighted; their sum is minimised."""
         ...
 
@@ -46,14 +49,8 @@ class TrainOptions:
     log_every: int = 100
 
 
-def train(
-    loss: Loss,
-    pool: FeaturePool,
-    cmvn: tuple[np.ndarray, np.ndarray],
-    options: TrainOptions,
-    log: Callable[[str], None],
-) -> nn.Module:
-    """Minimises the loss over the pool; returns its network with exponentially averaged weights, in eval mode."""
+def train(loss: Loss, draw: Draw, options: TrainOptions, log: Callable[[str], None]) -> nn.Module:
+    """Minimises the loss over the batches; returns its network with exponentially averaged weights, in eval mode."""
     rng = np.random.default_rng(options.seed)
     network, parameters = loss.network, list(loss.parameters())
     decayed = [p for p in parameters if p.dim() > 1]
@@ -67,10 +64,8 @@ def train(
     average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(options.averaging))
     network.train()
     begun, recent = time.monotonic(), []
-    for update, numbers in zip(
-        range(1, options.updates + 1), _epochs(pool, options.frames_per_batch, rng), strict=False
-    ):
-        parts = loss(pool.batch(numbers, *cmvn, rng), rng)
+    for update, batch in zip(range(1, options.updates + 1), draw(rng), strict=False):
+        parts = loss(batch, rng)
         total = torch.stack(list(parts.values())).sum()
         optimiser.zero_grad(set_to_none=True)
         total.backward()
@@ -94,6 +89,12 @@ def _rate(update: int, options: TrainOptions) -> float:
     return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
-def _epochs(pool: FeaturePool, frames: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    while True:
-        yield from pool.batches(frames, rng)
+def epochs(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray], frames: int) -> Draw:
+    """Masked batches of at most so many LFR frames, epoch after epoch, after CMVN (see `FeaturePool.batch`)."""
+
+    def draw(rng: np.random.Generator) -> Iterator[Batch]:
+        while True:
+            for numbers in pool.batches(frames, rng):
+                yield pool.batch(numbers, *cmvn, rng)
+
+    return draw

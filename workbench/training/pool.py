@@ -32,8 +32,8 @@ _VERSION = 2  # of what is drawn: raise it when corpus.py or augment.py change w
 class Batch:
     """Examples of similar length side by side."""
 
-    features: NDArray[np.float32]  # [examples, LFR frames, 560] after CMVN, zeros behind the end of each
-    lengths: NDArray[np.int64]  # [examples], LFR frames
+    features: NDArray[np.float32]  # [examples, frames, width] after CMVN, zeros behind the end of each
+    lengths: NDArray[np.int64]  # [examples], frames
     digits: tuple[tuple[int, ...], ...]
 
 
@@ -66,12 +66,14 @@ class FeaturePool:
         frames = self._shards[number // SHARD][end - int(self.frames[number]) : end]
         return np.asarray(frames, dtype=np.float32)
 
-    def example(self, number: int, rng: np.random.Generator | None = None, masks: MaskOptions | None = None) -> Example:
-        """One example; with a generator its features are masked."""
+    def example(
+        self, number: int, rng: np.random.Generator | None = None, masks: MaskOptions | None = None, stack: bool = True
+    ) -> Example:
+        """One example; with a generator its features are masked. Stacked to LFR frames, or as they are."""
         features = self.log_mel(number)
         if rng is not None:
             features = masked(features, rng, masks)
-        return Example(stacked(features), self.digits[number])
+        return Example(stacked(features) if stack else features, self.digits[number])
 
     def batch(
         self,
@@ -81,10 +83,14 @@ class FeaturePool:
         rng: np.random.Generator | None = None,
         masks: MaskOptions | None = None,
     ) -> Batch:
-        """Examples after `(x + shift) * scale`, padded with zeros to the longest; with a generator they are masked."""
-        examples = [self.example(int(number), rng, masks) for number in numbers]
+        """Examples after `(x + shift) * scale`, padded with zeros to the longest; with a generator they are masked.
+
+        Statistics as wide as one log-mel frame leave the frames unstacked.
+        """
+        stack = len(shift) != NUM_MELS
+        examples = [self.example(int(number), rng, masks, stack) for number in numbers]
         lengths = np.array([len(example.features) for example in examples], dtype=np.int64)
-        features = np.zeros((len(examples), int(lengths.max()), NUM_MELS * ASR_LFR_M), dtype=np.float32)
+        features = np.zeros((len(examples), int(lengths.max()), len(shift)), dtype=np.float32)
         for row, example in zip(features, examples, strict=True):
             row[: len(example.features)] = (example.features + shift) * scale
         return Batch(features, lengths, tuple(example.digits for example in examples))
@@ -180,7 +186,7 @@ def _make_shard(bank: TakeBank, job: _Job) -> _Made:
     features, digits = [], []
     for number in range(first, first + count):
         string = draw_string(bank, np.random.default_rng([seed, number]), options)
-        features.append(log_mel(string.samples).astype(np.float16))
+        features.append(log_mel(string.samples, options.window).astype(np.float16))
         digits.append(string.digits)
     np.save(path, np.concatenate(features), allow_pickle=False)
     return [len(part) for part in features], digits

@@ -1,0 +1,226 @@
+"""Fun-ASR-Nano: what is true of it on every runtime.
+
+A SAN-M encoder and an adaptor turn speech into embeddings that stand in the prompt of a Qwen3 language model, which
+writes the transcript ("Fun-ASR Technical Report", An et al. 2025). This file opens no weights and computes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from workbench.audio.frontend import FrontendConfig
+from workbench.decoding.generation import GenerationOptions
+from workbench.errors import BadInput
+from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
+from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer, read_language_config
+from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
+from workbench.options import ListeningOptions, option
+
+MODELS = ("FunASRNano",)
+ADAPTOR_EPS = 1e-12  # of the adaptor's layer norms: not in the file
+ADAPTOR_HEADS = 8  # where the file does not say
+SPEECH = -1  # stands in a prompt's ids where the speech goes
+SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+NO_THINKING = "<think>\n\n</think>\n\n"
+UNUSED_TENSORS = ("ctc_decoder.*", "ctc.*")  # a second decoder, for timestamps
+
+# The language as the prompt names it. Which of them a checkpoint knows, it does not say.
+LANGUAGES: Mapping[str, str] = {
+    "zh": "中文",
+    "en": "英文",
+    "ja": "日文",
+    "ko": "韩文",
+    "yue": "粤语",
+    "vi": "越南语",
+    "id": "印尼语",
+    "th": "泰语",
+    "ms": "马来语",
+    "tl": "菲律宾语",
+    "ar": "阿拉伯语",
+    "hi": "印地语",
+    "bg": "保加利亚语",
+    "hr": "克罗地亚语",
+    "cs": "捷克语",
+    "da": "丹麦语",
+    "nl": "荷兰语",
+    "et": "爱沙尼亚语",
+    "fi": "芬兰语",
+    "el": "希腊语",
+    "hu": "匈牙利语",
+    "ga": "爱尔兰语",
+    "lv": "拉脱维亚语",
+    "lt": "立陶宛语",
+    "mt": "马耳他语",
+    "pl": "波兰语",
+    "pt": "葡萄牙语",
+    "ro": "罗马尼亚语",
+    "sk": "斯洛伐克语",
+    "sl": "斯洛文尼亚语",
+    "sv": "瑞典语",
+}
+
+
+@dataclass(frozen=True)
+class FunasrNanoOptions(GenerationOptions, ListeningOptions):
+    """What a user may choose of Fun-ASR-Nano."""
+
+    language: str = option("auto", "the language spoken, or auto", ("auto", *LANGUAGES))
+    itn: bool = option(True, "inverse text normalisation: figures where numbers are spoken")
+    hotwords: tuple[str, ...] = option((), "words that are likely to be said, such as names")
+    batch_size: int = option(1, "stretches of speech transcribed side by side", minimum=1)
+
+
+@dataclass(frozen=True)
+class AdaptorConfig:
+    """The adaptor between encoder and language model."""
+
+    downsample_rate: int
+    use_low_frame_rate: bool
+    encoder_dim: int
+    ffn_dim: int
+    llm_dim: int
+    n_layer: int
+    attention_heads: int
+
+
+@dataclass(frozen=True)
+class FunasrNanoModel:
+    """A Fun-ASR-Nano checkpoint, read but for its weights."""
+
+    checkpoint: FunasrCheckpoint
+    frontend: FrontendConfig
+    cmvn_file: Path | None
+    encoder: SanmConfig
+    adaptor: AdaptorConfig
+    language: LanguageConfig
+    tokenizer: LanguageTokenizer
+    do_think: bool
+    sys_prompt: bool
+    stop_ids: tuple[int, ...]
+
+
+def is_funasr_nano(directory: Path) -> bool:
+    """Whether this is a Fun-ASR-Nano checkpoint directory."""
+    return is_funasr_directory(directory, MODELS)
+
+
+def read_funasr_nano(directory: Path) -> FunasrNanoModel:
+    """Reads configuration and tokenizer; raises `BadInput` where they are missing or do not fit together."""
+    checkpoint = read_checkpoint(directory)
+    if checkpoint.model not in MODELS:
+        raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected FunASRNano")
+    expect(checkpoint.config, "audio_encoder", "SenseVoiceEncoderSmall", directory.name)
+    expect(checkpoint.config, "audio_adaptor", "Transformer", directory.name)
+    frontend = FrontendConfig.from_yaml(checkpoint.section("frontend_conf"))
+    encoder = read_sanm_config(
+        checkpoint.section("audio_encoder_conf"), frontend.width, norm_eps=1e-5, where="audio_encoder_conf"
+    )
+    language = read_language_config(_language_directory(checkpoint))
+    adaptor = _read_adaptor(checkpoint, encoder, language)
+    tokenizer = LanguageTokenizer.read(language.directory)
+    end = tokenizer.id_of(TURN_END)
+    if end is None:
+        raise BadInput(f"the tokenizer in {language.directory.name} has no token {TURN_END}, which ends a transcript")
+    if len(tokenizer) > language.vocabulary:
+        raise BadInput(
+            f"the tokenizer in {language.directory.name} has {len(tokenizer)} tokens; "
+            f"its config.json has room for {language.vocabulary}"
+        )
+    dataset = checkpoint.section("dataset_conf")
+    return FunasrNanoModel(
+        checkpoint=checkpoint,
+        frontend=frontend,
+        cmvn_file=checkpoint.file("frontend_conf", "cmvn_file"),
+        encoder=encoder,
+        adaptor=adaptor,
+        language=language,
+        tokenizer=tokenizer,
+        do_think=bool(dataset.get("do_think", True)),
+        sys_prompt=bool(dataset.get("sys_prompt", True)),
+        stop_ids=tuple(dict.fromkeys((*language.stop_ids, end))),
+    )
+
+
+def _language_directory(checkpoint: FunasrCheckpoint) -> Path:
+    named = checkpoint.section("llm_conf").get("init_param_path")
+    where = checkpoint.directory.name
+    if not isinstance(named, str) or not named:
+        raise BadInput(f"llm_conf.init_param_path in {where}/config.yaml names no language model directory")
+    # Written on the machine that trained it, the path may be of that machine: its last part is beside the weights.
+    for path in (checkpoint.directory / named, checkpoint.directory / Path(named).name):
+        if path.is_dir():
+            return path
+    raise BadInput(
+        f"{where}/config.yaml names the language model {named}, and there is no such directory in {where}; "
+        "it holds the configuration and the tokenizer"
+    )
+
+
+def _read_adaptor(checkpoint: FunasrCheckpoint, encoder: SanmConfig, language: LanguageConfig) -> AdaptorConfig:
+    section, where = checkpoint.section("audio_adaptor_conf"), "audio_adaptor_conf"
+    adaptor = AdaptorConfig(
+        downsample_rate=positive_int(section, "downsample_rate", where, 2),
+        use_low_frame_rate=bool(section.get("use_low_frame_rate", False)),
+        encoder_dim=positive_int(section, "encoder_dim", where, encoder.output_size),
+        ffn_dim=positive_int(section, "ffn_dim", where, 2048),
+        llm_dim=positive_int(section, "llm_dim", where, language.hidden_size),
+        n_layer=positive_int(section, "n_layer", where, 2, 0),
+        attention_heads=positive_int(section, "attention_heads", where, ADAPTOR_HEADS),
+    )
+    if adaptor.encoder_dim != encoder.output_size:
+        raise BadInput(
+            f"{where}.encoder_dim is {adaptor.encoder_dim} and the encoder is {encoder.output_size} wide; "
+            "expected the same"
+        )
+    if adaptor.llm_dim != language.hidden_size:
+        raise BadInput(
+            f"{where}.llm_dim is {adaptor.llm_dim} and the language model in {language.directory.name} is "
+            f"{language.hidden_size} wide; expected the same"
+        )
+    if adaptor.llm_dim % adaptor.attention_heads:
+        raise BadInput(f"{where}.llm_dim {adaptor.llm_dim} is no multiple of {adaptor.attention_heads} attention heads")
+    return adaptor
+
+
+def audio_tokens(frames: int, adaptor: AdaptorConfig) -> int:
+    """How many of the adaptor's rows stand in the prompt, of so many LFR frames.
+
+    With the low frame rate only the first eighth does, by three halvings, each rounded up: the network learns to move
+    everything there.
+    """
+    if adaptor.use_low_frame_rate:
+        halved = frames
+        for _ in range(3):
+            halved = (halved - 1) // 2 + 1
+        return halved
+    return -(-frames // adaptor.downsample_rate) if adaptor.downsample_rate > 1 else frames
+
+
+def instruction(options: FunasrNanoOptions) -> str:
+    """What the user's turn says before the speech."""
+    text = ""
+    if options.hotwords:
+        text = (
+            "请结合上下文信息，更加准确地完成语音转写任务。如果没有相关信息，我们会留空。\n\n\n**上下文信息：**\n\n\n"
+        )
+        text += f"热词列表：[{', '.join(options.hotwords)}]\n"
+    text += "语音转写" if options.language == "auto" else f"语音转写成{LANGUAGES[options.language]}"
+    return text + ("：" if options.itn else "，不进行文本规整：")
+
+
+def prompt_ids(model: FunasrNanoModel, options: FunasrNanoOptions) -> np.ndarray:
+    """The prompt's ids [tokens] with `SPEECH` where the speech goes."""
+    before = (SYSTEM if model.sys_prompt else "") + f"<|im_start|>user\n{instruction(options)}"
+    after = f"{TURN_END}\n<|im_start|>assistant\n" + ("" if model.do_think else NO_THINKING)
+    # Each side alone, as the original does: a merge of the tokenizer must not reach across the speech.
+    return np.array([*model.tokenizer.ids(before), SPEECH, *model.tokenizer.ids(after)], dtype=np.int64)
+
+
+def tidy(text: str) -> str:
+    """The transcript as a reader gets it: the model's mark for a pause, and runs of spaces, made one space."""
+    return re.sub(r"\s+", " ", text.replace("/sil", " ")).strip()

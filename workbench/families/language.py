@@ -1,0 +1,165 @@
+"""The directory of a language model in Hugging Face's form: its configuration and its tokenizer.
+
+Shared by the plain causal language model and by every speech family whose decoder is one. It opens no weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput
+
+MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders of one shape: their stages have the same names
+BROKEN = "\ufffd"  # what an unfinished character decodes to
+TURN_END = "<|im_end|>"
+
+
+@dataclass(frozen=True)
+class LanguageConfig:
+    """What is known of a language model without its weights."""
+
+    directory: Path
+    model_type: str
+    hidden_size: int
+    layers: int
+    vocabulary: int  # rows of the embedding table, which may have spare ones
+    context: int  # most positions
+    stop_ids: tuple[int, ...]  # that end a generation, as its files say
+    pad_id: int | None
+
+
+def is_language_directory(directory: Path) -> bool:
+    """Whether this is the directory of a causal language model of a known type. Never raises."""
+    try:
+        return _read_json(directory / "config.json").get("model_type") in MODEL_TYPES
+    except BadInput:
+        return False
+
+
+def read_language_config(directory: Path) -> LanguageConfig:
+    """The configuration in `config.json`; raises `BadInput` where it is missing, damaged or of another kind."""
+    if not directory.is_dir():
+        raise BadInput(f"there is no language model directory {directory}")
+    if not (directory / "config.json").is_file():
+        raise BadInput(f"language model directory {directory.name} has no config.json")
+    config = _read_json(directory / "config.json")
+    kind = config.get("model_type")
+    if kind not in MODEL_TYPES:
+        raise BadInput(f"{directory.name}/config.json is of model type {kind!r}; expected {', '.join(MODEL_TYPES)}")
+    stops = [*_numbers(config.get("eos_token_id"))]
+    generation = directory / "generation_config.json"
+    if generation.is_file():
+        stops += _numbers(_read_json(generation).get("eos_token_id"))
+    pads = _numbers(config.get("pad_token_id"))
+    return LanguageConfig(
+        directory=directory,
+        model_type=kind,
+        hidden_size=_size(config, "hidden_size", directory),
+        layers=_size(config, "num_hidden_layers", directory),
+        vocabulary=_size(config, "vocab_size", directory),
+        context=_size(config, "max_position_embeddings", directory),
+        stop_ids=tuple(dict.fromkeys(stops)),
+        pad_id=pads[0] if pads else None,
+    )
+
+
+class LanguageTokenizer:
+    """Text to ids and back; wraps the tokenizer that `transformers` reads from the directory."""
+
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def read(cls, directory: Path, additional: Sequence[str] = ()) -> LanguageTokenizer:
+        """The tokenizer of a directory, with `additional` special tokens appended where it has not got them.
+
+        Raises `BadInput` where its files are missing or damaged.
+        """
+        files = ("tokenizer.json", "vocab.json", "tokenizer.model")
+        if not any((directory / name).is_file() for name in files):
+            raise BadInput(f"language model directory {directory.name} has no tokenizer; expected {' or '.join(files)}")
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # whatever its readers stumble over
+            reason = " ".join(str(error).split())[:200]
+            raise BadInput(f"the tokenizer in {directory.name} cannot be read: {reason}") from error
+        missing = [token for token in additional if token not in tokenizer.get_vocab()]
+        if missing:
+            tokenizer.add_special_tokens({"additional_special_tokens": missing})
+        return cls(tokenizer)
+
+    def __len__(self) -> int:
+        return len(self._tokenizer)
+
+    def ids(self, text: str, begin: bool = False) -> list[int]:
+        """The ids of a text in which special tokens may stand; `begin` adds what the model wants before a text."""
+        found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin)
+        return found
+
+    def text(self, ids: Sequence[int], special: bool = False) -> str:
+        """The text of ids, special tokens left out unless asked for."""
+        known = [number for number in ids if 0 <= number < len(self)]  # a table may have rows nobody names
+        decoded: str = self._tokenizer.decode(
+            known, skip_special_tokens=not special, clean_up_tokenization_spaces=False
+        )
+        return decoded
+
+    def piece(self, number: int) -> str:
+        """One token as text, for display."""
+        return self.text([number], special=True)
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token, or None where the vocabulary has no such one."""
+        return self._vocabulary.get(token)
+
+    @cached_property
+    def _vocabulary(self) -> Mapping[str, int]:
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab()
+        return vocabulary
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `chat` can be asked."""
+        return bool(self._tokenizer.chat_template)
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **variables: Any) -> str:
+        """The prompt of a conversation, as the model's own template writes it, ready for the answer."""
+        prompt: str = self._tokenizer.apply_chat_template(
+            [dict(message) for message in messages], tokenize=False, add_generation_prompt=True, **variables
+        )
+        return prompt
+
+
+def settled_text(text: str) -> str:
+    """A text as far as it will not change: without a character of which only the first bytes were generated."""
+    return text.rstrip(BROKEN)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path.parent.name}/{path.name} cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise BadInput(f"{path.parent.name}/{path.name} holds a {type(content).__name__}; expected a JSON object")
+    return content
+
+
+def _numbers(value: Any) -> list[int]:
+    values = value if isinstance(value, list) else [value]
+    return [number for number in values if isinstance(number, int) and not isinstance(number, bool)]
+
+
+def _size(config: Mapping[str, Any], key: str, directory: Path) -> int:
+    value = config.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        found = repr(value) if key in config else "missing"
+        raise BadInput(f"{key} in {directory.name}/config.json is {found}; expected a whole number of at least 1")
+    return value

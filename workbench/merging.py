@@ -1,0 +1,179 @@
+"""The merge of speech into text embeddings: every placeholder of a prompt gives way to the frames that stand for it.
+
+Every family whose decoder is a language model uses it, and every runtime that merges outside its engine. It works on
+numpy arrays and torch tensors alike and moves neither to another device. It knows no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+
+Array = TypeVar("Array")  # a numpy array or a torch tensor
+PaddingSide = Literal["left", "right"]
+
+
+@dataclass(frozen=True, eq=False)
+class Merged(Generic[Array]):
+    """A batch of prompts as a language model takes them."""
+
+    embeddings: Array  # [batch, positions, width], zero where nothing stands
+    attention_mask: np.ndarray  # [batch, positions], bool: where something stands
+    positions: np.ndarray  # [batch, positions], int64: from 0 in each row; 0 where nothing stands
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many positions of each row are filled: [batch]."""
+        counts: np.ndarray = self.attention_mask.sum(axis=1)
+        return counts
+
+
+@dataclass(frozen=True, eq=False)
+class MergePlan:
+    """Where each position of the merged batch comes from; see `plan_merge`."""
+
+    source: np.ndarray  # [batch, positions], int64: a token's index in its row, or tokens + a frame's index
+    attention_mask: np.ndarray  # [batch, positions], bool
+    positions: np.ndarray  # [batch, positions], int64
+
+
+def merge_speech(
+    ids: np.ndarray,
+    text_embeddings: Array,
+    speech_embeddings: Array,
+    speech_lengths: np.ndarray,
+    placeholder: int,
+    attention_mask: np.ndarray | None = None,
+    padding_side: PaddingSide = "right",
+) -> Merged[Array]:
+    """Text embeddings with every placeholder replaced by frames of speech.
+
+    Args:
+        ids: [batch, tokens].
+        text_embeddings: [batch, tokens, width]; the rows of placeholders and pads are not looked at.
+        speech_embeddings: [batch, frames, width], padded in any way behind each row's frames.
+        speech_lengths: frames of each row [batch], all of which stand in for each placeholder of the row; or frames of
+            each placeholder [batch, placeholders], in order: the row's frames are then shared out one stretch after
+            another. Rows with fewer placeholders than others have zeros behind theirs.
+        placeholder: its token id.
+        attention_mask: which tokens are no padding [batch, tokens]; all of them by default.
+        padding_side: on which side of the shorter rows the result is padded.
+
+    Raises `ValueError` where shapes disagree, a row has frames and no placeholder for them, a placeholder and no
+    frames, or more frames are asked for than there are.
+    """
+    _check_shapes(ids, text_embeddings, speech_embeddings)
+    frames = int(speech_embeddings.shape[1])  # type: ignore[attr-defined]
+    plan = plan_merge(ids, speech_lengths, placeholder, attention_mask, padding_side, frames)
+    return Merged(_gather(text_embeddings, speech_embeddings, plan), plan.attention_mask, plan.positions)
+
+
+def plan_merge(
+    ids: np.ndarray,
+    speech_lengths: np.ndarray,
+    placeholder: int,
+    attention_mask: np.ndarray | None = None,
+    padding_side: PaddingSide = "right",
+    frames: int | None = None,
+) -> MergePlan:
+    """The merge as indices, before any embedding is there; arguments and errors as of `merge_speech`."""
+    ids = np.asarray(ids)
+    batch, tokens = ids.shape
+    present = np.ones(ids.shape, bool) if attention_mask is None else np.asarray(attention_mask).astype(bool)
+    if present.shape != ids.shape:
+        raise ValueError(f"the attention mask has shape {present.shape}; the ids have {ids.shape}")
+    if padding_side not in ("left", "right"):
+        raise ValueError(f"padding_side is {padding_side!r}; expected left or right")
+    is_speech = present & (ids == placeholder)
+    starts, lengths = _stretches(is_speech, np.asarray(speech_lengths), frames)
+
+    # How many positions each token takes, and where its first one is.
+    spans = present.astype(np.int64)
+    spans[is_speech] = lengths
+    firsts = np.cumsum(spans, axis=1) - spans
+    totals = spans.sum(axis=1)
+    width = int(totals.max(initial=0))
+    shift = width - totals if padding_side == "left" else np.zeros_like(totals)
+
+    source = np.zeros((batch, width), dtype=np.int64)
+    rows, columns = np.nonzero(present & ~is_speech)
+    source[rows, firsts[rows, columns] + shift[rows]] = columns
+    # Every frame of every stretch, in one list: the stretch it is of, and its place in there.
+    stretch = np.repeat(np.arange(len(lengths)), lengths)
+    inside = np.arange(len(stretch)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    rows, columns = (index[stretch] for index in np.nonzero(is_speech))
+    source[rows, firsts[rows, columns] + inside + shift[rows]] = tokens + starts[stretch] + inside
+
+    place = np.arange(width)[None, :] - shift[:, None]
+    mask = (place >= 0) & (place < totals[:, None])
+    return MergePlan(source, mask, np.where(mask, place, 0))
+
+
+def _stretches(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """(first frame, frames) of every placeholder, in reading order of the batch."""
+    batch = len(is_speech)
+    counts = is_speech.sum(axis=1)
+    if lengths.ndim not in (1, 2) or len(lengths) != batch or not np.issubdtype(lengths.dtype, np.integer):
+        raise ValueError(
+            f"speech_lengths has shape {lengths.shape} and type {lengths.dtype}; expected whole numbers of shape "
+            f"({batch},) or ({batch}, placeholders)"
+        )
+    if (lengths < 0).any():
+        raise ValueError(f"speech_lengths holds {lengths.min()}; expected no negative number")
+    shared = lengths.ndim == 2
+    per_row = lengths if shared else lengths[:, None]
+    used = per_row.sum(axis=1)
+    if frames is not None and (used > frames).any():
+        row = int(np.argmax(used > frames))
+        raise ValueError(f"row {row} is to get {used[row]} frames of speech, and there are {frames}")
+    filled = (per_row > 0).sum(axis=1)
+    wrong = (filled != counts) if shared else (filled > 0) != (counts > 0)
+    if shared:
+        # A gap would give a later placeholder an earlier one's frames.
+        wrong |= ((per_row[:, :-1] == 0) & (per_row[:, 1:] > 0)).any(axis=1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        stretches = f"{filled[row]} stretches" if filled[row] != 1 else "1 stretch"
+        raise ValueError(
+            f"row {row} has {counts[row]} placeholder{'' if counts[row] == 1 else 's'} and {stretches} of speech "
+            f"(lengths {per_row[row].tolist()}); expected one for each" + ("" if shared else ", or none of either")
+        )
+    if not shared:
+        return np.zeros(int(counts.sum()), np.int64), np.repeat(lengths, counts).astype(np.int64)
+    ends = np.cumsum(per_row, axis=1)
+    kept = per_row > 0
+    return (ends - per_row)[kept].astype(np.int64), per_row[kept].astype(np.int64)
+
+
+def _check_shapes(ids: np.ndarray, text: Any, speech: Any) -> None:
+    if np.ndim(ids) != 2:
+        raise ValueError(f"ids has shape {np.shape(ids)}; expected (batch, tokens)")
+    if text.ndim != 3 or tuple(text.shape[:2]) != tuple(np.shape(ids)):
+        raise ValueError(f"text_embeddings has shape {tuple(text.shape)}; expected {(*np.shape(ids), 'width')}")
+    if speech.ndim != 3 or speech.shape[0] != text.shape[0]:
+        raise ValueError(
+            f"speech_embeddings has shape {tuple(speech.shape)}; expected ({text.shape[0]}, frames, width)"
+        )
+    if speech.shape[2] != text.shape[2]:
+        raise ValueError(f"speech is {speech.shape[2]} wide and text {text.shape[2]}; expected the same width")
+
+
+def _gather(text: Any, speech: Any, plan: MergePlan) -> Any:
+    """Rows of text and speech by the plan's sources, zero where nothing stands.
+
+    Not as a product with the mask: padding that is not finite must not reach the result.
+    """
+    batch = np.arange(len(plan.source))[:, None]
+    if isinstance(text, np.ndarray):
+        table = np.concatenate([text, speech], axis=1)
+        return np.where(plan.attention_mask[..., None], table[batch, plan.source], table.dtype.type(0))
+    import torch
+
+    table = torch.cat([text, speech.to(text.dtype)], dim=1)
+    rows, source, mask = (
+        torch.from_numpy(np.ascontiguousarray(index)).to(table.device)
+        for index in (batch, plan.source, plan.attention_mask)
+    )
+    return torch.where(mask[..., None], table[rows, source], table.new_zeros(()))

@@ -1,0 +1,139 @@
+"""A recogniser that hears with an encoder and writes with a language model: what those families share on PyTorch.
+
+The family gives an `Ear`: from sound to embeddings, and the prompt they stand in. This file merges, decodes and
+streams. It knows no family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.decoding.generation import Decoding
+from workbench.families.language import LanguageTokenizer, settled_text
+from workbench.merging import Merged, merge_speech
+from workbench.options import ListeningOptions
+from workbench.runtimes.pytorch.language import ENDED, LanguageModel
+from workbench.runtimes.pytorch.tap import Recorder
+from workbench.session import StageFilter, Token
+from workbench.transcription import Heard
+
+
+class Ear(Protocol):
+    """A family's half: sound to embeddings, and the words around them."""
+
+    @property
+    def options_class(self) -> type[ListeningOptions]:
+        """The family's options."""
+        ...
+
+    @property
+    def placeholder(self) -> int:
+        """What stands in the prompt's ids where the speech goes."""
+        ...
+
+    def embeddings(
+        self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
+    ) -> tuple[Tensor, np.ndarray]:
+        """Speech embeddings [B, frames, H] in float32, and how many frames are each stretch's [B]."""
+        ...
+
+    def prompt_ids(self, options: Any) -> np.ndarray:
+        """The prompt's ids [tokens], the placeholder among them."""
+        ...
+
+    def decoding(self, options: Any, counts: np.ndarray) -> Decoding:
+        """How to decode stretches of so many speech embeddings."""
+        ...
+
+    def text(self, written: str) -> str:
+        """The transcript of what the language model wrote."""
+        ...
+
+
+class SpeechLanguageRecogniser:
+    """An ear and a language model as a recogniser (see `workbench.transcription`)."""
+
+    def __init__(self, ear: Ear, language: LanguageModel, tokenizer: LanguageTokenizer):
+        self.ear = ear
+        self.language = language
+        self.tokenizer = tokenizer
+
+    @property
+    def options_class(self) -> type[ListeningOptions]:
+        """The family's options."""
+        return self.ear.options_class
+
+    @property
+    def dtype(self) -> str:
+        """Of the language half; the encoder is float32."""
+        return self.language.dtype
+
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+        """As `StreamingRecogniser.hear`."""
+        prompt, counts = self._prompt(stretches, options)
+        decoding = self.ear.decoding(options, counts)
+        ids: list[list[int]] = [[] for _ in stretches]
+        for tokens in self.language.generate(prompt, decoding):
+            if tokens.ndim == 2:
+                ids = [row[row != ENDED].tolist() for row in tokens]
+            else:
+                for row, token in zip(ids, tokens.tolist(), strict=True):
+                    if token != ENDED:
+                        row.append(token)
+            yield [settled_text(self.text_of(row)) for row in ids]
+        return [self._heard(row, decoding) for row in ids]
+
+    def recognise(self, samples: np.ndarray, options: Any) -> Heard:
+        """What is said in float32 samples [n] at 16 kHz."""
+        writing = self.hear([samples], options)
+        while True:
+            try:
+                next(writing)
+            except StopIteration as done:
+                heard: Heard = done.value[0]
+                return heard
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The transcript of generated ids, or of some of them."""
+        return self.ear.text(self.tokenizer.text(ids))
+
+    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
+        """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript."""
+        recorder = Recorder(wanted)
+        prompt, counts = self._prompt([samples], options, recorder)
+        recorder.put("prompt.tokens", self.ear.prompt_ids(options))
+        self.language.trace(prompt, recorder)
+        if wanted("tokens") or wanted("text"):
+            heard = self.recognise(samples, options)
+            recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+            recorder.put("text", np.array(heard.text))
+        return recorder.stages
+
+    @torch.inference_mode()
+    def _prompt(
+        self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
+    ) -> tuple[Merged[Tensor], np.ndarray]:
+        """The prompts of the stretches, padded on the left, and the speech frames in each."""
+        speech, counts = self.ear.embeddings(stretches, options, recorder)
+        ids = np.repeat(self.ear.prompt_ids(options)[None], len(stretches), axis=0)
+        # A placeholder may be no row of the table; what is looked up for it is not used.
+        text = self.language.embed(np.where(ids == self.ear.placeholder, 0, ids))
+        return merge_speech(ids, text, speech, counts, self.ear.placeholder, padding_side="left"), counts
+
+    def _heard(self, ids: Sequence[int], decoding: Decoding) -> Heard:
+        ended = bool(ids) and ids[-1] in decoding.stop_ids
+        note = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
+        shown = [number for number in ids if number not in decoding.stop_ids]
+        return Heard(
+            text=self.text_of(ids),
+            language=None,
+            tags={},
+            tokens=tuple(Token(number, self.tokenizer.piece(number)) for number in shown),
+            ids=tuple(ids),
+            notes=() if ended else (note,),
+        )

@@ -1,0 +1,248 @@
+"""A causal language model on PyTorch, through transformers: from embeddings to tokens, one step at a time.
+
+The plain language model and the decoders of the speech families are this class. Greedy decoding and sampling are a
+loop of our own, which can be left after any token; beam search is transformers' (`beams`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.decoding.generation import Decoding
+from workbench.errors import BadInput
+from workbench.families.language import LanguageConfig
+from workbench.merging import Merged
+from workbench.runtimes.pytorch.tap import Recorder
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ENDED = -1  # in place of a token, for a row that has ended
+
+
+class LanguageModel:
+    """A loaded language model; made by `open_language`."""
+
+    def __init__(self, network: Any, config: LanguageConfig, device: torch.device):
+        self.network = network
+        self.config = config
+        self.device = device
+
+    @property
+    def dtype(self) -> str:
+        """The name of its arithmetic's type."""
+        return str(self.network.dtype).removeprefix("torch.")
+
+    @torch.inference_mode()
+    def embed(self, ids: np.ndarray) -> Tensor:
+        """Text embeddings [batch, tokens, hidden] of ids [batch, tokens]."""
+        embeddings: Tensor = self.network.get_input_embeddings()(torch.from_numpy(ids).to(self.device))
+        return embeddings
+
+    @torch.inference_mode()
+    def trace(self, prompt: Merged[Tensor], recorder: Recorder) -> None:
+        """Records the stages of one pass over a prompt of one row: `llm.*` and `logits`."""
+        body = self.network.model
+        recorder("llm.embeddings", prompt.embeddings)
+        with contextlib.ExitStack() as hooks:
+            for number, layer in enumerate(body.layers):
+                hooks.callback(_record_output(layer, f"llm.layers.{number}", recorder).remove)
+            hooks.callback(_record_output(body.norm, "llm.norm", recorder).remove)
+            logits = self.network(inputs_embeds=prompt.embeddings, use_cache=False).logits
+        recorder("logits", logits)
+
+    def generate(self, prompt: Merged[Tensor], decoding: Decoding) -> Iterator[np.ndarray]:
+        """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
+
+        Stop ids are yielded too, as the last token of their row. With beam search, what is yielded is all tokens of
+        every row's best hypothesis so far [batch, tokens]; the last is final, padded with `ENDED`.
+
+        Args:
+            prompt: padded on the left.
+        """
+        if decoding.beam_size > 1:
+            from workbench.runtimes.pytorch.beams import beam_search
+
+            return beam_search(self.network, prompt, decoding)
+        return self._steps(prompt, decoding)
+
+    @torch.inference_mode()
+    def _steps(self, prompt: Merged[Tensor], decoding: Decoding) -> Generator[np.ndarray, None, None]:
+        from transformers import DynamicCache
+
+        batch = len(prompt.attention_mask)
+        mask = torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(self.device)
+        positions = torch.from_numpy(prompt.positions).to(self.device)
+        if bool(mask.all()):
+            mask = None  # attention without a mask is faster
+        choose = _Chooser(decoding, self.device)
+        cache = DynamicCache(config=self.network.config)
+        inputs: dict[str, Tensor] = {"inputs_embeds": prompt.embeddings}
+        alive = np.arange(batch)
+        limits = np.broadcast_to(decoding.max_new_tokens, batch)
+        generated = torch.empty((batch, 0), dtype=torch.long, device=self.device)
+        for step in range(int(limits.max())):
+            output = self.network(
+                **inputs,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            tokens = choose(generated, output.logits[:, -1].float())
+            found = tokens.cpu().numpy()
+            row = np.full(batch, ENDED, dtype=np.int64)
+            row[alive] = found
+            yield row
+            going = ~np.isin(found, decoding.stop_ids) & (step + 1 < limits[alive])
+            if not going.any():
+                return
+            generated = torch.cat([generated, tokens[:, None]], dim=1)
+            positions = positions[:, -1:] + 1
+            if mask is not None:
+                mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+            if not going.all():
+                kept = torch.from_numpy(np.flatnonzero(going)).to(self.device)
+                cache.batch_select_indices(kept)
+                tokens, generated, positions = tokens[kept], generated[kept], positions[kept]
+                mask = None if mask is None else mask[kept]
+                alive = alive[going]
+            inputs = {"input_ids": tokens[:, None]}
+
+
+class _Chooser:
+    """Picks the next token from the logits, as the options say, with transformers' processors."""
+
+    def __init__(self, decoding: Decoding, device: torch.device):
+        from transformers import (
+            LogitsProcessorList,
+            MinLengthLogitsProcessor,
+            RepetitionPenaltyLogitsProcessor,
+            TemperatureLogitsWarper,
+            TopKLogitsWarper,
+            TopPLogitsWarper,
+        )
+
+        processors: list[Any] = []
+        if decoding.repetition_penalty != 1.0:
+            processors.append(RepetitionPenaltyLogitsProcessor(decoding.repetition_penalty))
+        if decoding.min_new_tokens and decoding.stop_ids:
+            stops = list(decoding.stop_ids)
+            processors.append(MinLengthLogitsProcessor(decoding.min_new_tokens, stops, device=str(device)))
+        if decoding.samples:
+            processors.append(TemperatureLogitsWarper(decoding.temperature))
+            if decoding.top_k:
+                processors.append(TopKLogitsWarper(decoding.top_k))
+            if decoding.top_p < 1.0:
+                processors.append(TopPLogitsWarper(decoding.top_p))
+        self.processors: Any = LogitsProcessorList(processors)
+        self.generator = torch.Generator(device).manual_seed(decoding.seed) if decoding.samples else None
+
+    def __call__(self, generated: Tensor, logits: Tensor) -> Tensor:
+        """Tokens [batch] after those generated so far [batch, n], from logits [batch, vocabulary]."""
+        scores: Tensor = self.processors(generated, logits) if self.processors else logits
+        if self.generator is None:
+            return scores.argmax(dim=-1)
+        return torch.multinomial(scores.softmax(dim=-1), 1, generator=self.generator)[:, 0]
+
+
+def _record_output(module: nn.Module, stage: str, recorder: Recorder) -> Any:
+    def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        recorder(stage, output[0] if isinstance(output, tuple) else output)
+
+    return module.register_forward_hook(hook)
+
+
+def open_language(
+    config: LanguageConfig,
+    device: torch.device,
+    dtype: str = "float32",
+    tensors: Mapping[str, Tensor] | None = None,
+    where: str | None = None,
+) -> LanguageModel:
+    """The language model of a directory, with the weights beside its configuration or with `tensors`.
+
+    Args:
+        tensors: by transformers' names, where the weights come from another file.
+        where: names that file in messages.
+
+    Raises `BadInput` where tensors are missing, extra or misshapen, a file is damaged, or the dtype has no name here.
+    """
+    import transformers
+
+    if dtype not in DTYPES:
+        raise BadInput(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
+    directory = config.directory
+    where = where or directory.name
+    try:
+        full = transformers.AutoConfig.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
+        network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(full)]
+        with _quiet():
+            network, report = network_class.from_pretrained(
+                None if tensors is not None else str(directory),
+                config=full,
+                state_dict=dict(tensors) if tensors is not None else None,
+                dtype=DTYPES[dtype],
+                local_files_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+            )
+    except BadInput:
+        raise
+    except Exception as error:  # whatever its readers stumble over
+        raise BadInput(f"the language model in {where} cannot be loaded: {_line(error)}") from error
+    _check(report, where, directory.name)
+    network.eval().requires_grad_(False).to(device)
+    return LanguageModel(network, config, device)
+
+
+def _check(report: Mapping[str, Any], where: str, directory: str) -> None:
+    mismatched = sorted(report.get("mismatched_keys") or [])
+    if mismatched:
+        name, found, expected = mismatched[0][:3]
+        raise BadInput(
+            f"{where}: tensor {name} has shape {tuple(found)}; {directory}/config.json calls for {tuple(expected)}"
+        )
+    for key, what in (("missing_keys", "lacks"), ("unexpected_keys", "has")):
+        names = sorted(report.get(key) or [])
+        if names:
+            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            which = "which its config.json calls for" if what == "lacks" else "which its network does not have"
+            raise BadInput(f"{where} {what} language tensor {names[0]}{more}, {which}")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps transformers from drawing bars and tables on the terminal; what they say is checked by the caller."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def language_dtype(directory: Path, requested: str) -> str:
+    """The dtype to compute in: the requested one, or for `auto` that of the directory's configuration."""
+    if requested != "auto":
+        return requested
+    import json
+
+    content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    named = str(content.get("dtype") or content.get("torch_dtype") or "float32")
+    return named if named in DTYPES else "float32"

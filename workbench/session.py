@@ -7,6 +7,7 @@ This file knows no model, no runtime and no user interface.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -121,6 +122,10 @@ class Generation:
     def to_dict(self) -> dict[str, Any]:
         """The generation as plain JSON values, in the field order of the class."""
         return asdict(self)
+
+    def to_json(self) -> str:
+        """One line of JSON; text stays readable (no ASCII escapes)."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
 Prompt = str | Sequence[Mapping[str, str]]
@@ -260,7 +265,7 @@ class StageFilter:
 
 @runtime_checkable
 class Session(Protocol):
-    """One loaded model on one runtime."""
+    """One loaded model on one runtime. A class that inherits from it has the calls that only drain a stream."""
 
     model: str  # the card's id
     runtime: str
@@ -282,7 +287,11 @@ class Session(Protocol):
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
         """The transcript of a recording. Options are the family's (see `workbench.options`)."""
-        ...
+        return last_transcript(self.stream(audio, **options))
+
+    def transcribe_batch(self, audios: Sequence[AudioSource], **options: Any) -> list[Transcript]:
+        """The transcripts of several recordings, in their order; raises `BadInput` that names the one it is about."""
+        return last_transcripts(self.stream_batch(audios, **options), audios)
 
     def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
         """Yields each `Piece` of text as it is written, and last the `Generation`. Closing the iterator stops the work,
@@ -291,15 +300,23 @@ class Session(Protocol):
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
         """What the language model writes after the prompt."""
-        ...
+        return last_generation(self.generate_stream(prompt, **options))
 
-    def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, audio: Any, stages: str = "*", **options: Any) -> Trace:
         """The stages that match the glob, of one pass over the whole recording; of a language model, over a prompt."""
         ...
 
     def close(self) -> None:
         """Frees the model. Further calls raise."""
         ...
+
+
+def recordings(audios: Any) -> list[AudioSource]:
+    """The recordings of a batch; raises `BadInput` where one recording stands in place of several."""
+    alone = isinstance(audios, (str, Path)) or (isinstance(audios, tuple) and isinstance(audios[0], np.ndarray))
+    if alone or not isinstance(audios, Sequence):
+        raise BadInput(f"{str(audios)[:80]!r} was given for several recordings; expected a list of them")
+    return list(audios)
 
 
 def last_transcript(events: Iterator[Event]) -> Transcript:
@@ -311,6 +328,25 @@ def last_transcript(events: Iterator[Event]) -> Transcript:
     if transcript is None:
         raise Cancelled("the transcription was stopped before it ended")
     return transcript
+
+
+def last_transcripts(
+    events: Generator[tuple[int, Event | BadInput], None, None], audios: Sequence[AudioSource]
+) -> list[Transcript]:
+    """Drains the stream of a batch and returns its transcripts; at the first recording that is bad it stops."""
+    found: dict[int, Transcript] = {}
+    with contextlib.closing(events):
+        for number, event in events:
+            if isinstance(event, BadInput):
+                source = audios[number]
+                name = Path(source).name if isinstance(source, (str, Path)) else ""
+                named = f" ({name})" if name and name not in str(event) else ""
+                raise BadInput(f"recording {number + 1} of {len(audios)}{named}: {event}") from event
+            if isinstance(event, Transcript):
+                found[number] = event
+    if len(found) < len(audios):
+        raise Cancelled(f"the transcription was stopped after {len(found)} of {len(audios)} recordings")
+    return [found[number] for number in range(len(audios))]
 
 
 def last_generation(pieces: Iterator[Piece | Generation]) -> Generation:

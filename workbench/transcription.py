@@ -29,12 +29,12 @@ from workbench.session import (
     Progress,
     Prompt,
     Segment,
+    Session,
     StageFilter,
     Token,
     Trace,
     Transcript,
-    last_generation,
-    last_transcript,
+    recordings,
 )
 from workbench.versions import versions
 from workbench.voice_activity import speech_spans
@@ -60,7 +60,10 @@ class Heard:
 class Recogniser(Protocol):
     """A loaded model, one stretch of speech at a time."""
 
-    dtype: str
+    @property
+    def dtype(self) -> str:
+        """Of its arithmetic."""
+        ...
 
     @property
     def options_class(self) -> type[ListeningOptions]:
@@ -89,7 +92,7 @@ class StreamingRecogniser(Protocol):
         ...
 
 
-class SpeechSession:
+class SpeechSession(Session):
     """A recogniser as a session (see `workbench.session.Session`)."""
 
     def __init__(self, model: str, runtime: str, recogniser: Recogniser):
@@ -120,7 +123,7 @@ class SpeechSession:
         chosen = build_options(recogniser.options_class, options, self.model)
         most = getattr(chosen, "batch_size", 1)
         waiting: list[_Stretch] = []
-        for number, audio in enumerate(audios):
+        for number, audio in enumerate(recordings(audios)):
             begun = time.perf_counter()
             try:
                 recording = read(audio)
@@ -163,10 +166,6 @@ class SpeechSession:
         yield job.number, Progress(job.recording.seconds, job.recording.seconds, "done")
         yield job.number, self._transcript(job)
 
-    def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
-        """The transcript of a recording."""
-        return last_transcript(self.stream(audio, **options))
-
     def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
         """The stages that match the glob, of one pass over the whole recording, without voice activity detection."""
         recogniser = self.recogniser
@@ -194,10 +193,6 @@ class SpeechSession:
     def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
         """A model that transcribes does not go on from texts: raises `BadInput`."""
         raise BadInput(f"{self.model} transcribes speech; to generate from text, open a language model")
-
-    def generate(self, prompt: Prompt, **options: Any) -> Generation:
-        """As `generate_stream`."""
-        return last_generation(self.generate_stream(prompt, **options))
 
     def _transcript(self, job: _Job) -> Transcript:
         heard = job.heard

@@ -9,6 +9,8 @@ import bisect
 import unicodedata
 from collections.abc import Iterable
 
+BROKEN = "\ufffd"  # what an unfinished character decodes to
+
 # Scripts where a space does not separate words, as inclusive code point ranges in ascending order. Hangul is among
 # them because writers disagree about its spaces and Korean is scored by characters for that reason.
 _UNSPACED = (
@@ -108,3 +110,19 @@ def display_width(text: str) -> int:
         elif unicodedata.category(char) not in ("Mn", "Me", "Cf"):
             width += 1
     return width
+
+
+def settled_text(text: str) -> str:
+    """A text as far as it will not change: without a character of which only the first bytes were generated."""
+    return text.rstrip(BROKEN)
+
+
+def clipped(text: str, width: int, keep_end: bool = False) -> str:
+    """As much of a text's beginning, or end, as fits in so many columns."""
+    kept, left = [], width
+    for char in reversed(text) if keep_end else text:
+        left -= display_width(char)
+        if left < 0:
+            break
+        kept.append(char)
+    return "".join(reversed(kept) if keep_end else kept)

@@ -15,7 +15,6 @@ from typing import Any
 from workbench.errors import BadInput
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders of one shape: their stages have the same names
-BROKEN = "\ufffd"  # what an unfinished character decodes to
 TURN_END = "<|im_end|>"
 
 
@@ -105,7 +104,8 @@ class LanguageTokenizer:
 
     def text(self, ids: Sequence[int], special: bool = False) -> str:
         """The text of ids, special tokens left out unless asked for."""
-        known = [number for number in ids if 0 <= number < len(self)]  # a table may have rows nobody names
+        size = len(self)
+        known = [number for number in ids if 0 <= number < size]  # a table may have rows nobody names
         decoded: str = self._tokenizer.decode(
             known, skip_special_tokens=not special, clean_up_tokenization_spaces=False
         )
@@ -135,11 +135,6 @@ class LanguageTokenizer:
             [dict(message) for message in messages], tokenize=False, add_generation_prompt=True, **variables
         )
         return prompt
-
-
-def settled_text(text: str) -> str:
-    """A text as far as it will not change: without a character of which only the first bytes were generated."""
-    return text.rstrip(BROKEN)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,24 @@ from workbench.opening import Settings
 from workbench.options import build_options
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.fsmn_vad import FsmnVad
-from workbench.session import AudioSource, Event, Progress, Segment, StageFilter, Trace, Transcript, last_transcript
+from workbench.session import (
+    AudioSource,
+    Event,
+    Generation,
+    Piece,
+    Progress,
+    Prompt,
+    Segment,
+    Session,
+    StageFilter,
+    Trace,
+    Transcript,
+    recordings,
+)
 from workbench.versions import versions
 
 
-class FsmnVadSession:
+class FsmnVadSession(Session):
     """A loaded FSMN-VAD (see `workbench.session.Session`)."""
 
     runtime = "pytorch"
@@ -38,7 +51,7 @@ class FsmnVadSession:
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._detector
 
-    def stream(self, audio: AudioSource, **options: Any) -> Iterator[Event]:
+    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """Yields `Progress`, a `Segment` per stretch of speech, and last the `Transcript`."""
         chosen = build_options(FsmnVadOptions, options, self.model)
         begun = time.perf_counter()
@@ -62,9 +75,21 @@ class FsmnVadSession:
             notes=recording.notes if segments else (*recording.notes, "FSMN-VAD found no speech in the recording"),
         )
 
-    def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
-        """The stretches of speech as segments without text."""
-        return last_transcript(self.stream(audio, **options))
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """As `Session.stream_batch`, one recording after another."""
+        build_options(FsmnVadOptions, options, self.model)
+        for number, audio in enumerate(recordings(audios)):
+            try:
+                for event in self.stream(audio, **options):
+                    yield number, event
+            except BadInput as error:
+                yield number, error
+
+    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+        """Raises `BadInput`: it writes no text."""
+        raise BadInput(f"{self.model} finds speech; to generate from text, open a language model")
 
     def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
         """The front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""

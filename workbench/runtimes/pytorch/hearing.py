@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from workbench.decoding.generation import Decoding
-from workbench.families.language import LanguageTokenizer, settled_text
+from workbench.families.language import LanguageTokenizer
 from workbench.merging import Merged, merge_speech
 from workbench.options import ListeningOptions
 from workbench.runtimes.pytorch.language import ENDED, LanguageModel
 from workbench.runtimes.pytorch.tap import Recorder
 from workbench.session import StageFilter, Token
 from workbench.transcription import Heard
+from workbench.writing import settled_text
 
 
 class Ear(Protocol):

@@ -64,6 +64,7 @@ def merge_speech(
     Raises `ValueError` where shapes disagree, a row has frames and no placeholder for them, a placeholder and no
     frames, or more frames are asked for than there are.
     """
+    ids = _table(ids)
     _check_shapes(ids, text_embeddings, speech_embeddings)
     frames = int(speech_embeddings.shape[1])  # type: ignore[attr-defined]
     plan = plan_merge(ids, speech_lengths, placeholder, attention_mask, padding_side, frames)
@@ -79,7 +80,7 @@ def plan_merge(
     frames: int | None = None,
 ) -> MergePlan:
     """The merge as indices, before any embedding is there; arguments and errors as of `merge_speech`."""
-    ids = np.asarray(ids)
+    ids = _table(ids)
     batch, tokens = ids.shape
     present = np.ones(ids.shape, bool) if attention_mask is None else np.asarray(attention_mask).astype(bool)
     if present.shape != ids.shape:
@@ -89,25 +90,23 @@ def plan_merge(
     is_speech = present & (ids == placeholder)
     starts, lengths = _stretches(is_speech, np.asarray(speech_lengths), frames)
 
-    # How many positions each token takes, and where its first one is.
+    # What each token becomes: so many positions, taken from here on in the row's tokens and then its frames.
     spans = present.astype(np.int64)
     spans[is_speech] = lengths
-    firsts = np.cumsum(spans, axis=1) - spans
+    begins = np.tile(np.arange(tokens), (batch, 1))
+    begins[is_speech] = tokens + starts
+
     totals = spans.sum(axis=1)
     width = int(totals.max(initial=0))
     shift = width - totals if padding_side == "left" else np.zeros_like(totals)
-
-    source = np.zeros((batch, width), dtype=np.int64)
-    rows, columns = np.nonzero(present & ~is_speech)
-    source[rows, firsts[rows, columns] + shift[rows]] = columns
-    # Every frame of every stretch, in one list: the stretch it is of, and its place in there.
-    stretch = np.repeat(np.arange(len(lengths)), lengths)
-    inside = np.arange(len(stretch)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    rows, columns = (index[stretch] for index in np.nonzero(is_speech))
-    source[rows, firsts[rows, columns] + inside + shift[rows]] = tokens + starts[stretch] + inside
-
     place = np.arange(width)[None, :] - shift[:, None]
     mask = (place >= 0) & (place < totals[:, None])
+
+    # All positions of the batch in reading order, which is the order in which the mask is filled.
+    counts = spans.ravel()
+    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    source = np.zeros((batch, width), dtype=np.int64)
+    source[mask] = np.repeat(begins.ravel(), counts) + inside
     return MergePlan(source, mask, np.where(mask, place, 0))
 
 
@@ -128,11 +127,14 @@ def _stretches(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -
     if frames is not None and (used > frames).any():
         row = int(np.argmax(used > frames))
         raise ValueError(f"row {row} is to get {used[row]} frames of speech, and there are {frames}")
+    gap = ((per_row[:, :-1] == 0) & (per_row[:, 1:] > 0)).any(axis=1)
+    if gap.any():
+        row = int(np.argmax(gap))
+        raise ValueError(
+            f"row {row} has speech lengths {per_row[row].tolist()}; expected zeros only behind its last placeholder"
+        )
     filled = (per_row > 0).sum(axis=1)
     wrong = (filled != counts) if shared else (filled > 0) != (counts > 0)
-    if shared:
-        # A gap would give a later placeholder an earlier one's frames.
-        wrong |= ((per_row[:, :-1] == 0) & (per_row[:, 1:] > 0)).any(axis=1)
     if wrong.any():
         row = int(np.argmax(wrong))
         stretches = f"{filled[row]} stretches" if filled[row] != 1 else "1 stretch"
@@ -147,11 +149,18 @@ def _stretches(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -
     return (ends - per_row)[kept].astype(np.int64), per_row[kept].astype(np.int64)
 
 
+def _table(ids: Any) -> np.ndarray:
+    ids = np.asarray(ids)
+    if ids.ndim != 2:
+        raise ValueError(f"ids has shape {ids.shape}; expected (batch, tokens)")
+    return ids
+
+
 def _check_shapes(ids: np.ndarray, text: Any, speech: Any) -> None:
-    if np.ndim(ids) != 2:
-        raise ValueError(f"ids has shape {np.shape(ids)}; expected (batch, tokens)")
-    if text.ndim != 3 or tuple(text.shape[:2]) != tuple(np.shape(ids)):
-        raise ValueError(f"text_embeddings has shape {tuple(text.shape)}; expected {(*np.shape(ids), 'width')}")
+    if text.ndim != 3 or tuple(text.shape[:2]) != ids.shape:
+        raise ValueError(
+            f"text_embeddings has shape {tuple(text.shape)}; expected ({ids.shape[0]}, {ids.shape[1]}, width)"
+        )
     if speech.ndim != 3 or speech.shape[0] != text.shape[0]:
         raise ValueError(
             f"speech_embeddings has shape {tuple(speech.shape)}; expected ({text.shape[0]}, frames, width)"
@@ -167,7 +176,7 @@ def _gather(text: Any, speech: Any, plan: MergePlan) -> Any:
     """
     batch = np.arange(len(plan.source))[:, None]
     if isinstance(text, np.ndarray):
-        table = np.concatenate([text, speech], axis=1)
+        table = np.concatenate([text, speech.astype(text.dtype)], axis=1)
         return np.where(plan.attention_mask[..., None], table[batch, plan.source], table.dtype.type(0))
     import torch
 

@@ -12,6 +12,8 @@ from workbench.families import FAMILIES
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -19,7 +21,7 @@ class Settings:
 
     threads: int | None = None  # None: as many as the runtime takes by itself
     device: str = "cpu"  # a device name of the runtime: cpu, cuda, cuda:1
-    dtype: str = "float32"  # of a language model's arithmetic: float32, bfloat16, float16, or auto: as it is stored
+    dtype: str = "float32"  # one of DTYPES: of a language model's arithmetic; auto: as it is stored
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,29 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.budget import MemoryBudget, default_budget
 from workbench.cards import SHIPPED, Card, read_cards, user_cards_path
 from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES, family_of
-from workbench.opening import SessionSpec, Settings, open_here, why_not
-from workbench.session import AudioSource, Event, Session, Trace, Transcript, last_transcript
+from workbench.opening import DTYPES, SessionSpec, Settings, open_here, why_not
+from workbench.session import (
+    AudioSource,
+    Event,
+    Generation,
+    Piece,
+    Prompt,
+    Session,
+    Trace,
+    Transcript,
+    last_generation,
+    last_transcript,
+    last_transcripts,
+)
 from workbench.sources import OnProgress, fetch, why_not_here
 from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
@@ -88,8 +100,8 @@ class Registry:
         path, is_directory = _on_disk(model)
         if is_directory:
             family = family_of(path.resolve())
-            tasks = ("vad",) if family.name == "fsmn_vad" else ("transcribe",)
-            return Card(str(model), path.resolve().name, family.name, {"directory": str(path.resolve())}, tasks=tasks)
+            source = {"directory": str(path.resolve())}
+            return Card(str(model), path.resolve().name, family.name, source, tasks=family.tasks)
         if os.path.isfile(path):  # noqa: PTH113 (never raises)
             raise BadInput(f"{path.name} is a file; expected a model id or a checkpoint directory")
         near = difflib.get_close_matches(str(model), cards, 1)
@@ -119,6 +131,7 @@ class Registry:
         runtime: str = "pytorch",
         threads: int | None = None,
         device: str = "cpu",
+        dtype: str = "float32",
         on_progress: OnProgress | None = None,
     ) -> OpenSession:
         """A session of a model on a runtime; downloads the checkpoint first where the card says from where.
@@ -127,11 +140,11 @@ class Registry:
         bad checkpoint, `Unavailable` where the runtime or the source is not there or memory does not suffice.
         """
         self._check_open()
-        spec = self._spec(self.card(model), runtime, Settings(threads, device), on_progress)
+        spec = self._spec(self.card(model), runtime, Settings(threads, device, dtype), on_progress)
         if not self.isolate:
-            session = open_here(spec)
-            self._here.add(session)
-            return OpenSession(self, spec, session)
+            here = open_here(spec)
+            self._here.add(here)
+            return OpenSession(self, spec, here)
         with self._lock:
             self._check_open()
             process = self._processes.setdefault(spec, ProcessSession(spec, self._budget.admitted))
@@ -207,6 +220,13 @@ class Registry:
             raise Unavailable(f"{card.id} cannot run on {runtime}: {reason}")
         if settings.threads is not None and settings.threads < 1:
             raise BadInput(f"threads is {settings.threads}; expected at least 1")
+        if settings.dtype not in DTYPES:
+            raise BadInput(f"dtype is {settings.dtype!r}; expected one of {', '.join(DTYPES)}")
+        if settings.dtype != "float32" and not FAMILIES[card.family].has_language_model:
+            raise BadInput(
+                f"dtype is {settings.dtype}, and {card.id} has no language model that it would apply to; "
+                "expected float32"
+            )
         return SessionSpec(card.id, card.family, runtime, fetch(card, on_progress), settings)
 
     def _release(self, spec: SessionSpec) -> None:
@@ -261,13 +281,33 @@ class OpenSession:
         session = self.session
         return _with_load_time(session, session.stream(audio, **self._registry.resolve_options(options)))
 
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """As `Session.stream_batch`."""
+        session = self.session
+        return _with_load_time(session, session.stream_batch(audios, **self._registry.resolve_options(options)))
+
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
         """As `Session.transcribe`."""
         return last_transcript(self.stream(audio, **options))
 
-    def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
+    def transcribe_batch(self, audios: Sequence[AudioSource], **options: Any) -> list[Transcript]:
+        """As `Session.transcribe_batch`."""
+        return last_transcripts(self.stream_batch(audios, **options), audios)
+
+    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+        """As `Session.generate_stream`."""
+        session = self.session
+        return _with_load_time(session, session.generate_stream(prompt, **options))
+
+    def generate(self, prompt: Prompt, **options: Any) -> Generation:
+        """As `Session.generate`."""
+        return last_generation(self.generate_stream(prompt, **options))
+
+    def trace(self, source: AudioSource | Prompt, stages: str = "*", **options: Any) -> Trace:
         """As `Session.trace`."""
-        return self.session.trace(audio, stages, **self._registry.resolve_options(options))
+        return self.session.trace(source, stages, **self._registry.resolve_options(options))
 
     def cancel(self) -> None:
         """Stops the call that is running in the session's process, whoever made it."""
@@ -290,11 +330,22 @@ class OpenSession:
         self.close()
 
 
-def _with_load_time(session: Session, events: Generator[Event, None, None]) -> Generator[Event, None, None]:
-    """The events, the transcript's load time being that of the session, its process included."""
+Given = TypeVar("Given")
+
+
+def _with_load_time(session: Session, events: Generator[Given, None, None]) -> Generator[Given, None, None]:
+    """The events, results with the load time of the session, its process included."""
     with contextlib.closing(events):
         for event in events:
-            yield replace(event, load_seconds=session.load_seconds) if isinstance(event, Transcript) else event
+            yield _loaded_in(session, event)
+
+
+def _loaded_in(session: Session, event: Any) -> Any:
+    if isinstance(event, tuple):  # of a batch
+        return event[0], _loaded_in(session, event[1])
+    if isinstance(event, (Transcript, Generation)):
+        return replace(event, load_seconds=session.load_seconds)
+    return event
 
 
 def _on_disk(model: str | Path) -> tuple[Path, bool]:

@@ -302,7 +302,7 @@ class Session(Protocol):
         """What the language model writes after the prompt."""
         return last_generation(self.generate_stream(prompt, **options))
 
-    def trace(self, audio: Any, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: Any, stages: str = "*", **options: Any) -> Trace:
         """The stages that match the glob, of one pass over the whole recording; of a language model, over a prompt."""
         ...
 

@@ -166,12 +166,12 @@ class SpeechSession(Session):
         yield job.number, Progress(job.recording.seconds, job.recording.seconds, "done")
         yield job.number, self._transcript(job)
 
-    def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: AudioSource, stages: str = "*", **options: Any) -> Trace:
         """The stages that match the glob, of one pass over the whole recording, without voice activity detection."""
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
         wanted = StageFilter(stages)
-        recording = read(audio)
+        recording = read(source)
         found = recogniser.trace(recording.samples, chosen, wanted)
         if not found:
             raise BadInput(f"no stage of {self.model} on {self.runtime} matches {stages!r}; see the stages with *")

@@ -16,27 +16,33 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextvars import ContextVar
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInput, Cancelled, SessionDied, WorkbenchError
+from workbench.families import FAMILIES
 from workbench.memory import resident_bytes
 from workbench.opening import SessionSpec
-from workbench.session import AudioSource, Event, Trace, Transcript, last_transcript
+from workbench.session import AudioSource, Event, Generation, Piece, Prompt, Session, Trace, recordings
 
 CHILD = ("-P", "-m", "workbench.child")  # -P: a torch.py in the user's folder is not torch
 EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
-DOING = {"stream": "transcribing", "trace": "tracing"}
+DOING = {
+    "stream": "transcribing",
+    "stream_batch": "transcribing",
+    "generate_stream": "generating",
+    "trace": "tracing",
+}
 
 _flow: ContextVar[object] = ContextVar("flow")
 
 
-class ProcessSession:
-    """A `Session` whose model lives in a child process.
+class ProcessSession(Session):
+    """A session whose model lives in a child process.
 
     The process starts with the first call or with `start`, and ends with `unload`, after which the next call starts it
     again, or with `close`. One call runs at a time; others wait their turn. Every method may be called from any thread.
@@ -111,13 +117,21 @@ class ProcessSession:
         """As `Session.stream`; closing the iterator stops the work in the child."""
         return self._call("stream", (_plain(audio),), options)
 
-    def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
-        """As `Session.transcribe`."""
-        return last_transcript(self.stream(audio, **options))
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """As `Session.stream_batch`; closing the iterator stops the work in the child."""
+        return self._call("stream_batch", ([_plain(audio) for audio in recordings(audios)],), options)
 
-    def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
+    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+        """As `Session.generate_stream`; closing the iterator stops the work in the child."""
+        return self._call("generate_stream", (prompt,), options)
+
+    def trace(self, source: Any, stages: str = "*", **options: Any) -> Trace:
         """As `Session.trace`."""
-        [trace] = self._call("trace", (_plain(audio), stages), options)
+        family = FAMILIES.get(self.spec.family)
+        given = source if family and family.reads_text else _plain(source)
+        [trace] = self._call("trace", (given, stages), options)
         return trace
 
     def cancel(self) -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from workbench.decoding.generation import GenerationOptions
 from workbench.errors import BadInput
 
 
@@ -32,6 +33,17 @@ class Family:
     recognise: str  # function of `module`: does this directory hold a checkpoint of the family?
     options: str  # options class of `module`
     cells: Mapping[str, Cell]
+    tasks: tuple[str, ...] = ("transcribe",)  # of a model that has no card
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether its calls take a prompt; those of the others take a recording."""
+        return self.tasks == ("generate",)
+
+    @property
+    def has_language_model(self) -> bool:
+        """Whether an autoregressive language model is in it, whose arithmetic has a type of its own."""
+        return issubclass(self.options_class, GenerationOptions)
 
     def recognises(self, directory: Path) -> bool:
         """Whether the directory holds a checkpoint of this family."""
@@ -48,8 +60,8 @@ class Family:
         return self.cells.get(runtime, Cell(reason=f"{self.title} has no {runtime} network; use {runnable}"))
 
 
-def _family(name: str, title: str, recognise: str, options: str, **cells: Cell) -> Family:
-    return Family(name, title, f"workbench.families.{name}", recognise, options, cells)
+def _family(name: str, title: str, recognise: str, options: str, task: str = "transcribe", **cells: Cell) -> Family:
+    return Family(name, title, f"workbench.families.{name}", recognise, options, cells, (task,))
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -87,8 +99,18 @@ FAMILIES: Mapping[str, Family] = {
             "FSMN-VAD",
             "is_fsmn_vad",
             "FsmnVadOptions",
+            task="vad",
             pytorch=Cell("workbench.runtimes.pytorch.fsmn_vad_session"),
             vllm=Cell(reason="FSMN-VAD has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"),
+        ),
+        # Last: a speech model's directory may also be that of a language model.
+        _family(
+            "causal_lm",
+            "Causal language model",
+            "is_causal_lm",
+            "CausalLmOptions",
+            task="generate",
+            pytorch=Cell("workbench.runtimes.pytorch.causal_lm"),
         ),
     )
 }
@@ -100,8 +122,13 @@ def family_of(directory: Path) -> Family:
         if family.recognises(directory):
             return family
     if not (directory / "config.yaml").is_file():
+        if (directory / "config.json").is_file():
+            from workbench.families.language import read_language_config
+
+            read_language_config(directory)  # says what is wrong with it
         raise BadInput(
-            f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt"
+            f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt, "
+            "a language model has a config.json"
         )
     from workbench.families.funasr import read_checkpoint
 

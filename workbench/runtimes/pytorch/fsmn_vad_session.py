@@ -91,10 +91,10 @@ class FsmnVadSession(Session):
         """Raises `BadInput`: it writes no text."""
         raise BadInput(f"{self.model} finds speech; to generate from text, open a language model")
 
-    def trace(self, audio: AudioSource, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: AudioSource, stages: str = "*", **options: Any) -> Trace:
         """The front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""
         chosen, wanted = build_options(FsmnVadOptions, options, self.model), StageFilter(stages)
-        recording, detector = read(audio), self.detector
+        recording, detector = read(source), self.detector
         front = detector.frontend(recording.samples)
         found = {f"frontend.{stage}": getattr(front, stage) for stage in ("fbank", "lfr", "features")}
         found["vad.scores"] = detector.scores(recording.samples)

@@ -7,7 +7,7 @@ loop of our own, which can be left after any token; beam search is transformers'
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,17 @@ class LanguageModel:
         embeddings: Tensor = self.network.get_input_embeddings()(torch.from_numpy(ids).to(self.device))
         return embeddings
 
+    def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Tensor]:
+        """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
+        lengths = np.array([len(row) for row in rows])
+        place = np.arange(lengths.max()) - (lengths.max() - lengths)[:, None]
+        mask = place >= 0
+        ids = np.zeros(mask.shape, dtype=np.int64)
+        ids[mask] = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
+        embeddings = self.embed(ids)
+        shown = torch.from_numpy(mask).to(self.device)[..., None]
+        return Merged(torch.where(shown, embeddings, embeddings.new_zeros(())), mask, np.where(mask, place, 0))
+
     @torch.inference_mode()
     def trace(self, prompt: Merged[Tensor], recorder: Recorder) -> None:
         """Records the stages of one pass over a prompt of one row: `llm.*` and `logits`."""
@@ -76,9 +87,9 @@ class LanguageModel:
         from transformers import DynamicCache
 
         batch = len(prompt.attention_mask)
-        mask = torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(self.device)
+        mask: Tensor | None = torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(self.device)
         positions = torch.from_numpy(prompt.positions).to(self.device)
-        if bool(mask.all()):
+        if prompt.attention_mask.all():
             mask = None  # attention without a mask is faster
         choose = _Chooser(decoding, self.device)
         cache = DynamicCache(config=self.network.config)

@@ -1,0 +1,144 @@
+"""The plain causal language model (Qwen2, Qwen3, Llama, Mistral): what is true of it on every runtime.
+
+It reads a directory in Hugging Face's form, or a Fun-ASR-Nano checkpoint of which only the language half is meant. A
+prompt becomes ids here. This file opens no weights and computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.decoding.generation import GenerationOptions
+from workbench.errors import BadInput
+from workbench.families.funasr_nano import FunasrNanoModel, is_funasr_nano, read_funasr_nano
+from workbench.families.language import (
+    TURN_END,
+    LanguageConfig,
+    LanguageTokenizer,
+    is_language_directory,
+    read_language_config,
+)
+from workbench.options import option
+from workbench.session import Prompt
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class CausalLmOptions(GenerationOptions):
+    """What a user may choose of a language model."""
+
+    system: str = option("", "the conversation's system message; empty for what the model's chat template says")
+    chat: bool = option(True, "put a plain text into the model's chat template, where it has one")
+    thinking: bool = option(True, "let a model that can think aloud do so before it answers (Qwen3)")
+
+
+@dataclass(frozen=True)
+class CausalLmModel:
+    """A language model, read but for its weights."""
+
+    language: LanguageConfig
+    tokenizer: LanguageTokenizer
+    stop_ids: tuple[int, ...]
+    speech: FunasrNanoModel | None = None  # the speech model whose file the weights are in
+
+
+def is_causal_lm(directory: Path) -> bool:
+    """Whether this is a language model's own directory."""
+    return is_language_directory(directory)
+
+
+def read_causal_lm(directory: Path) -> CausalLmModel:
+    """Reads configuration and tokenizer; raises `BadInput` where they are missing or do not fit together."""
+    if is_funasr_nano(directory):
+        speech = read_funasr_nano(directory)
+        return CausalLmModel(speech.language, speech.tokenizer, speech.stop_ids, speech)
+    language = read_language_config(directory)
+    tokenizer = LanguageTokenizer.read(directory)
+    if len(tokenizer) > language.vocabulary:
+        raise BadInput(
+            f"the tokenizer in {directory.name} has {len(tokenizer)} tokens; "
+            f"its config.json has room for {language.vocabulary}"
+        )
+    end = tokenizer.id_of(TURN_END)
+    stops = (*language.stop_ids, *([] if end is None else [end]))
+    return CausalLmModel(language, tokenizer, tuple(dict.fromkeys(stops)))
+
+
+def prompt_ids(model: CausalLmModel, prompt: Prompt, options: CausalLmOptions) -> list[int]:
+    """The ids of a text or of a conversation, ready for what the model is to write.
+
+    Raises `BadInput` for a prompt that is empty or no prompt, a conversation the model has no form for, and one that
+    leaves no room for `max_new_tokens`.
+    """
+    where = model.language.directory.name
+    messages = _messages(prompt, options, model.tokenizer.has_chat_template, where)
+    if messages is None:
+        ids = model.tokenizer.ids(str(prompt), begin=True)
+    else:
+        ids = model.tokenizer.ids(_written(model, messages, options, where))
+    most = model.language.context
+    if len(ids) + options.max_new_tokens > most:
+        raise BadInput(
+            f"the prompt is {len(ids)} tokens long and max_new_tokens is {options.max_new_tokens}; "
+            f"expected at most {most} together, the context of {where}"
+        )
+    return ids
+
+
+def _messages(
+    prompt: Any, options: CausalLmOptions, has_template: bool, where: str
+) -> Sequence[Mapping[str, str]] | None:
+    """The conversation; None for a plain text that is to be gone on from as it is."""
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise BadInput("the prompt is empty; expected a text")
+        if options.chat and has_template:
+            return _with_system([{"role": "user", "content": prompt}], options.system)
+        if options.system:
+            reason = "option chat is off" if has_template else f"{where} has no chat template"
+            raise BadInput(f"there is a system message and {reason}; expected a plain text alone")
+        return None
+    if not isinstance(prompt, (list, tuple)):
+        raise BadInput(f"the prompt is of type {type(prompt).__name__}; expected a text or a list of messages")
+    if not prompt:
+        raise BadInput("the prompt has no messages; expected at least one")
+    for number, message in enumerate(prompt, 1):
+        _check_message(message, number)
+    if not any(message["content"].strip() for message in prompt):
+        raise BadInput("all messages of the prompt are empty; expected a text in one of them")
+    if not has_template:
+        raise BadInput(f"{where} has no chat template; give the prompt as one text")
+    return _with_system(prompt, options.system)
+
+
+def _check_message(message: Any, number: int) -> None:
+    if not isinstance(message, Mapping):
+        raise BadInput(f"message {number} is of type {type(message).__name__}; expected role and content by name")
+    for key in ("role", "content"):
+        if key not in message:
+            raise BadInput(f"message {number} has no {key}; expected role and content")
+        if not isinstance(message[key], str):
+            raise BadInput(f"the {key} of message {number} is of type {type(message[key]).__name__}; expected a text")
+    if message["role"] not in ROLES:
+        raise BadInput(f"the role of message {number} is {message['role']!r:.80}; expected one of {', '.join(ROLES)}")
+
+
+def _with_system(messages: Sequence[Mapping[str, str]], system: str) -> Sequence[Mapping[str, str]]:
+    if not system:
+        return messages
+    if messages[0]["role"] == "system":
+        raise BadInput("the prompt begins with a system message and option system gives another; expected one of them")
+    return [{"role": "system", "content": system}, *messages]
+
+
+def _written(model: CausalLmModel, messages: Sequence[Mapping[str, str]], options: CausalLmOptions, where: str) -> str:
+    try:
+        # Templates that know nothing of thinking ignore the variable.
+        return model.tokenizer.chat(messages, enable_thinking=options.thinking)
+    except Exception as error:  # a template refuses what its model was not trained on, each in its own way
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise BadInput(f"the chat template of {where} does not take these messages: {reason}") from error

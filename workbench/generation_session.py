@@ -1,0 +1,204 @@
+"""Drives a language model over a prompt: text as it is written, times, stages.
+
+Every runtime's text session is this class around that runtime's writer, which knows ids. This file knows no network
+and no tokenizer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from workbench.decoding.generation import GenerationOptions
+from workbench.errors import BadInput
+from workbench.memory import peak_resident_bytes
+from workbench.options import build_options
+from workbench.session import AudioSource, Event, Generation, Piece, Prompt, Session, StageFilter, Trace
+from workbench.versions import versions
+from workbench.writing import settled_text
+
+
+class Writer(Protocol):
+    """A loaded language model, one prompt at a time."""
+
+    @property
+    def dtype(self) -> str:
+        """Of its arithmetic."""
+        ...
+
+    @property
+    def options_class(self) -> type[GenerationOptions]:
+        """The family's options."""
+        ...
+
+    @property
+    def stop_ids(self) -> Sequence[int]:
+        """The tokens that end a text."""
+        ...
+
+    def prompt_ids(self, prompt: Prompt, options: Any) -> list[int]:
+        """The ids of a prompt; raises `BadInput` where it is none, or too long."""
+        ...
+
+    def write(self, ids: Sequence[int], options: Any) -> Generator[int, None, None]:
+        """Each token after the ids as soon as it is chosen, the end included; closing it stops the work."""
+        ...
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of some of the generated tokens, special ones left out."""
+        ...
+
+    def trace(self, ids: Sequence[int], wanted: StageFilter) -> dict[str, np.ndarray]:
+        """The stages of one pass over the ids, from `llm.embeddings` to `logits`."""
+        ...
+
+
+class TextSession(Session):
+    """A writer as a session (see `workbench.session.Session`)."""
+
+    def __init__(self, model: str, runtime: str, writer: Writer):
+        self.model = model
+        self.runtime = runtime
+        self.load_seconds = 0.0  # set by whoever opens the session
+        self._writer: Writer | None = writer
+
+    @property
+    def writer(self) -> Writer:
+        """The loaded model; raises `BadInput` after `close`."""
+        if self._writer is None:
+            raise BadInput(f"the session of {self.model} is closed; open it again")
+        return self._writer
+
+    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+        """Yields a `Piece` after each token, and last the `Generation`; the pieces together are its text."""
+        writer = self.writer
+        chosen = build_options(writer.options_class, options, self.model)
+        clock = _Clock()
+        with clock:
+            ids = writer.prompt_ids(prompt, chosen)
+        text, tokens, first = UnfoldingText(writer.text_of), list[int](), 0.0
+        with contextlib.closing(writer.write(ids, chosen)) as writing:
+            while True:
+                with clock:
+                    token = next(writing, None)
+                    if token is None:
+                        break
+                    tokens.append(token)
+                    first = first or clock.passed()
+                    added = "" if token in writer.stop_ids else text.add(token)
+                yield Piece(added, (token,))
+        with clock:
+            rest = text.finish()
+        if rest:
+            yield Piece(rest, ())
+        yield Generation(
+            model=self.model,
+            runtime=self.runtime,
+            text=text.text,
+            tokens=tuple(tokens),
+            prompt_tokens=len(ids),
+            finish="stop" if tokens and tokens[-1] in writer.stop_ids else "length",
+            load_seconds=self.load_seconds,
+            compute_seconds=clock.seconds,
+            first_token_seconds=first,
+            memory_bytes=peak_resident_bytes(),
+        )
+
+    def trace(self, source: Prompt, stages: str = "*", **options: Any) -> Trace:
+        """The stages that match the glob, of one pass over the prompt, and the tokens and text written after it."""
+        writer = self.writer
+        chosen = build_options(writer.options_class, options, self.model)
+        wanted = StageFilter(stages)
+        ids = writer.prompt_ids(source, chosen)
+        found = {"prompt.tokens": np.array(ids, dtype=np.int64)} if wanted("prompt.tokens") else {}
+        found |= writer.trace(ids, wanted)
+        if wanted("tokens") or wanted("text"):
+            written = self.generate(source, **options)
+            ends = {"tokens": np.array(written.tokens, dtype=np.int64), "text": np.array(written.text)}
+            found |= {stage: array for stage, array in ends.items() if wanted(stage)}
+        if not found:
+            raise BadInput(f"no stage of {self.model} on {self.runtime} matches {stages!r}; see the stages with *")
+        meta = {
+            "model": self.model,
+            "runtime": self.runtime,
+            "dtype": writer.dtype,
+            "options": dict(options),
+            "input_digest": hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16],
+            "versions": versions(),
+        }
+        return Trace(found, meta)
+
+    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
+        """A language model alone hears nothing: raises `BadInput`."""
+        raise self._deaf()
+
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """As `stream`."""
+        raise self._deaf()
+
+    def _deaf(self) -> BadInput:
+        return BadInput(f"{self.model} writes text; to transcribe, open a speech model")
+
+    def close(self) -> None:
+        """Drops the model."""
+        self._writer = None
+
+
+class UnfoldingText:
+    """The text of tokens that come one by one, in pieces that never split a character.
+
+    Only the last tokens are decoded each time: those since the last place where the text was whole, and those of the
+    stretch before it, since a tokenizer may write a token differently at the very beginning.
+    """
+
+    def __init__(self, text_of: Callable[[Sequence[int]], str]):
+        self.text = ""  # what has been given out
+        self._text_of = text_of
+        self._ids: list[int] = []
+        self._begin = self._whole = 0  # first tokens of the last two stretches
+        self._known = 0  # characters given out of the text since `_begin`
+
+    def add(self, token: int) -> str:
+        """What the token adds to the text; empty while a character is not whole."""
+        self._ids.append(token)
+        now = self._text_of(self._ids[self._begin :])
+        settled = settled_text(now)
+        added = settled[self._known :]
+        self._known = max(self._known, len(settled))
+        if settled == now:
+            self._begin, self._whole = self._whole, len(self._ids)
+            self._known = len(self._text_of(self._ids[self._begin :]))
+        self.text += added
+        return added
+
+    def finish(self) -> str:
+        """What is left when no more tokens come: characters that were never completed."""
+        rest = self._text_of(self._ids[self._begin :])[self._known :]
+        self.text += rest
+        return rest
+
+
+class _Clock(contextlib.AbstractContextManager["_Clock"]):
+    """Adds up the time inside its `with` blocks; what a reader does between two pieces is not ours."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._begun = 0.0
+
+    def __enter__(self) -> _Clock:
+        self._begun = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = self.passed()
+
+    def passed(self) -> float:
+        """The sum so far, inside a block."""
+        return self.seconds + time.perf_counter() - self._begun

@@ -2,54 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-import yaml
 
 from workbench.errors import BadInput
-from workbench.training.corpus import CorpusOptions
+from workbench.training.course import Course, DemoOptions
 from workbench.training.digits import load_fsdd, split_by_speaker
-from workbench.training.loop import TrainOptions, epochs, train
 from workbench.training.model_card import CardFacts, Measured, measure_checkpoint, write_card
-from workbench.training.pool import FeaturePool, cmvn_statistics, generate_pool, write_am_mvn
 from workbench.training.voices import synthetic_takes
 
-FAMILIES = {"sensevoice": "SenseVoiceLoss", "paraformer": "ParaformerLoss"}
-"""Per family that has a recipe (`workbench.training.<family>`), its loss."""
-
-GATED_SHARE = 0.4  # of the takes in the finishing strings
-
-FRONTEND = {
-    "fs": 16000,
-    "window": "hamming",
-    "n_mels": 80,
-    "frame_length": 25,
-    "frame_shift": 10,
-    "lfr_m": 7,
-    "lfr_n": 6,
-    "cmvn_file": None,
-}
+FAMILIES = ("sensevoice", "paraformer", "funasr_nano", "fireredasr")
+"""Those that have a recipe: the module `workbench.training.<family>`, which is a `Recipe`."""
 
 
-@dataclass(frozen=True)
-class DemoOptions:
-    """What a user may choose of the training."""
+class Recipe(Protocol):
+    """How a family's demo is trained and written."""
 
-    strings: int = 24_000  # in the pool of training strings
-    workers: int = 2  # processes that make the pool
-    threads: int = 2  # of torch
-    cache: Path | None = None  # where synthetic voices and the pool stay; a temporary folder by default
-    training: TrainOptions = field(default_factory=TrainOptions)
-    finishing: TrainOptions = field(default_factory=lambda: TrainOptions(updates=2000, learning_rate=6e-4, warm_up=100))
+    ABOUT: str  # what the card says of the training beyond what all have in common
+
+    def teach(self, course: Course) -> Any:
+        """Trains; returns what `write` needs."""
+        ...
+
+    def write(self, taught: Any, directory: Path) -> int:
+        """Writes the checkpoint into the directory; returns how many parameters it has."""
+        ...
 
 
 def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Callable[[str], None]) -> list[Measured]:
@@ -59,59 +43,26 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     which the model card in the directory states too. Raises `BadInput` for an unknown family or an unusable folder,
     `Unavailable` where the speech synthesisers are missing.
     """
+    family = family.replace("-", "_")
     if family not in FAMILIES:
         raise BadInput(f"there is no demo recipe for {family!r}; there are {', '.join(FAMILIES)}")
-    recipe: Any = import_module(f"workbench.training.{family}")
+    recipe: Recipe = import_module(f"workbench.training.{family}")
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file; expected a folder to write the checkpoint to")
     torch.set_num_threads(options.threads)
-    torch.manual_seed(options.training.seed)
+    torch.manual_seed(options.seed)
     human, held_out = split_by_speaker(load_fsdd(data))
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="workbench-train-") as temporary:
         cache = options.cache or Path(temporary)
         cache.mkdir(parents=True, exist_ok=True)
         log("speaking the synthetic voices")
-        takes = human + synthetic_takes(cache)
-
-        def make_pool(strings: int, seed: int, corpus: CorpusOptions) -> FeaturePool:
-            def progress(share: float) -> None:
-                log(f"making training strings: {share:.0%}")
-
-            return generate_pool(takes, cache, strings, seed, corpus, options.workers, progress)
-
-        seed = options.training.seed
-        pool = make_pool(options.strings, seed, CorpusOptions())
-        cmvn = cmvn_statistics(pool)
-        make_loss = getattr(recipe, FAMILIES[family])
-        network = recipe.network(options.training.dropout)
-        parameters = sum(p.numel() for p in network.parameters())
-        log(f"training {parameters:,} parameters on {len(pool):,} strings")
-        network = train(
-            make_loss(network), epochs(pool, cmvn, options.training.frames_per_batch), options.training, log
-        )
-        # Recordings of single words are often cut by their level, which takes weak consonants away.
-        pool = make_pool(options.strings // 2, seed + 1, CorpusOptions(gated_share=GATED_SHARE))
-        for number in range(recipe.FINISHING_ROUNDS):
-            log(f"finishing on {len(pool):,} strings cut more tightly, round {number + 1} of {recipe.FINISHING_ROUNDS}")
-            finishing = replace(options.finishing, seed=seed + number)
-            network = train(make_loss(network), epochs(pool, cmvn, finishing.frames_per_batch), finishing, log)
+        course = Course(options, human + synthetic_takes(cache), cache, log)
+        taught = recipe.teach(course)
+    minutes = (time.monotonic() - begun) / 60
 
     out.mkdir(parents=True, exist_ok=True)
-    write_am_mvn(out / "am.mvn", *cmvn)
-    recipe.write_vocabulary(out)
-    configuration = recipe.configuration() | {"frontend": "WavFrontend", "frontend_conf": FRONTEND}
-    (out / "config.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
-    card = {
-        "framework": "pytorch",
-        "task": "auto-speech-recognition",
-        "model": {"type": "funasr"},
-        "pipeline": {"type": "funasr-pipeline"},
-        "file_path_metas": recipe.FILES,
-    }
-    (out / "configuration.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-    torch.save({name: value.detach().clone() for name, value in network.state_dict().items()}, out / "model.pt")
-
+    parameters = recipe.write(taught, out)
     log("measuring on the unseen speaker")
     measured = measure_checkpoint(out, family, held_out)
     facts = CardFacts(
@@ -120,10 +71,11 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         speakers=sorted({take.speaker for take in human}),
         held_out=sorted({take.speaker for take in held_out}),
         strings=options.strings,
-        training=options.training,
-        finishing_updates=recipe.FINISHING_ROUNDS * options.finishing.updates,
-        minutes=(time.monotonic() - begun) / 60,
+        phases=course.phases,
+        seed=options.seed,
+        minutes=minutes,
         machine=f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}",
+        about=recipe.ABOUT,
     )
     write_card(out / "README.md", facts, measured)
     return measured

@@ -7,6 +7,12 @@ LoRA weights, as the original is trained.
 
 from __future__ import annotations
 
+import argparse
+import struct
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +23,17 @@ from workbench.families.conformer import ConformerConfig, encoder_frames
 from workbench.families.language import LanguageTokenizer
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.tap import Tap, no_tap
-from workbench.training.pool import Batch
+from workbench.training.course import Course
+from workbench.training.language import QWEN2_SPECIAL, VOCABULARY, write_language_folder, write_tokenizer
+from workbench.training.loop import Draw, TrainOptions, epochs
+from workbench.training.lora import add_lora, base_tensors, lora_tensors
+from workbench.training.pool import Batch, FeaturePool, cmvn_sums
 from workbench.training.speech_language import (
     DIGITS,
     PLACEHOLDER,
     Dialogue,
     DigitVectors,
+    LanguageLoss,
     answer_ids,
     answer_loss,
     ctc_loss,
@@ -32,8 +43,9 @@ from workbench.training.speech_language import (
 ENCODER = ConformerConfig(idim=80, n_layers=4, n_head=4, d_model=112, kernel_size=15, pe_maxlen=5000)
 DOWNSAMPLE_RATE = 2
 PROMPT = "<|im_start|>user\n<speech>请转写音频为文字<|im_end|>\n<|im_start|>assistant\n"
-LANGUAGE = {
-    "hidden_size": 128,
+WIDTH = 128  # of the language half
+LANGUAGE: dict[str, Any] = {
+    "hidden_size": WIDTH,
     "intermediate_size": 256,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
@@ -50,7 +62,7 @@ class Network(nn.Module):
     def __init__(self, language: Any, dropout: float):
         super().__init__()
         self.encoder = ConformerEncoder(ENCODER, dropout)
-        self.encoder_projector = StackingAdaptor(ENCODER.d_model, LANGUAGE["hidden_size"], DOWNSAMPLE_RATE)
+        self.encoder_projector = StackingAdaptor(ENCODER.d_model, WIDTH, DOWNSAMPLE_RATE)
         self.llm = language
 
     def forward(self, features: Tensor, lengths: Tensor, tap: Tap = no_tap) -> tuple[Tensor, Tensor]:
@@ -61,7 +73,11 @@ class Network(nn.Module):
 
 
 class EncoderLoss(nn.Module):
-    """CTC on the encoder alone, with which it learns to hear before the language half listens."""
+    """CTC on the encoder alone, with which it learns to hear before the language half listens.
+
+    The same is asked, less strongly, of the middle of the encoder: it finds the alignment sooner (Lee and Watanabe,
+    "Intermediate Loss Regularization for CTC-based Speech Recognition", ICASSP 2021).
+    """
 
     def __init__(self, network: ConformerEncoder):
         super().__init__()
@@ -69,10 +85,20 @@ class EncoderLoss(nn.Module):
         self.output = nn.Linear(ENCODER.d_model, DIGITS + 1)
 
     def forward(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
-        """The loss."""
+        """The parts of the loss."""
         valid = torch.tensor([encoder_frames(int(length)) for length in batch.lengths])
-        encoded = self.network(torch.from_numpy(batch.features), valid)
-        return {"ctc": ctc_loss(self.output(encoded), valid, batch.digits)}
+        halfway: list[Tensor] = []
+
+        def tap(stage: str, value: Tensor) -> Tensor:
+            if stage == f"encoder.layers.{ENCODER.n_layers // 2 - 1}":
+                halfway.append(value)
+            return value
+
+        encoded = self.network(torch.from_numpy(batch.features), valid, tap)
+        return {
+            "ctc": 0.7 * ctc_loss(self.output(encoded), valid, batch.digits),
+            "early": 0.3 * ctc_loss(self.output(halfway[0]), valid, batch.digits),
+        }
 
 
 class FireRedAsrLoss(nn.Module):
@@ -100,3 +126,136 @@ def prompt_ids(tokenizer: LanguageTokenizer) -> list[int]:
     """The prompt's ids, the placeholder among them."""
     before, after = (tokenizer.ids(part) for part in PROMPT.split("<speech>"))
     return [*before, PLACEHOLDER, *after]
+
+
+# --- the course -----------------------------------------------------------------------------------------------------
+
+HEARING_SHORT = TrainOptions(updates=1200, frames_per_batch=600, learning_rate=1e-3, warm_up=100, averaging=0.99)
+SHORT_DIGITS = 3  # a string of so many finds its alignment soon
+HEARING = TrainOptions(updates=2500, learning_rate=1.2e-3, warm_up=100)
+READING = TrainOptions(updates=1200)
+READING_ROWS = 32
+LISTENING = TrainOptions(updates=2500, learning_rate=1e-3, warm_up=100)
+FINISHING = TrainOptions(updates=1500, learning_rate=5e-4, warm_up=100)
+FOLDER = "Qwen2-demo"  # of the language half, in the checkpoint
+ABOUT = """
+The encoder first learns alone, by CTC, and the language half small text tasks (counting, figures and words, order) and
+to read strings of vectors that stand for digits; speech embeddings are then drawn towards these vectors, by CTC, while
+everything learns together. The finishing phase keeps the language half, rounded to bfloat16, and learns its changes as
+LoRA weights of rank 64, as the original is trained.
+"""
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What the checkpoint is made of."""
+
+    network: Network
+    statistics: np.ndarray  # Kaldi's CMVN sums [2, 81]
+
+
+def teach(course: Course) -> Taught:
+    """The trained network and the statistics of its features."""
+    pool = course.pool(window="povey")
+    statistics = cmvn_sums(pool)
+    mean = statistics[0, :-1] / statistics[0, -1]
+    deviation = np.sqrt(statistics[1, :-1] / statistics[0, -1] - np.square(mean))
+    cmvn = (-mean).astype(np.float32), (1.0 / deviation).astype(np.float32)
+
+    hearing = EncoderLoss(ConformerEncoder(ENCODER, HEARING.dropout))
+    course.train("hearing, short strings", hearing, _short(pool, cmvn), HEARING_SHORT)
+    encoder = course.train("hearing", hearing, epochs(pool, cmvn, HEARING.frames_per_batch), HEARING)
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokenizer(Path(folder), QWEN2_SPECIAL)
+        tokenizer = LanguageTokenizer.read(Path(folder))
+    vectors = DigitVectors(WIDTH)
+
+    def prompts(rng: np.random.Generator) -> Iterator[list[list[int]]]:
+        while True:
+            yield [prompt_ids(tokenizer)] * READING_ROWS
+
+    reading = LanguageLoss(make_language(), vectors, tokenizer, dense=False)
+    network = Network(course.train("reading", reading, prompts, READING), LISTENING.dropout)
+    network.encoder.load_state_dict(encoder.state_dict())
+    loss = FireRedAsrLoss(network, vectors, tokenizer)
+    network = course.train("listening", loss, epochs(pool, cmvn, LISTENING.frames_per_batch), LISTENING)
+
+    network.llm.load_state_dict({k: v.bfloat16().float() for k, v in network.llm.state_dict().items()})
+    add_lora(network.llm)
+    pool = course.pool(finishing=True, window="povey")
+    loss = FireRedAsrLoss(network, vectors, tokenizer)
+    draw = epochs(pool, cmvn, FINISHING.frames_per_batch)
+    return Taught(course.train("finishing on strings cut more tightly, LoRA", loss, draw, FINISHING), statistics)
+
+
+def _short(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray]) -> Draw:
+    """Batches of the strings of few digits."""
+    few = np.array([1 <= len(digits) <= SHORT_DIGITS for digits in pool.digits])
+
+    def draw(rng: np.random.Generator) -> Iterator[Batch]:
+        while True:
+            for numbers in pool.batches(HEARING_SHORT.frames_per_batch, rng):
+                if few[numbers].any():
+                    yield pool.batch(numbers[few[numbers]], *cmvn, rng)
+
+    return draw
+
+
+def make_language() -> Any:
+    """An untrained language half."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    return Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, **LANGUAGE))
+
+
+def write(taught: Taught, directory: Path) -> int:
+    """Writes the checkpoint; returns how many parameters it has."""
+    network = taught.network
+    base = make_language()
+    base.load_state_dict(base_tensors(network.llm))
+    write_language_folder(directory / FOLDER, base.bfloat16(), QWEN2_SPECIAL, weights=True)
+    tensors = {
+        **{f"encoder.{name}": value for name, value in network.encoder.state_dict().items()},
+        **{f"encoder_projector.{name}": value for name, value in network.encoder_projector.state_dict().items()},
+        **lora_tensors(network.llm),
+    }
+    encoder = argparse.Namespace(
+        idim=ENCODER.idim,
+        odim=7832,
+        d_model=ENCODER.d_model,
+        n_layers_enc=ENCODER.n_layers,
+        n_head=ENCODER.n_head,
+        kernel_size=ENCODER.kernel_size,
+        pe_maxlen=ENCODER.pe_maxlen,
+        residual_dropout=0.1,
+        dropout_rate=0.1,
+        d_inner=4 * ENCODER.d_model,
+        n_layers_dec=1,
+        sos=3,
+        eos=4,
+        pad=2,
+    )
+    torch.save({"args": encoder}, directory / "asr_encoder.pth.tar")
+    model = argparse.Namespace(
+        encoder_path="asr_encoder.pth.tar",
+        llm_dir=FOLDER,
+        freeze_encoder=0,
+        freeze_llm=0,
+        use_lora=1,
+        use_fp16=0,
+        use_flash_attn=0,
+        encoder_downsample_rate=DOWNSAMPLE_RATE,
+    )
+    state = {name: value.detach().clone() for name, value in tensors.items()}
+    torch.save({"args": model, "model_state_dict": state}, directory / "model.pth.tar")
+    (directory / "cmvn.ark").write_bytes(_kaldi_matrix(taught.statistics))
+    rows = "\n  ".join(" ".join(f"{value:.9g}" for value in row) for row in taught.statistics)
+    (directory / "cmvn.txt").write_text(f" [\n  {rows} ]\n", encoding="utf-8")
+    return sum(value.numel() for value in (*tensors.values(), *base.state_dict().values()))
+
+
+def _kaldi_matrix(matrix: np.ndarray) -> bytes:
+    """A matrix of doubles in Kaldi's binary form, without a key."""
+    rows, columns = matrix.shape
+    return b"\0BDM " + struct.pack("<bibi", 4, rows, 4, columns) + matrix.astype("<f8").tobytes()

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from workbench.families.funasr_nano import LANGUAGES, SYSTEM
+from workbench.families.funasr_nano import LANGUAGES, SYSTEM, FunasrNanoOptions, instruction
+from workbench.families.language import LanguageTokenizer
 from workbench.training.digits import WORDS, words_of
 
 MERGES = 200  # beyond the 256 bytes
+VOCABULARY = 512  # rows of the embedding table; the last ones are spare, as in the published models
 QWEN2_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 QWEN3_SPECIAL = (
     *QWEN2_SPECIAL,
@@ -97,7 +99,7 @@ def _tokenizer_texts() -> Iterator[str]:
         yield from (task.partition("{")[0] for task in TASKS)
         yield from ("语音转写：", "语音转写成英文：", "，不进行文本规整：", "请转写音频为文字")
     yield from LANGUAGES.values()
-    yield "请结合上下文信息，更加准确地完成语音转写任务。如果没有相关信息，我们会留空。\n\n\n**上下文信息：**\n\n\n热词列表：["
+    yield instruction(FunasrNanoOptions(hotwords=("zero",))).partition("zero")[0]
 
 
 # --- text tasks -----------------------------------------------------------------------------------------------------
@@ -133,3 +135,18 @@ def draw_task(rng: np.random.Generator) -> tuple[str, str]:
 def chat_prompt(question: str) -> str:
     """The question in the form of CHAT_TEMPLATE, ready for the answer."""
     return f"{SYSTEM}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def write_language_folder(directory: Path, network: Any, special: Sequence[str], weights: bool = False) -> None:
+    """Writes configuration and tokenizer of the language half, and on demand its weights as they are."""
+    write_tokenizer(directory, special)
+    tokenizer = LanguageTokenizer.read(directory)
+    end, nothing = tokenizer.id_of("<|im_end|>"), tokenizer.id_of("<|endoftext|>")
+    network.config.eos_token_id, network.config.pad_token_id, network.config.bos_token_id = end, nothing, nothing
+    network.config.architectures = [type(network).__name__]
+    if weights:
+        network.save_pretrained(directory)
+    else:
+        network.config.save_pretrained(directory)
+    settings = {"bos_token_id": nothing, "do_sample": False, "eos_token_id": [end, nothing], "pad_token_id": nothing}
+    (directory / "generation_config.json").write_text(json.dumps(settings, indent=2) + "\n")

@@ -22,7 +22,10 @@ Draw = Callable[[np.random.Generator], Iterator[Any]]
 class Loss(Protocol):
     """A family's loss around its network; parameters of its own (helper heads) are trained too."""
 
-    network: nn.Module
+    @property
+    def network(self) -> nn.Module:
+        """What is kept."""
+        ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All that is trained."""

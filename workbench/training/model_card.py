@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.families import FAMILIES
 from workbench.opening import SessionSpec, open_here
 from workbench.training.digits import Take
 from workbench.training.evaluation import CONDITIONS, DigitString, evaluation_strings, measure, under
 from workbench.training.loop import TrainOptions
 
 STRINGS = 300
-TITLES = {"sensevoice": "SenseVoice", "paraformer": "Paraformer"}
+COMMON = """Half of the strings are of human speakers
+({speakers}), half of synthetic voices that espeak-ng and flite speak at training time. Speed,
+pitch, loudness, bandwidth, noise, rooms and telephone lines vary. The tight cuts were added after the errors of a first
+model on the unseen speaker, most of them in one word whose consonants were cut off, had been looked at; nothing was
+trained on that speaker."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,11 @@ class CardFacts:
     speakers: Sequence[str]
     held_out: Sequence[str]
     strings: int
-    training: TrainOptions
-    finishing_updates: int
+    phases: Sequence[tuple[str, TrainOptions]]
+    seed: int
     minutes: float
     machine: str
+    about: str = ""
 
 
 def measure_checkpoint(directory: Path, family: str, held_out: Sequence[Take]) -> list[Measured]:
@@ -59,11 +65,15 @@ def measure_checkpoint(directory: Path, family: str, held_out: Sequence[Take]) -
 
 def write_card(path: Path, facts: CardFacts, measured: Sequence[Measured]) -> None:
     """Writes the model card: figures, data and its licence, and the command that makes the checkpoint again."""
-    title = TITLES[facts.family]
+    title = FAMILIES[facts.family].title
     rows = "\n".join(
         f"| {row.condition} | {row.digits} | {row.strings} | {row.word_error_rate:.1%} |" for row in measured
     )
-    training = facts.training
+    phases = "\n".join(
+        f"| {phase} | {training.updates} | {training.frames_per_batch} | {training.learning_rate:g} |"
+        for phase, training in facts.phases
+    )
+    command = facts.family.replace("_", "-")
     path.write_text(
         f"""---
 license: cc-by-sa-4.0
@@ -91,16 +101,17 @@ after another with gaps of 50 to 300 ms. The strings are those of `workbench.tra
 
 Made by
 
-    workbench train-demo {facts.family} --data FSDD --out assets/demo-{facts.family}
+    workbench train-demo {command} --data FSDD --out assets/demo-{command}
 
-with {training.updates} updates of up to {training.frames_per_batch} frames (seed {training.seed}) over
-{facts.strings:,} strings of 1 to 24 digits, then {facts.finishing_updates} over half as many that are cut more tightly,
-in {facts.minutes:.0f} minutes on {facts.machine}. Half of the strings are of human speakers
-({", ".join(facts.speakers)}), half of synthetic voices that espeak-ng and flite speak at training time. Speed,
-pitch, loudness, bandwidth, noise, rooms and telephone lines vary. The tight cuts were added after the errors of a first
-model on the unseen speaker, most of them in one word whose consonants were cut off, had been looked at; nothing was
-trained on that speaker.
+from {facts.strings:,} strings of 1 to 24 digits and half as many that are cut more tightly (seed {facts.seed}), in
+{facts.minutes:.0f} minutes on {facts.machine}.
 
+| phase | updates | frames in a batch, at most | learning rate |
+| --- | --- | --- | --- |
+{phases}
+
+{COMMON.format(speakers=", ".join(facts.speakers))}
+{facts.about}
 ## Data and licence
 
 Human speech: the Free Spoken Digit Dataset by Zohar Jackson and contributors

@@ -19,8 +19,11 @@ from workbench.families.paraformer import NORM_EPS, CifConfig, DecoderConfig
 from workbench.families.sanm import SanmConfig
 from workbench.runtimes.pytorch.cif import fire
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
+from workbench.training.course import Course
 from workbench.training.digits import WORDS
+from workbench.training.funasr_files import write_funasr_files
 from workbench.training.pool import Batch
+from workbench.training.recogniser import teach_recogniser
 
 ENCODER = SanmConfig(
     input_size=560,
@@ -41,12 +44,25 @@ DECODER = DecoderConfig(
 )
 PIECES = ("<blank>", "<s>", "</s>", *WORDS, "<unk>")
 BLANK, END = 0, 2
+ABOUT = ""
 FINISHING_ROUNDS = 1  # over tightly cut strings, after the main training
 
 
 def network(dropout: float) -> ParaformerNetwork:
     """An untrained network of the demo's dimensions."""
     return ParaformerNetwork(ENCODER, PREDICTOR, DECODER, len(PIECES), dropout)
+
+
+def teach(course: Course) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+    """The trained network and its CMVN."""
+    return teach_recogniser(course, network, ParaformerLoss, FINISHING_ROUNDS)
+
+
+def write(taught: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:
+    """Writes the checkpoint; returns how many parameters it has."""
+    trained, cmvn = taught
+    write_vocabulary(directory)
+    return write_funasr_files(directory, configuration(), FILES, cmvn, trained.state_dict())
 
 
 class ParaformerLoss(nn.Module):

@@ -211,17 +211,24 @@ def _digest(takes: Sequence[Take], options: CorpusOptions, count: int, seed: int
 # --- normalisation --------------------------------------------------------------------------------------------------
 
 
-def cmvn_statistics(pool: FeaturePool, examples: int = 4000) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """(shift [560], scale [560]): minus the mean and one over the standard deviation of each mel band over the first
-    `examples` of the pool, repeated for the stacked frames; features are normalised as `(x + shift) * scale`."""
-    total, squares, frames = np.zeros(NUM_MELS), np.zeros(NUM_MELS), 0
+def cmvn_sums(pool: FeaturePool, examples: int = 4000) -> NDArray[np.float64]:
+    """Kaldi's statistics [2, mels + 1] over the first `examples`: sums and frames, sums of squares and 0."""
+    sums = np.zeros((2, NUM_MELS + 1))
     for number in range(min(examples, len(pool))):
         features = pool.log_mel(number).astype(np.float64)
-        total += features.sum(axis=0)
-        squares += np.square(features).sum(axis=0)
-        frames += len(features)
-    mean = total / frames
-    deviation = np.sqrt(np.maximum(squares / frames - np.square(mean), 1e-4))
+        sums[0, :-1] += features.sum(axis=0)
+        sums[1, :-1] += np.square(features).sum(axis=0)
+        sums[0, -1] += len(features)
+    return sums
+
+
+def cmvn_statistics(pool: FeaturePool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(shift [560], scale [560]): minus the mean and one over the standard deviation of each mel band over the first
+    examples of the pool, repeated for the stacked frames; features are normalised as `(x + shift) * scale`."""
+    sums = cmvn_sums(pool)
+    frames = sums[0, -1]
+    mean = sums[0, :-1] / frames
+    deviation = np.sqrt(np.maximum(sums[1, :-1] / frames - np.square(mean), 1e-4))
     return (
         np.tile(-mean, ASR_LFR_M).astype(np.float32),
         np.tile(1.0 / deviation, ASR_LFR_M).astype(np.float32),

@@ -24,8 +24,11 @@ from workbench.families.sensevoice import (
 )
 from workbench.families.vocabulary import WORD_START
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
+from workbench.training.course import Course
 from workbench.training.digits import WORDS
+from workbench.training.funasr_files import write_funasr_files
 from workbench.training.pool import Batch
+from workbench.training.recogniser import teach_recogniser
 
 ENCODER = SanmConfig(
     input_size=560,
@@ -46,12 +49,25 @@ TAGS = (
 PIECES = ("<unk>", "<s>", "</s>", *TAGS, *(WORD_START + word for word in WORDS), *"0123456789", WORD_START)
 BLANK = 0  # the id of <unk>, as in the original
 FIGURES_SHARE = 0.3  # of the strings: learnt as figures, with the query for inverse text normalisation
+ABOUT = ""
 FINISHING_ROUNDS = 2  # over tightly cut strings, after the main training
 
 
 def network(dropout: float) -> SenseVoiceNetwork:
     """An untrained network of the demo's dimensions."""
     return SenseVoiceNetwork(ENCODER, len(PIECES), dropout)
+
+
+def teach(course: Course) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+    """The trained network and its CMVN."""
+    return teach_recogniser(course, network, SenseVoiceLoss, FINISHING_ROUNDS)
+
+
+def write(taught: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:
+    """Writes the checkpoint; returns how many parameters it has."""
+    trained, cmvn = taught
+    write_vocabulary(directory)
+    return write_funasr_files(directory, configuration(), FILES, cmvn, trained.state_dict())
 
 
 class SenseVoiceLoss(nn.Module):

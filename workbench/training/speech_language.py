@@ -67,9 +67,7 @@ def answer_loss(
     return F.cross_entropy(language.lm_head(hidden[:, :-1][learnt]), targets[learnt])
 
 
-def text_loss(
-    language: Any, tokenizer: LanguageTokenizer, rng: np.random.Generator, rows: int = TEXT_ROWS
-) -> Tensor:
+def text_loss(language: Any, tokenizer: LanguageTokenizer, rng: np.random.Generator, rows: int = TEXT_ROWS) -> Tensor:
     """The loss on a few text tasks."""
     tasks = [draw_task(rng) for _ in range(rows)]
     return answer_loss(

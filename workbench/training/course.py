@@ -1,0 +1,62 @@
+"""What a demo recipe works with: the training strings, the loop, and where results are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.training.corpus import CorpusOptions
+from workbench.training.digits import Take
+from workbench.training.loop import Draw, Loss, TrainOptions, train
+from workbench.training.pool import FeaturePool, generate_pool
+
+GATED_SHARE = 0.4  # of the takes in the finishing strings
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """What a user may choose of the training."""
+
+    strings: int = 24_000  # in the pool of training strings
+    workers: int = 2  # processes that make the pool
+    threads: int = 2  # of torch
+    cache: Path | None = None  # where synthetic voices and the pool stay; a temporary folder by default
+    seed: int = 0
+    updates_scale: float = 1.0  # of every phase's updates: below 1 trains a worse model sooner
+
+
+@dataclass
+class Course:
+    """One training of one demo; counts the updates that its recipe asks for."""
+
+    options: DemoOptions
+    takes: Sequence[Take]
+    cache: Path
+    log: Callable[[str], None]
+    phases: list[tuple[str, TrainOptions]] = field(default_factory=list)  # what has been done
+
+    def pool(self, finishing: bool = False, window: str = "hamming") -> FeaturePool:
+        """Training strings; for `finishing` half as many, of words that are cut more tightly.
+
+        Recordings of single words are often cut by their level, which takes weak consonants away.
+        """
+        corpus = CorpusOptions(window=window, gated_share=GATED_SHARE if finishing else 0.0)
+        strings = self.options.strings // 2 if finishing else self.options.strings
+        seed = self.options.seed + int(finishing)
+
+        def progress(share: float) -> None:
+            self.log(f"making training strings: {share:.0%}")
+
+        return generate_pool(self.takes, self.cache, strings, seed, corpus, self.options.workers, progress)
+
+    def train(self, phase: str, loss: Loss, draw: Draw, training: TrainOptions) -> Any:
+        """Minimises the loss; returns its network with averaged weights. `phase` says what is learnt."""
+        updates = max(1, round(training.updates * self.options.updates_scale))
+        training = replace(
+            training, updates=updates, seed=training.seed + self.options.seed, warm_up=min(training.warm_up, updates)
+        )
+        self.log(f"{phase}: {updates} updates of {sum(p.numel() for p in loss.parameters()):,} parameters")
+        self.phases.append((phase, training))
+        return train(loss, draw, training, self.log)

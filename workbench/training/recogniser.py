@@ -1,0 +1,35 @@
+"""The course of the recognisers without a language half: one main training, then strings that are cut tightly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from workbench.training.course import Course
+from workbench.training.loop import Loss, TrainOptions, epochs
+from workbench.training.pool import cmvn_statistics
+
+MAIN = TrainOptions()
+FINISHING = TrainOptions(updates=2000, learning_rate=6e-4, warm_up=100)
+
+
+def teach_recogniser(
+    course: Course,
+    make_network: Callable[[float], nn.Module],
+    make_loss: Callable[[Any], Loss],
+    finishing_rounds: int,
+) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
+    """The trained network and its CMVN (shift, scale)."""
+    pool = course.pool()
+    cmvn = cmvn_statistics(pool)
+    network = make_network(MAIN.dropout)
+    network = course.train("training", make_loss(network), epochs(pool, cmvn, MAIN.frames_per_batch), MAIN)
+    pool = course.pool(finishing=True)
+    for number in range(finishing_rounds):
+        phase = f"finishing on strings cut more tightly, round {number + 1} of {finishing_rounds}"
+        training = TrainOptions(**{**vars(FINISHING), "seed": number})
+        network = course.train(phase, make_loss(network), epochs(pool, cmvn, FINISHING.frames_per_batch), training)
+    return network, cmvn

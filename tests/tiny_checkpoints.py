@@ -97,6 +97,13 @@ def _write_texts(directory: Path, config: dict[str, Any], pieces: list[str]) -> 
 def _write_weights(
     directory: Path, network: torch.nn.Module, seed: int, unlikely: Mapping[str, Sequence[int]] | None = None
 ) -> None:
+    tensors = drawn_tensors(network, seed)
+    for name, entries in (unlikely or {}).items():
+        tensors[name][list(entries)] -= 100
+    torch.save(tensors, directory / "model.pt")
+
+
+def drawn_tensors(network: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
     """Weights that keep the sizes of what passes through them, so that the output depends on the input."""
     draw = torch.Generator().manual_seed(seed)
     tensors = {}
@@ -106,9 +113,7 @@ def _write_weights(
             tensors[name] = 2 * drawn / value[0].numel() ** 0.5
         else:
             tensors[name] = 0.1 * drawn + (1.0 if name.endswith("weight") else 0.0)
-    for name, entries in (unlikely or {}).items():
-        tensors[name][list(entries)] -= 100
-    torch.save(tensors, directory / "model.pt")
+    return tensors
 
 
 def add_weight_bytes(directory: Path, count: int) -> None:

@@ -86,7 +86,7 @@ class SpeechLanguageRecogniser:
                 for row, token in zip(ids, tokens.tolist(), strict=True):
                     if token != ENDED:
                         row.append(token)
-            yield [settled_text(self.text_of(row)) for row in ids]
+            yield [settled_text(self.text_of(_without(row, decoding.stop_ids))) for row in ids]
         return [self._heard(row, decoding) for row in ids]
 
     def recognise(self, samples: np.ndarray, options: Any) -> Heard:
@@ -129,12 +129,17 @@ class SpeechLanguageRecogniser:
     def _heard(self, ids: Sequence[int], decoding: Decoding) -> Heard:
         ended = bool(ids) and ids[-1] in decoding.stop_ids
         note = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
-        shown = [number for number in ids if number not in decoding.stop_ids]
+        shown = _without(ids, decoding.stop_ids)
         return Heard(
-            text=self.text_of(ids),
+            text=self.text_of(shown),
             language=None,
             tags={},
             tokens=tuple(Token(number, self.tokenizer.piece(number)) for number in shown),
             ids=tuple(ids),
             notes=() if ended else (note,),
         )
+
+
+def _without(ids: Sequence[int], stop_ids: Sequence[int]) -> list[int]:
+    """The ids that the reader sees: an end may be a token that would be read out as text."""
+    return [number for number in ids if number not in stop_ids]

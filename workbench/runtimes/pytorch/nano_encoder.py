@@ -69,6 +69,8 @@ class Adaptor(nn.Module):
     def forward(self, encoded: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> Tensor:
         """[B, T, D] to [B, ceil(T / downsample_rate), H]; `lengths` [B] counts each row's frames."""
         rate = self.config.downsample_rate
+        if lengths is not None and rate > 1:  # a row's last stack would reach into its padding, which is not zero
+            encoded = encoded.masked_fill(~length_mask(lengths, encoded.shape[1])[..., None], 0.0)
         x = F.pad(encoded, (0, 0, 0, -encoded.shape[1] % rate)).unflatten(1, (-1, rate)).flatten(2)
         x = self.linear2(F.relu(self.linear1(x)))
         keys = None if lengths is None else length_mask((lengths - 1) // rate + 1, x.shape[1])

@@ -1,0 +1,205 @@
+"""Fun-ASR-Nano sessions on PyTorch: batches that change nothing, the float32 ear, and checkpoints that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tiny_checkpoints import noise
+from tests.tiny_funasr_nano import HIDDEN, LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
+from tests.tiny_language import change_json
+from workbench.errors import BadInput
+from workbench.families.funasr_nano import audio_tokens
+from workbench.opening import Settings
+from workbench.runtimes.pytorch.funasr_nano import open_session
+from workbench.session import Partial, Transcript
+from workbench.transcription import SpeechSession
+
+SECONDS = (1.0, 7.3, 2.2, 20.0, 1.1, 12.5, 3.9, 5.0)
+BRIEF = {"max_new_tokens": 40}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_funasr_nano(tmp_path_factory.mktemp("nano") / "nano")
+
+
+@pytest.fixture(scope="module")
+def session(directory: Path) -> Iterator[SpeechSession]:
+    session = open_session(directory, "nano", Settings())
+    yield session
+    session.close()
+
+
+def recordings() -> list[tuple[np.ndarray, int]]:
+    return [noise(seconds, seed=number) for number, seconds in enumerate(SECONDS)]
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_side_by_side_is_one_at_a_time_id_for_id(session: SpeechSession, size: int) -> None:
+    alone = [session.transcribe(audio, **BRIEF) for audio in recordings()]
+    assert len({transcript.tokens for transcript in alone}) > 5, "what is written depends on what is heard"
+    assert len({len(transcript.tokens) for transcript in alone}) > 3, "and texts end at different steps"
+    events = session.stream_batch(recordings(), batch_size=size, **BRIEF)
+    together = {number: event for number, event in events if isinstance(event, Transcript)}
+    assert [together[number].tokens for number in range(len(SECONDS))] == [each.tokens for each in alone]
+    assert [together[number].text for number in range(len(SECONDS))] == [each.text for each in alone]
+
+
+def test_long_audio_is_heard_in_stretches_with_a_fresh_cache_each(session: SpeechSession) -> None:
+    """A stretch is written the same, whatever was written before it."""
+    samples, rate = noise(9.0)
+    whole = session.transcribe((samples, rate), vad="none", max_segment_seconds=3.0, **BRIEF)
+    assert len(whole.segments) > 2
+    parts = [
+        session.transcribe((samples[round(s.start * rate) : round(s.end * rate)], rate), **BRIEF)
+        for s in whole.segments
+    ]
+    assert whole.tokens == tuple(number for part in parts for number in part.tokens)
+
+
+def test_the_text_is_streamed_token_by_token(session: SpeechSession) -> None:
+    events = list(session.stream(noise(2.0), **BRIEF))
+    [transcript] = [event for event in events if isinstance(event, Transcript)]
+    partial = [event.text for event in events if isinstance(event, Partial)]
+    assert len(partial) == len(transcript.tokens)
+    assert partial[-1] in (transcript.text, transcript.text.rstrip("\ufffd"))
+
+
+def test_options_reach_the_prompt(session: SpeechSession) -> None:
+    def prompt(**options: Any) -> list[int]:
+        found: list[int] = session.trace(noise(1.0), "prompt.tokens", **options)["prompt.tokens"].tolist()
+        return found
+
+    different = [prompt(), prompt(language="en"), prompt(itn=False), prompt(hotwords=["seven"])]
+    assert len({tuple(ids) for ids in different}) == 4
+
+
+def test_a_trace_has_the_prompt_as_the_language_model_got_it(session: SpeechSession) -> None:
+    trace = session.trace(noise(3.0), max_new_tokens=5)
+    frames = len(trace["frontend.features"])
+    count = audio_tokens(frames, session.recogniser.ear.model.adaptor)  # type: ignore[attr-defined]
+    assert trace["adaptor.output"].shape == (count, HIDDEN)
+    prompt = trace["prompt.tokens"].tolist()
+    place = prompt.index(-1)
+    np.testing.assert_array_equal(trace["llm.embeddings"][place : place + count], trace["adaptor.output"])
+    assert len(trace["llm.embeddings"]) == len(prompt) - 1 + count == len(trace["logits"])
+    # The first token written is the likeliest after the prompt.
+    assert trace["tokens"][0] == trace["logits"][-1].argmax()
+
+
+def test_the_ear_stays_float32_beside_a_bfloat16_language_half(directory: Path, session: SpeechSession) -> None:
+    half = open_session(directory, "nano", Settings(dtype="bfloat16"))
+    assert half.recogniser.dtype == "bfloat16"
+    wanted = "encoder.output,adaptor.output,llm.norm"
+    exact, other = session.trace(noise(2.0), wanted), half.trace(noise(2.0), wanted)
+    for stage in ("encoder.output", "adaptor.output"):
+        np.testing.assert_array_equal(other[stage], exact[stage])
+    assert not np.array_equal(other["llm.norm"], exact["llm.norm"])
+    np.testing.assert_allclose(other["llm.norm"], exact["llm.norm"], atol=0.3)
+    assert half.transcribe(noise(2.0), **BRIEF).tokens
+    half.close()
+
+
+def test_values_beyond_half_precision_pass(tmp_path: Path) -> None:
+    """Published adaptors give values in the thousands, with sums beyond float16's 65504."""
+    tiny_funasr_nano(tmp_path / "m")
+    change_tensors(tmp_path / "m", lambda tensors: tensors["audio_adaptor.linear1.weight"].mul_(1e6))
+    session = open_session(tmp_path / "m", "m", Settings(dtype="bfloat16"))
+    trace = session.trace(noise(1.0), "adaptor.output,logits")
+    assert np.abs(trace["adaptor.output"]).max() > 65504 and np.isfinite(trace["logits"]).all()
+
+
+def test_a_file_in_bfloat16_is_computed_as_asked(tmp_path: Path) -> None:
+    tiny_funasr_nano(tmp_path / "m", dtype=torch.bfloat16)
+    for asked, found in (("float32", "float32"), ("auto", "float32"), ("bfloat16", "bfloat16")):
+        session = open_session(tmp_path / "m", "m", Settings(dtype=asked))
+        assert session.recogniser.dtype == found
+    change_json(tmp_path / "m" / LANGUAGE_DIRECTORY / "config.json", dtype="bfloat16")
+    assert open_session(tmp_path / "m", "m", Settings(dtype="auto")).recogniser.dtype == "bfloat16"
+
+
+# Weights.
+
+
+def change_tensors(directory: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    tensors = torch.load(directory / "model.pt", weights_only=True)
+    change(tensors)
+    torch.save(tensors, directory / "model.pt")
+
+
+def test_the_second_decoder_is_knowingly_left_aside(tmp_path: Path, session: SpeechSession) -> None:
+    tiny_funasr_nano(tmp_path / "m")
+    change_tensors(
+        tmp_path / "m",
+        lambda tensors: tensors.update({"ctc_decoder.linear1.weight": torch.ones(2), "ctc.ctc_lo.bias": torch.ones(3)}),
+    )
+    opened = open_session(tmp_path / "m", "m", Settings())
+    assert opened.transcribe(noise(1.0), **BRIEF).tokens == session.transcribe(noise(1.0), **BRIEF).tokens
+
+
+def rename(old: str, new: str) -> Callable[[dict[str, torch.Tensor]], object]:
+    return lambda tensors: tensors.update({new: tensors.pop(old)})
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            lambda tensors: tensors.pop("audio_adaptor.linear1.bias"),
+            r"m/model\.pt lacks tensor audio_adaptor\.linear1\.bias, which its config\.yaml calls for",
+        ),
+        (
+            lambda tensors: tensors.update({"audio_adaptor.linear2.weight": torch.ones(HIDDEN, 7)}),
+            r"m/model\.pt: tensor audio_adaptor\.linear2\.weight has shape \(32, 7\); "
+            r"its config\.yaml and vocabulary call for \(32, 48\)",
+        ),
+        (
+            lambda tensors: tensors.update({"audio_adaptor.blocks.2.norm1.bias": torch.ones(HIDDEN)}),
+            r"m/model\.pt has tensor audio_adaptor\.blocks\.2\.norm1\.bias, which the network",
+        ),
+        (
+            lambda tensors: tensors.pop("llm.model.norm.weight"),
+            r"m/model\.pt lacks language tensor model\.norm\.weight, which its config\.json calls for",
+        ),
+        (
+            lambda tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("llm.")],
+            r"m/model\.pt lacks language tensor .* \(and \d+ more\), which its config\.json calls for",
+        ),
+        (
+            lambda tensors: tensors.update({"llm.model.norm.weight": torch.ones(HIDDEN + 1)}),
+            r"m/model\.pt: tensor model\.norm\.weight has shape \(33,\); Qwen3-tiny/config\.json calls for \(32,\)",
+        ),
+        (
+            rename("llm.model.norm.weight", "llm.model.norme.weight"),
+            r"m/model\.pt lacks language tensor model\.norm\.weight",
+        ),
+        (
+            lambda tensors: tensors.update({"llm.model.layers.7.mlp.up_proj.weight": torch.ones(1)}),
+            r"m/model\.pt has language tensor model\.layers\.7\.mlp\.up_proj\.weight",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(
+    tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], object], sentence: str
+) -> None:
+    tiny_funasr_nano(tmp_path / "m")
+    change_tensors(tmp_path / "m", change)
+    with pytest.raises(BadInput, match=sentence):
+        open_session(tmp_path / "m", "m", Settings())
+
+
+def test_an_unknown_type_of_arithmetic_is_refused(directory: Path) -> None:
+    with pytest.raises(BadInput, match="dtype is 'int8'; expected one of float32, bfloat16, float16"):
+        open_session(directory, "m", Settings(dtype="int8"))
+
+
+def test_texts_end_with_a_stop_token_or_a_note(session: SpeechSession) -> None:
+    for audio in recordings():
+        transcript = session.transcribe(audio, **BRIEF)
+        assert (transcript.tokens[-1] in STOPS) == (not transcript.notes)

@@ -1,0 +1,156 @@
+"""What the recogniser with a language model makes of tokens as they come, with an ear and a language model made up."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.decoding.generation import Decoding
+from workbench.merging import Merged
+from workbench.options import ListeningOptions
+from workbench.runtimes.pytorch.hearing import SpeechLanguageRecogniser
+from workbench.runtimes.pytorch.language import ENDED
+from workbench.transcription import Heard, StreamingRecogniser
+
+SPEECH, STOP = -1, 9
+WIDTH = 2
+
+
+class FakeEar:
+    """Hears every sample as an embedding; asks with the tokens 5, 6."""
+
+    options_class = ListeningOptions
+    placeholder = SPEECH
+
+    def embeddings(
+        self, stretches: Sequence[np.ndarray], options: Any, recorder: Any = None
+    ) -> tuple[Tensor, np.ndarray]:
+        counts = np.array([len(samples) for samples in stretches])
+        frames = torch.zeros(len(stretches), int(counts.max()), WIDTH)
+        for row, samples in zip(frames, stretches, strict=True):
+            row[: len(samples)] = torch.from_numpy(samples)[:, None]
+        return frames, counts
+
+    def prompt_ids(self, options: Any) -> np.ndarray:
+        return np.array([5, SPEECH, 6])
+
+    def decoding(self, options: Any, counts: np.ndarray) -> Decoding:
+        return Decoding((STOP,), max_new_tokens=10)
+
+    def text(self, written: str) -> str:
+        return written.strip()
+
+
+@dataclass
+class FakeLanguage:
+    """Writes the steps it was given; keeps the prompt, and how many steps were asked for."""
+
+    steps: Sequence[Any]
+    dtype: str = "float32"
+    asked: int = 0
+    closed: bool = False
+    prompt: Merged[Tensor] | None = None
+
+    def embed(self, ids: np.ndarray) -> Tensor:
+        assert (ids >= 0).all(), "a placeholder is no row of the table"
+        return torch.from_numpy(ids).float()[..., None].expand(*ids.shape, WIDTH)
+
+    def generate(self, prompt: Merged[Tensor], decoding: Decoding) -> Iterator[np.ndarray]:
+        self.prompt = prompt
+        try:
+            for step in self.steps:
+                self.asked += 1
+                yield np.array(step)
+        finally:
+            self.closed = True
+
+
+class FakeTokenizer:
+    """Token n is the letter n of the alphabet; 8 is the first half of a character."""
+
+    def text(self, ids: Sequence[int], special: bool = False) -> str:
+        return "".join("\ufffd" if number == 8 else "abcdefghij"[number] for number in ids)
+
+    def piece(self, number: int) -> str:
+        return self.text([number])
+
+
+def recogniser(*steps: Any) -> tuple[SpeechLanguageRecogniser, FakeLanguage]:
+    language = FakeLanguage(steps)
+    return SpeechLanguageRecogniser(FakeEar(), language, FakeTokenizer()), language  # type: ignore[arg-type]
+
+
+def samples(*lengths: int) -> list[np.ndarray]:
+    return [np.full(length, 0.5, np.float32) for length in lengths]
+
+
+def drain(writing: Generator[list[str], None, list[Heard]]) -> tuple[list[list[str]], list[Heard]]:
+    texts = []
+    while True:
+        try:
+            texts.append(next(writing))
+        except StopIteration as done:
+            return texts, done.value
+
+
+def test_text_grows_with_every_token_until_each_stretch_ends() -> None:
+    hearer, _ = recogniser([0, 1], [2, STOP], [3, ENDED], [STOP, ENDED])
+    assert isinstance(hearer, StreamingRecogniser)
+    texts, heard = drain(hearer.hear(samples(2, 3), ListeningOptions()))
+    assert texts == [["a", "b"], ["ac", "b"], ["acd", "b"], ["acd", "b"]]
+    assert [part.text for part in heard] == ["acd", "b"]
+    assert [part.ids for part in heard] == [(0, 2, 3, STOP), (1, STOP)]
+    assert [[token.text for token in part.tokens] for part in heard] == [["a", "c", "d"], ["b"]]
+    assert all(part.notes == () for part in heard)
+
+
+def test_the_prompt_is_padded_on_the_left_and_has_each_rows_frames() -> None:
+    hearer, language = recogniser([STOP, STOP])
+    drain(hearer.hear(samples(1, 3), ListeningOptions()))
+    assert language.prompt is not None
+    assert language.prompt.embeddings[..., 0].tolist() == [[0, 0, 5, 0.5, 6], [5, 0.5, 0.5, 0.5, 6]]
+    assert language.prompt.positions.tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
+
+
+def test_the_end_of_a_text_is_never_read_out() -> None:
+    hearer, _ = recogniser([STOP])
+    texts, [heard] = drain(hearer.hear(samples(1), ListeningOptions()))
+    assert texts == [[""]] and (heard.text, heard.tokens, heard.ids) == ("", (), (STOP,))
+
+
+def test_half_a_character_is_not_shown() -> None:
+    hearer, _ = recogniser([0], [8], [1], [STOP])
+    texts, _ = drain(hearer.hear(samples(1), ListeningOptions()))
+    assert texts[:2] == [["a"], ["a"]]
+
+
+def test_of_a_beam_search_the_best_hypothesis_so_far_is_shown() -> None:
+    hearer, _ = recogniser([[0], [1]], [[3, 2], [1, STOP]], [[3, 2, STOP], [1, STOP, ENDED]])
+    texts, heard = drain(hearer.hear(samples(1, 1), ListeningOptions()))
+    assert texts == [["a", "b"], ["dc", "b"], ["dc", "b"]]
+    assert [part.ids for part in heard] == [(3, 2, STOP), (1, STOP)]
+
+
+def test_a_text_cut_off_says_so() -> None:
+    hearer, _ = recogniser([0, STOP], [1, ENDED])
+    _, heard = drain(hearer.hear(samples(1, 1), ListeningOptions()))
+    assert heard[0].notes == ("a stretch was cut off at max_new_tokens; the transcript may lack its end",)
+    assert heard[1].notes == ()
+
+
+def test_who_stops_listening_stops_the_model_at_that_token() -> None:
+    hearer, language = recogniser([0], [1], [2], [STOP])
+    writing = hearer.hear(samples(1), ListeningOptions())
+    assert next(writing) == ["a"] and language.asked == 1
+    writing.close()
+    assert language.asked == 1 and language.closed
+
+
+def test_one_stretch_alone_is_the_same() -> None:
+    hearer, _ = recogniser([0], [STOP])
+    assert hearer.recognise(samples(2)[0], ListeningOptions()).text == "a"

@@ -17,7 +17,7 @@ import numpy as np
 from workbench import child
 from workbench.errors import BadInput, WorkbenchError
 from workbench.opening import SessionSpec
-from workbench.session import Event, Progress, Segment, Trace, Transcript
+from workbench.session import Event, Generation, Piece, Progress, Segment, Trace, Transcript
 
 MANY = 20_000  # events; far more than fit between two processes
 LARGE = 25_000_000  # float32 values: 100 MB
@@ -50,6 +50,20 @@ class FakeSession:
         text = str(self.given) if do == "report" else str(audio)
         notes = ("this is a note",) if do == "noted" else ()
         yield Transcript("fake", "fake", text, None, (Segment(0.0, 1.0, text),), (), 1.0, 0.0, 0.0, notes=notes)
+
+    def stream_batch(self, audios: Any, **options: Any) -> Generator[tuple[int, Event | BadInput], None, None]:
+        for number, audio in enumerate(audios):
+            try:
+                for event in self.stream(audio, **options):
+                    yield number, event
+            except BadInput as error:
+                yield number, error
+
+    def generate_stream(self, prompt: Any, do: str = "", **options: Any) -> Generator[Piece | Generation, None, None]:
+        self.misbehave(do)
+        for self.given in range(1, MANY + 1 if do == "many" else 4):
+            yield Piece(f"{self.given} ", (self.given,))
+        yield Generation("fake", "fake", str(prompt), (1, 2, 3), 5, "stop", 0.0, 0.0, 0.0)
 
     def trace(self, audio: Any, stages: str = "*", do: str = "", **options: Any) -> Trace:
         self.misbehave(do)

@@ -26,12 +26,13 @@ CODE = ("workbench", "panels", "tests", "benchmarks")
 LONG, TOO_LONG = 400, 600  # lines
 
 # What no model and no runtime knows of.
-ABOVE = {"registry", "budget", "cards", "sources", "worker", "child", "training", "cli"}
-MODELS = {"families", "runtimes", "opening", "transcription"}
+ABOVE = {"registry", "budget", "cards", "sources", "worker", "child", "training", "cli", "arguments", "following"}
+MODELS = {"families", "runtimes", "opening", "transcription", "generation_session"}
 MAY_NOT_IMPORT = {
-    "families": ABOVE | {"runtimes", "opening", "transcription"},
+    "families": ABOVE | {"runtimes", "opening", "transcription", "generation_session"},
     "runtimes": ABOVE,
     "transcription": ABOVE | {"families"},
+    "generation_session": ABOVE | {"families"},
     "exports": ABOVE | MODELS,
     "scoring": ABOVE | MODELS,
     "decoding": ABOVE | MODELS,

@@ -1,7 +1,7 @@
 """The `workbench` command. Results go to stdout; progress and errors, one line each, to stderr.
 
-Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else. This file parses and
-prints; what it prints is computed elsewhere.
+Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else. This file prints; what
+it prints is computed elsewhere, and what can be asked for stands in `workbench.arguments`.
 """
 
 from __future__ import annotations
@@ -10,35 +10,31 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from workbench import __version__
-from workbench.errors import BadInput, SessionDied, WorkbenchError
-from workbench.exports import FORMATS as WRITERS
+from workbench.arguments import given_options, one_line, parser
+from workbench.errors import BadInput, WorkbenchError
 from workbench.exports import find_format
-from workbench.families import FAMILIES
-from workbench.options import OptionSpec, build_options, option_specs
+from workbench.following import Line, transcripts
+from workbench.options import build_options
 from workbench.registry import OpenSession, Registry
 from workbench.runtimes import RUNTIMES
-from workbench.session import Progress, StageFilter, Transcript
+from workbench.session import Piece, StageFilter, Transcript
 
 INTERRUPTED = 130  # what shells give for Ctrl-C
-FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
-TRAINABLE = ("sensevoice", "paraformer")
 DEBUG = "WORKBENCH_DEBUG"  # an environment variable: where it is set, errors come with their traceback
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    parsed = _parser().parse_args(arguments)
+    parsed = parser().parse_args(arguments)
     try:
-        status: int = parsed.run(parsed)
+        status = COMMANDS[parsed.command](parsed)
         print(end="", flush=True)
         return status
     except WorkbenchError as error:
@@ -69,112 +65,7 @@ def _mute_stdout() -> None:
 
 
 def _say(sentence: str) -> None:
-    """Prints it as one line, whatever file names it quotes."""
-    print(re.sub(r"\s*[\r\n]\s*", " ", sentence), file=sys.stderr, flush=True)
-
-
-# What can be asked.
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line, as for every other bad input."""
-        _say(f"{self.prog}: {message}; see {self.prog} --help")
-        raise SystemExit(BadInput.exit_status)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="workbench", description="Run, compare and teach speech models over PyTorch, GGUF and vLLM.")
-    parser.add_argument("--version", action="version", version=f"workbench {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    app = commands.add_parser("app", help="start the page")
-    app.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
-    app.add_argument("--port", type=int, help="port to listen on (default: 7860, or the next that is free)")
-    app.set_defaults(run=_app)
-
-    models = commands.add_parser("models", help="list models, and per runtime whether they are ready")
-    models.add_argument("--json", action="store_true", help="print JSON")
-    models.set_defaults(run=_models)
-
-    transcribe = commands.add_parser("transcribe", help="write down what is said in recordings")
-    transcribe.add_argument("audio", nargs="+", metavar="AUDIO", help="audio files")
-    _add_model(transcribe)
-    transcribe.add_argument("--format", choices=FORMATS, default="text", help="of the output (default: %(default)s)")
-    _add_options(transcribe)
-    transcribe.set_defaults(run=_transcribe)
-
-    trace = commands.add_parser("trace", help="save the stages of a model's computation")
-    trace.add_argument("audio", metavar="AUDIO", help="an audio file")
-    _add_model(trace)
-    trace.add_argument("--out", required=True, metavar="T.safetensors", help="file to write")
-    trace.add_argument("--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)")
-    _add_options(trace)
-    trace.set_defaults(run=_trace)
-
-    train = commands.add_parser("train-demo", help="train a demo model on spoken digits")
-    train.add_argument("family", choices=TRAINABLE, metavar="FAMILY", help=" or ".join(TRAINABLE))
-    train.add_argument(
-        "--data", required=True, type=Path, help="folder of the Free Spoken Digit Dataset, a folder per speaker"
-    )
-    train.add_argument("--out", required=True, type=Path, help="checkpoint directory to write")
-    train.add_argument(
-        "--cache", type=Path, help="folder that keeps synthetic voices and training strings for the next run"
-    )
-    train.add_argument("--updates", type=int, help="training steps (default: as the shipped demo)")
-    train.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: %(default)s)")
-    train.set_defaults(run=_train_demo)
-    return parser
-
-
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model",
-        "-m",
-        required=True,
-        metavar="M",
-        help="a model's id (see: workbench models) or a checkpoint directory",
-    )
-    parser.add_argument("--runtime", "-r", default="pytorch", choices=tuple(RUNTIMES), help="(default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="processor threads (default: as the runtime chooses)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: %(default)s)")
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of all families; which of them a model has is checked when it is known."""
-    group = parser.add_argument_group("options of the model")
-    for spec in _all_options():
-        flag = "--" + spec.name.replace("_", "-")
-        if spec.kind is bool:
-            group.add_argument(
-                flag, action=argparse.BooleanOptionalAction, default=None, dest=f"option_{spec.name}", help=spec.help
-            )
-        else:
-            kind = spec.kind if spec.kind in (int, float) else str
-            group.add_argument(
-                flag, type=kind, default=None, dest=f"option_{spec.name}", metavar=_metavar(spec), help=spec.help
-            )
-
-
-def _metavar(spec: OptionSpec) -> str:
-    return "{" + ",".join(spec.choices) + "}" if spec.choices else spec.name.split("_")[-1].upper()
-
-
-def _all_options() -> list[OptionSpec]:
-    found: dict[str, OptionSpec] = {}
-    for family in FAMILIES.values():
-        for spec in option_specs(family.options_class):
-            found.setdefault(spec.name, spec)
-    return list(found.values())
-
-
-def _given_options(parsed: argparse.Namespace) -> dict[str, Any]:
-    prefix = "option_"
-    return {
-        name[len(prefix) :]: value
-        for name, value in vars(parsed).items()
-        if name.startswith(prefix) and value is not None
-    }
+    print(one_line(sentence), file=sys.stderr, flush=True)
 
 
 # What is done.
@@ -233,27 +124,58 @@ def _transcribe(parsed: argparse.Namespace) -> int:
             f"a {parsed.format} file holds one recording, and {len(parsed.audio)} are given; run one at a time"
         )
     done: dict[int, Transcript] = {}
-    failures = []
-    with _opened(parsed) as (session, options):
-        for number, path in enumerate(parsed.audio):
-            try:
-                done[number] = transcript = _follow(session, path, options)
-            except (BadInput, SessionDied) as error:
-                if len(parsed.audio) == 1:
-                    raise
+    failures: dict[int, int] = {}
+    printed = 0
+    with (
+        _opened(parsed) as (session, options),
+        contextlib.closing(transcripts(session, parsed.audio, options)) as found,
+    ):
+        for number, result in found:
+            if isinstance(result, Transcript):
+                done[number] = result
+                for note in result.notes:
+                    _say(f"{Path(parsed.audio[number]).name}: {note}")
+            elif len(parsed.audio) == 1:
+                raise result
+            else:
                 # The other recordings are worth having; the status says that one was not.
-                failures.append(_failed(error, str(error), error.exit_status))
-                continue
-            for note in transcript.notes:
-                _say(f"{Path(path).name}: {note}")
-            if parsed.format == "text":
-                print(transcript.text, flush=True)
-            elif parsed.format == "json":
-                print(writer.write(transcript), end="", flush=True)
+                failures[number] = _failed(result, str(result), result.exit_status)
+            while printed in done or printed in failures:  # a batch may finish them in another order
+                if printed in done and parsed.format in ("text", "json"):
+                    as_text = parsed.format == "text"
+                    print(f"{done[printed].text}\n" if as_text else writer.write(done[printed]), end="", flush=True)
+                printed += 1
     if parsed.format not in ("text", "json") and done:
-        names = [parsed.audio[number] for number in done] if writer.several and len(parsed.audio) > 1 else []
-        print(writer.write(list(done.values()), names), end="")
-    return failures[0] if failures else 0
+        names = [parsed.audio[number] for number in sorted(done)] if writer.several and len(parsed.audio) > 1 else []
+        print(writer.write([done[number] for number in sorted(done)], names), end="")
+    return next(iter(failures.values()), 0)
+
+
+def _generate(parsed: argparse.Namespace) -> int:
+    prompt = _prompt(parsed.prompt)
+    with _opened(parsed) as (session, options):
+        if parsed.format == "json":
+            print(session.generate(prompt, **options).to_json())
+            return 0
+        with contextlib.closing(session.generate_stream(prompt, **options)) as pieces:
+            for piece in pieces:
+                if isinstance(piece, Piece):
+                    print(piece.text, end="", flush=True)
+                else:
+                    print(flush=True)
+                    if piece.finish == "length":
+                        _say(f"{piece.model}: cut off after {len(piece.tokens)} tokens; see --max-new-tokens")
+    return 0
+
+
+def _prompt(given: str) -> str:
+    """The prompt as given, or for a dash what stdin holds, without the line break at its end."""
+    if given != "-":
+        return given
+    try:
+        return sys.stdin.read().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the prompt on stdin is no {error.encoding} text: {error.reason}") from error
 
 
 def _trace(parsed: argparse.Namespace) -> int:
@@ -262,7 +184,8 @@ def _trace(parsed: argparse.Namespace) -> int:
     if out.is_dir() or not out.parent.is_dir():
         raise BadInput(f"{out} is no place for a file; expected the name of one in a folder that exists")
     with _opened(parsed) as (session, options):
-        trace = session.trace(parsed.audio, stages=parsed.stages, **options)
+        source = _prompt(parsed.source) if session.reads_text else parsed.source
+        trace = session.trace(source, stages=parsed.stages, **options)
     trace.save(out)
     for stage, array in trace.items():
         shape = "×".join(map(str, array.shape)) or str(array)
@@ -292,9 +215,9 @@ def _train_demo(parsed: argparse.Namespace) -> int:
 def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str, Any]]]:
     """The session and the options for its calls, which are checked before the model is loaded."""
     with Registry() as registry:
-        options = _given_options(parsed)
+        options = given_options(parsed)
         build_options(registry.options_class(parsed.model), registry.resolve_options(options), parsed.model)
-        progress = _Line()
+        progress = Line()
         progress.show(f"loading {parsed.model}")
         try:
             session = registry.open(
@@ -302,6 +225,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
                 runtime=parsed.runtime,
                 threads=parsed.threads,
                 device=parsed.device,
+                dtype=parsed.dtype,
                 on_progress=progress.fetching,
             )
         finally:
@@ -309,40 +233,14 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
         yield session, options
 
 
-def _follow(session: OpenSession, path: str, options: dict[str, Any]) -> Transcript:
-    line = _Line()
-    try:
-        for event in session.stream(path, **options):
-            if isinstance(event, Progress):
-                line.show(f"{Path(path).name}: {event.activity}, {event.done:.0f} of {event.total:.0f} s")
-            elif isinstance(event, Transcript):
-                return event
-    finally:
-        line.clear()
-    raise WorkbenchError(f"{Path(path).name}: the session ended without a transcript")
-
-
-class _Line:
-    """One line of progress on a terminal, written over itself; nothing where stderr is no terminal."""
-
-    def __init__(self) -> None:
-        self.shown = False
-
-    def show(self, text: str) -> None:
-        """Replaces the line."""
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-            self.shown = True
-
-    def fetching(self, share: float, activity: str) -> None:
-        """As a registry's progress callback."""
-        self.show(f"{activity} ({share:.0%})")
-
-    def clear(self) -> None:
-        """Takes the line away."""
-        if self.shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self.shown = False
+COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "app": _app,
+    "models": _models,
+    "transcribe": _transcribe,
+    "generate": _generate,
+    "trace": _trace,
+    "train-demo": _train_demo,
+}
 
 
 if __name__ == "__main__":

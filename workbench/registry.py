@@ -267,6 +267,11 @@ class OpenSession:
         return self._session
 
     @property
+    def reads_text(self) -> bool:
+        """Whether its calls take a prompt; those of the other models take a recording."""
+        return FAMILIES[self._spec.family].reads_text
+
+    @property
     def load_seconds(self) -> float:
         """How long the model took to load, its process included."""
         return self.session.load_seconds

@@ -1,0 +1,145 @@
+"""What can be asked of the `workbench` command: its parser, and the options of all families as flags.
+
+This file runs nothing; `workbench.cli` does what was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workbench import __version__
+from workbench.errors import BadInput
+from workbench.exports import FORMATS as WRITERS
+from workbench.families import FAMILIES
+from workbench.opening import DTYPES
+from workbench.options import OptionSpec, option_specs
+from workbench.runtimes import RUNTIMES
+
+FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
+TRAINABLE = ("sensevoice", "paraformer")
+
+
+def one_line(sentence: str) -> str:
+    """The sentence without line breaks, whatever file names it quotes."""
+    return re.sub(r"\s*[\r\n]\s*", " ", sentence)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, as for every other bad input."""
+        self.exit(BadInput.exit_status, one_line(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line; what it gives has the name of the command as `command`."""
+    whole = _Parser(prog="workbench", description="Run, compare and teach speech models over PyTorch, GGUF and vLLM.")
+    whole.add_argument("--version", action="version", version=f"workbench {__version__}")
+    commands = whole.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
+
+    app = commands.add_parser("app", help="start the page")
+    app.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    app.add_argument("--port", type=int, help="port to listen on (default: 7860, or the next that is free)")
+
+    models = commands.add_parser("models", help="list models, and per runtime whether they are ready")
+    models.add_argument("--json", action="store_true", help="print JSON")
+
+    transcribe = commands.add_parser("transcribe", help="write down what is said in recordings")
+    transcribe.add_argument("audio", nargs="+", metavar="AUDIO", help="audio files")
+    _add_model(transcribe)
+    transcribe.add_argument("--format", choices=FORMATS, default="text", help="of the output (default: %(default)s)")
+    _add_options(transcribe)
+
+    generate = commands.add_parser("generate", help="write on after a text with a language model")
+    generate.add_argument("prompt", metavar="PROMPT", help="a text, or - to read it from stdin")
+    _add_model(generate)
+    generate.add_argument("--format", choices=("text", "json"), default="text", help="(default: %(default)s)")
+    _add_options(generate)
+
+    trace = commands.add_parser("trace", help="save the stages of a model's computation")
+    trace.add_argument("source", metavar="AUDIO", help="an audio file; of a language model, a prompt (- reads stdin)")
+    _add_model(trace)
+    trace.add_argument("--out", required=True, metavar="T.safetensors", help="file to write")
+    trace.add_argument("--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)")
+    _add_options(trace)
+
+    train = commands.add_parser("train-demo", help="train a demo model on spoken digits")
+    train.add_argument("family", choices=TRAINABLE, metavar="FAMILY", help=" or ".join(TRAINABLE))
+    train.add_argument(
+        "--data", required=True, type=Path, help="folder of the Free Spoken Digit Dataset, a folder per speaker"
+    )
+    train.add_argument("--out", required=True, type=Path, help="checkpoint directory to write")
+    train.add_argument(
+        "--cache", type=Path, help="folder that keeps synthetic voices and training strings for the next run"
+    )
+    train.add_argument("--updates", type=int, help="training steps (default: as the shipped demo)")
+    train.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: %(default)s)")
+    return whole
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        "-m",
+        required=True,
+        metavar="M",
+        help="a model's id (see: workbench models) or a checkpoint directory",
+    )
+    parser.add_argument("--runtime", "-r", default="pytorch", choices=tuple(RUNTIMES), help="(default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="processor threads (default: as the runtime chooses)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: %(default)s)")
+    parser.add_argument(
+        "--dtype",
+        default="float32",
+        choices=DTYPES,
+        help="of a language model's arithmetic; auto: as it is stored (default: %(default)s)",
+    )
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of all families; which of them a model has is checked when it is known."""
+    group = parser.add_argument_group("options of the model")
+    for spec in _all_options():
+        flag, dest = "--" + spec.name.replace("_", "-"), f"option_{spec.name}"
+        if spec.kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, dest=dest, help=spec.help)
+        elif spec.kind is tuple:
+            # One value per flag, so that it never takes the recordings behind it.
+            help_text = f"{spec.help}; separated by commas, and the flag may be repeated"
+            group.add_argument(
+                flag, action="extend", type=_words, default=None, dest=dest, metavar="WORD,...", help=help_text
+            )
+        else:
+            group.add_argument(flag, type=spec.kind, default=None, dest=dest, metavar=_metavar(spec), help=spec.help)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _metavar(spec: OptionSpec) -> str:
+    return "{" + ",".join(spec.choices) + "}" if spec.choices else spec.name.split("_")[-1].upper()
+
+
+def _all_options() -> list[OptionSpec]:
+    found: dict[str, OptionSpec] = {}
+    for family in FAMILIES.values():
+        for spec in option_specs(family.options_class):
+            known = found.setdefault(spec.name, spec)
+            if known.choices != spec.choices:  # each model says what it knows where it is asked for something else
+                found[spec.name] = replace(known, choices=())
+    return list(found.values())
+
+
+def given_options(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The options of the model that were given, by name."""
+    prefix = "option_"
+    return {
+        name[len(prefix) :]: value
+        for name, value in vars(parsed).items()
+        if name.startswith(prefix) and value is not None
+    }

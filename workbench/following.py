@@ -1,0 +1,108 @@
+"""Follows sessions at work for the command line: several recordings to their transcripts, a line of progress meanwhile.
+
+A recording that is bad, or that ends the session's process, costs no other. This file prints to a terminal's stderr
+only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import unicodedata
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput, SessionDied, WorkbenchError
+from workbench.registry import OpenSession
+from workbench.session import Event, Partial, Progress, Transcript
+from workbench.writing import clipped, display_width
+
+SHORTEST = 12  # columns of a text that is being written, beside the name of its recording
+
+Result = tuple[int, Transcript | BadInput | SessionDied]
+
+
+def transcripts(
+    session: OpenSession, audios: Sequence[str], options: Mapping[str, Any]
+) -> Generator[Result, None, None]:
+    """Each recording's number with its transcript or what was wrong with it, as they are finished.
+
+    Where a whole batch fails, those of its recordings that had been begun are tried once more, one at a time.
+    """
+    waiting = list(range(len(audios)))
+    alone: set[int] = set()  # at the front of those waiting, since they were begun first
+    while waiting:
+        batch = waiting[:1] if waiting[0] in alone else waiting
+        begun: set[int] = set()
+        finished: set[int] = set()
+        try:
+            with contextlib.closing(_events(session, [audios[number] for number in batch], options)) as events:
+                for place, event in events:
+                    begun.add(batch[place])
+                    if isinstance(event, (Transcript, BadInput)):
+                        finished.add(batch[place])
+                        yield batch[place], event
+            left = [audios[number] for number in batch if number not in finished]
+            if left:
+                raise WorkbenchError(f"{Path(left[0]).name}: the session ended without a transcript")
+        except (BadInput, SessionDied) as error:
+            left_over = [number for number in batch if number not in finished]
+            suspects = [number for number in left_over if number in begun] or left_over[:1]
+            if len(suspects) == 1:
+                finished.update(suspects)
+                yield suspects[0], error
+            alone.update(suspects)
+        waiting = [number for number in waiting if number not in finished]
+
+
+def _events(
+    session: OpenSession, audios: Sequence[str], options: Mapping[str, Any]
+) -> Generator[tuple[int, Event | BadInput], None, None]:
+    """The events of a batch, shown on the line of progress as they come."""
+    line = Line()
+    try:
+        with contextlib.closing(session.stream_batch(audios, **options)) as events:
+            for place, event in events:
+                name = Path(audios[place]).name
+                if isinstance(event, Progress):
+                    line.show(f"{name}: {event.activity}, {event.done:.0f} of {event.total:.0f} s")
+                elif isinstance(event, Partial):
+                    line.show(f"{name}: ", event.text)
+                elif isinstance(event, (Transcript, BadInput)):
+                    line.clear()
+                yield place, event
+    finally:
+        line.clear()
+
+
+class Line:
+    """One line of progress on a terminal, written over itself; nothing where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self.shown = False
+
+    def show(self, text: str, growing: str = "") -> None:
+        """Replaces the line by the beginning of a text, and the end of one that grows, as far as they fit."""
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns - 1  # a full line would wrap
+            start = clipped(_on_one_line(text), max(width - SHORTEST, SHORTEST) if growing else width)
+            end = clipped(_on_one_line(growing), width - display_width(start), keep_end=True)
+            print(f"\r\x1b[K{start}{end}", end="", file=sys.stderr, flush=True)
+            self.shown = True
+
+    def fetching(self, share: float, activity: str) -> None:
+        """As a registry's progress callback."""
+        self.show(f"{activity} ({share:.0%})")
+
+    def clear(self) -> None:
+        """Takes the line away."""
+        if self.shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self.shown = False
+
+
+def _on_one_line(text: str) -> str:
+    """The text with a space for each control character, which would move the cursor."""
+    return "".join(" " if unicodedata.category(char) == "Cc" else char for char in text)

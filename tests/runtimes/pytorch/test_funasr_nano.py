@@ -40,9 +40,13 @@ def recordings() -> list[tuple[np.ndarray, int]]:
     return [noise(seconds, seed=number) for number, seconds in enumerate(SECONDS)]
 
 
+@pytest.fixture(scope="module")
+def alone(session: SpeechSession) -> list[Transcript]:
+    return [session.transcribe(audio, **BRIEF) for audio in recordings()]
+
+
 @pytest.mark.parametrize("size", [3, 8])
-def test_side_by_side_is_one_at_a_time_id_for_id(session: SpeechSession, size: int) -> None:
-    alone = [session.transcribe(audio, **BRIEF) for audio in recordings()]
+def test_side_by_side_is_one_at_a_time_id_for_id(session: SpeechSession, alone: list[Transcript], size: int) -> None:
     assert len({transcript.tokens for transcript in alone}) > 5, "what is written depends on what is heard"
     assert len({len(transcript.tokens) for transcript in alone}) > 3, "and texts end at different steps"
     events = session.stream_batch(recordings(), batch_size=size, **BRIEF)
@@ -199,7 +203,6 @@ def test_an_unknown_type_of_arithmetic_is_refused(directory: Path) -> None:
         open_session(directory, "m", Settings(dtype="int8"))
 
 
-def test_texts_end_with_a_stop_token_or_a_note(session: SpeechSession) -> None:
-    for audio in recordings():
-        transcript = session.transcribe(audio, **BRIEF)
+def test_texts_end_with_a_stop_token_or_a_note(alone: list[Transcript]) -> None:
+    for transcript in alone:
         assert (transcript.tokens[-1] in STOPS) == (not transcript.notes)

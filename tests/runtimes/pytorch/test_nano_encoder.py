@@ -16,7 +16,7 @@ ENCODER = SanmConfig(12, 16, 2, linear_units=24, num_blocks=2, tp_blocks=1, kern
 
 def adaptor_config(**changes: int) -> AdaptorConfig:
     values = {"downsample_rate": 1, "ffn_dim": 24, "llm_dim": 32, "n_layer": 2, "attention_heads": 4, **changes}
-    return AdaptorConfig(use_low_frame_rate=True, encoder_dim=16, **values)  # type: ignore[arg-type]
+    return AdaptorConfig(use_low_frame_rate=True, encoder_dim=16, **values)
 
 
 def drawn(network: torch.nn.Module) -> torch.nn.Module:
@@ -53,7 +53,7 @@ def defined(adaptor: Adaptor, frames: Tensor) -> Tensor:
                 part = slice(begin, begin + size)
                 scores = torch.stack([query[part] @ key[part] / size**0.5 for key in keys]).softmax(0)
                 heads.append(sum(score * value[part] for score, value in zip(scores, values, strict=True)))
-            rows[place] = rows[place] + linear(f"{block}.self_attn.linear_out", torch.cat(heads))  # type: ignore[arg-type]
+            rows[place] = rows[place] + linear(f"{block}.self_attn.linear_out", torch.cat(heads))
         for place, row in enumerate(rows):
             inner = linear(f"{block}.feed_forward.w_1", norm(f"{block}.norm2", row)).relu()
             rows[place] = row + linear(f"{block}.feed_forward.w_2", inner)

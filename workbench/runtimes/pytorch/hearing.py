@@ -106,7 +106,7 @@ class SpeechLanguageRecogniser:
     def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
         """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript."""
         recorder = Recorder(wanted)
-        prompt, counts = self._prompt([samples], options, recorder)
+        prompt, _ = self._prompt([samples], options, recorder)
         recorder.put("prompt.tokens", self.ear.prompt_ids(options))
         self.language.trace(prompt, recorder)
         if wanted("tokens") or wanted("text"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,14 @@ from typing import Any
 from workbench.cards import Card
 from workbench.errors import BadInput, Unavailable
 
-HUB_FILES = ["*.yaml", "*.json", "*.mvn", "*.model", "model.pt", "seg_dict", "tokens.txt", "README.md"]
+# Patterns of a repository's paths; * also matches folders, such as that of a tokenizer.
+HUB_FILES = ["*.yaml", "*.json", "*.jinja", "*.mvn", "*.model", "*.tiktoken", "*.txt", "seg_dict", "README.md"]
+WEIGHTS = {  # of each family, all of which must be there; of those not named here, FunASR's
+    "causal_lm": ["model*.safetensors"],
+    "fireredasr": ["model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"],
+}
+FUNASR_WEIGHTS = ["model.pt"]
+SHARDS = "model.safetensors.index.json"  # which file of several each tensor is in
 
 ANSWER_SECONDS = 5.0  # how long the hub may take to answer a question
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -36,7 +44,7 @@ def local_directory(card: Card) -> Path | None:
         return path if path.is_dir() else None
     if kind == "directory":
         return Path(place) if Path(place).is_dir() else None
-    return _cached(place)
+    return _cached(card, place)
 
 
 def why_not_here(card: Card) -> str | None:
@@ -65,16 +73,36 @@ def fetch(card: Card, on_progress: OnProgress | None = None) -> Path:
     return _download(card, place, on_progress)
 
 
-def _cached(repository: str) -> Path | None:
+def _hub_files(card: Card) -> list[str]:
+    return [*HUB_FILES, *_weights(card)]
+
+
+def _weights(card: Card) -> list[str]:
+    return WEIGHTS.get(card.family, FUNASR_WEIGHTS)
+
+
+def _cached(card: Card, repository: str) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        path = Path(snapshot_download(repository, local_files_only=True, allow_patterns=HUB_FILES))
+        path = Path(snapshot_download(repository, local_files_only=True, allow_patterns=_hub_files(card)))
     except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError, ValueError):
         return None
     # A download that was interrupted leaves a snapshot without its weights.
-    return path if any(path.glob("*.pt")) else None
+    whole = all(any(path.glob(pattern)) for pattern in _weights(card)) and _has_every_shard(path)
+    return path if whole else None
+
+
+def _has_every_shard(directory: Path) -> bool:
+    """Whether the files that an index of safetensors names are there; also where there is no index."""
+    if not (directory / SHARDS).is_file():
+        return True
+    try:
+        named = set(json.loads((directory / SHARDS).read_text(encoding="utf-8"))["weight_map"].values())
+        return all((directory / name).is_file() for name in named)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return False  # no index: downloading goes over it again
 
 
 def _download(card: Card, repository: str, on_progress: OnProgress | None) -> Path:
@@ -94,7 +122,9 @@ def _download(card: Card, repository: str, on_progress: OnProgress | None) -> Pa
         raise Unavailable(f"{absent}; connect to the network once, {instead}") from error
     bars = _progress_bar(on_progress, repository)
     try:
-        found = snapshot_download(repository, allow_patterns=HUB_FILES, etag_timeout=ANSWER_SECONDS, tqdm_class=bars)
+        found = snapshot_download(
+            repository, allow_patterns=_hub_files(card), etag_timeout=ANSWER_SECONDS, tqdm_class=bars
+        )
     except (HTTPError, OSError, RuntimeError) as error:  # hf_xet, which fetches large files, raises RuntimeError
         if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_FULL):
             raise Unavailable(

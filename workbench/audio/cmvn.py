@@ -1,10 +1,14 @@
-"""Mean and variance normalisation with fixed vectors, and the `am.mvn` file that FunASR checkpoints keep them in.
+"""Mean and variance normalisation with fixed vectors, and the files that checkpoints keep them in.
 
-The file is a Kaldi nnet in text form: a `<Splice>` whose block `[ 0 ]` is no vector, then `<AddShift>` and `<Rescale>`.
-Vectors are found by their tags; blocks counted by position would mistake the first for the shift.
+FunASR's `am.mvn` is a Kaldi nnet in text form: a `<Splice>` whose block `[ 0 ]` is no vector, then `<AddShift>` and
+`<Rescale>`. Vectors are found by their tags; blocks counted by position would mistake the first for the shift.
+
+FireRedASR's `cmvn.ark` is a matrix as Kaldi's `compute-cmvn-stats` writes it: sums of every feature and their count in
+the first row, sums of squares in the second.
 """
 
 import re
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +17,8 @@ import numpy as np
 from workbench.errors import BadInput
 
 _LARGEST_FILE = 16 << 20  # bytes; a real one has about ten thousand
+_LEAST_VARIANCE = 1e-20  # FireRedASR's own floor
+_FLOATS = {b"FM ": "<f4", b"DM ": "<f8"}  # Kaldi's matrices, by the token at their head
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,3 +86,70 @@ def _vector(text: str, tag: str, name: str) -> np.ndarray:
     if not (np.abs(values) <= np.finfo(np.float32).max).all():
         raise BadInput(f"{name} has a value that is not finite after <{tag}>")
     return values.astype(np.float32)
+
+
+def read_cmvn_ark(path: str | Path) -> Cmvn:
+    """Minus the mean and one over the standard deviation, from the statistics of a `cmvn.ark`.
+
+    Mean m = sum / count, variance = sum of squares / count - m^2, at least 1e-20. The matrix may be in Kaldi's binary
+    form, float or double, or in its text form, with a key before it or without. `BadInput` names the file and what is
+    wrong with it.
+    """
+    path = Path(path)
+    name = path.name
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise BadInput(f"{name} is far too large for CMVN statistics")
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"the CMVN file {name} cannot be read: {error.strerror}") from error
+    statistics = _matrix(content, name)
+    if statistics.shape[0] != 2 or statistics.shape[1] < 2:
+        raise BadInput(f"{name} holds a matrix of shape {statistics.shape}; CMVN statistics are (2, features + 1)")
+    if not np.isfinite(statistics).all():
+        raise BadInput(f"{name} holds a value that is not finite; CMVN statistics are sums")
+    count = statistics[0, -1]
+    if count < 1:
+        raise BadInput(f"{name} states that its sums are over {count:g} frames; expected at least 1")
+    means = statistics[0, :-1] / count
+    variances = np.maximum(statistics[1, :-1] / count - means**2, _LEAST_VARIANCE)
+    if not (np.abs(means) <= np.finfo(np.float32).max).all() or not (variances < np.finfo(np.float32).max).all():
+        raise BadInput(f"{name} holds sums too large for the {count:g} frames that it states")
+    return Cmvn((-means).astype(np.float32), (1 / np.sqrt(variances)).astype(np.float32))
+
+
+def _matrix(content: bytes, name: str) -> np.ndarray:
+    """The one matrix of a Kaldi archive, float64 [rows, columns]."""
+    start = re.match(rb"(?:[^\s\x00]+ )?\x00B", content)
+    if start is None:
+        return _text_matrix(content, name)
+    kind = content[start.end() : start.end() + 3]
+    if kind not in _FLOATS:
+        raise BadInput(f"{name} holds {kind!r} where a Kaldi matrix of floats has FM or DM")
+    at = start.end() + 3
+    header = content[at : at + 10]
+    if len(header) < 10 or header[0] != 4 or header[5] != 4:
+        raise BadInput(f"{name} is damaged: rows and columns of its Kaldi matrix cannot be read")
+    rows, columns = struct.unpack("<xixi", header)
+    size = np.dtype(_FLOATS[kind]).itemsize
+    stated, found = rows * columns * size, len(content) - at - 10
+    if rows < 0 or columns < 0 or stated != found:
+        raise BadInput(
+            f"{name} states a Kaldi matrix of {rows} rows and {columns} columns and holds {found} bytes of values; "
+            f"expected {max(stated, 0)}"
+        )
+    values = np.frombuffer(content, _FLOATS[kind], offset=at + 10).astype(np.float64)
+    return values.reshape(rows, columns)
+
+
+def _text_matrix(content: bytes, name: str) -> np.ndarray:
+    found = re.fullmatch(rb"\s*(?:[^\s\[]+\s+)?\[([^\[\]]*)\]\s*", content)
+    if found is None:
+        raise BadInput(f"{name} holds no Kaldi matrix, neither in binary form nor in text form between brackets")
+    rows = [line.split() for line in found[1].splitlines() if line.strip()]
+    if len({len(row) for row in rows}) > 1:
+        raise BadInput(f"{name} has rows of {len(rows[0])} and of other numbers of values; expected as many in each")
+    try:
+        return np.array([[float(word) for word in row] for row in rows]).reshape(len(rows), -1 if rows else 0)
+    except ValueError as error:
+        raise BadInput(f"{name} has a value that is no number: {error}") from error

@@ -95,6 +95,13 @@ FAMILIES: Mapping[str, Family] = {
             pytorch=Cell("workbench.runtimes.pytorch.funasr_nano"),
         ),
         _family(
+            "fireredasr",
+            "FireRedASR-LLM",
+            "is_fireredasr",
+            "FireRedAsrOptions",
+            pytorch=Cell("workbench.runtimes.pytorch.fireredasr"),
+        ),
+        _family(
             "fsmn_vad",
             "FSMN-VAD",
             "is_fsmn_vad",
@@ -121,6 +128,10 @@ def family_of(directory: Path) -> Family:
     for family in FAMILIES.values():
         if family.recognises(directory):
             return family
+    if (directory / "model.pth.tar").is_file():
+        from workbench.families.fireredasr import check_files
+
+        check_files(directory)  # says what is missing
     if not (directory / "config.yaml").is_file():
         if (directory / "config.json").is_file():
             from workbench.families.language import read_language_config
@@ -128,7 +139,7 @@ def family_of(directory: Path) -> Family:
             read_language_config(directory)  # says what is wrong with it
         raise BadInput(
             f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt, "
-            "a language model has a config.json"
+            "a language model has a config.json, FireRedASR-LLM a model.pth.tar"
         )
     from workbench.families.funasr import read_checkpoint
 

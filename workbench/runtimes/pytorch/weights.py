@@ -69,6 +69,7 @@ def load_into(
     where: str,
     unused: Sequence[str] = (),
     mapped_from: Path | None = None,
+    described_in: str = "its config.yaml",
 ) -> None:
     """Makes the tensors the network's parameters, as float32.
 
@@ -78,6 +79,7 @@ def load_into(
         where: names the file in messages.
         unused: globs of tensors that this network knowingly leaves aside (training-only parts).
         mapped_from: the file that `read_state_dict` mapped them from; what was looked at is then not kept in memory.
+        described_in: names what the network was built from in messages.
 
     Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or one whose values
     are no finite floating-point numbers.
@@ -85,18 +87,18 @@ def load_into(
     wanted = network.state_dict()
     missing = [name for name in wanted if name not in tensors]
     if missing:
-        raise BadInput(f"{where} lacks tensor {missing[0]}{_more(missing)}, which its config.yaml calls for")
+        raise BadInput(f"{where} lacks tensor {missing[0]}{_more(missing)}, which {described_in} calls for")
     extra = [name for name in tensors if name not in wanted and not any(fnmatchcase(name, glob) for glob in unused)]
     if extra:
         raise BadInput(
-            f"{where} has tensor {extra[0]}{_more(extra)}, which the network of its config.yaml does not have"
+            f"{where} has tensor {extra[0]}{_more(extra)}, which the network of {described_in} does not have"
         )
     wrong = [name for name, value in wanted.items() if value.shape != tensors[name].shape]
     if wrong:
         found, expected = tuple(tensors[wrong[0]].shape), tuple(wanted[wrong[0]].shape)
         raise BadInput(
             f"{where}: tensor {wrong[0]} has shape {found}{_more(wrong)}; "
-            f"its config.yaml and vocabulary call for {expected}"
+            f"{described_in} and vocabulary call for {expected}"
         )
     integer = [name for name in wanted if not tensors[name].is_floating_point()]
     if integer:

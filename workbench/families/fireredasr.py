@@ -1,0 +1,290 @@
+"""FireRedASR-LLM: what is true of it on every runtime.
+
+A Conformer encoder and an adapter turn speech into embeddings that stand in the prompt of a Qwen2 language model, which
+writes the transcript ("FireRedASR", Xu et al. 2025). FireRedASR2-LLM is of the same form. The dimensions are kept in
+torch's own files, so a runtime reads those and gives them to this file as plain mappings: it opens no weights and
+computes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.audio.constants import NUM_MELS, SAMPLE_RATE
+from workbench.audio.frontend import FrontendConfig
+from workbench.decoding.generation import GenerationOptions
+from workbench.errors import BadInput
+from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
+from workbench.families.language import (
+    TURN_END,
+    LanguageConfig,
+    LanguageTokenizer,
+    is_language_directory,
+    read_language_config,
+)
+from workbench.families.sanm import MOST_BLOCKS, MOST_UNITS
+from workbench.options import ListeningOptions, option
+
+WEIGHTS, ENCODER_WEIGHTS, CMVN = "model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"
+FILES = (WEIGHTS, ENCODER_WEIGHTS, CMVN)
+LANGUAGE_DIRECTORY = "Qwen2-7B-Instruct"  # the name that the original looks for
+SPEECH = "<speech>"
+PAD = "<|endoftext|>"
+PROMPT = f"<|im_start|>user\n{SPEECH}请转写音频为文字{TURN_END}\n<|im_start|>assistant\n"
+LONGEST_SECONDS = 30.0  # of a stretch, as the project supports; longer ones it calls undefined
+LORA_ALPHA = 16.0  # of the original's training; its files do not say
+LENGTH_RULES = ("release", "head")
+UNUSED_TENSORS = ("decoder.*", "ctc.*")  # of asr_encoder.pth.tar, which may be a whole recogniser
+
+
+@dataclass(frozen=True)
+class FireRedAsrOptions(GenerationOptions, ListeningOptions):
+    """What a user may choose of FireRedASR-LLM."""
+
+    max_segment_seconds: float = option(30.0, "no segment is longer than this; the project supports 30", minimum=1.0)
+    max_new_tokens: int = option(
+        0, "most tokens generated for one stretch; 0: as many as its speech has embeddings", minimum=0
+    )
+    repetition_penalty: float = option(
+        1.0, "divides the scores of tokens generated before; 1 is off; FireRedASR's README recommends 3", minimum=0.01
+    )
+    beam_size: int = option(
+        1, "hypotheses followed side by side; 1 is greedy; FireRedASR's README recommends 3", minimum=1
+    )
+    length_penalty: float = option(
+        0.0,
+        "of beam search: power of the length that a score is divided by; FireRedASR's README recommends 1",
+    )
+    length_rule: str = option(
+        "checkpoint",
+        "which encoder frames count as speech: release, all (the first release, FireRedASR2); head, one or two fewer "
+        "(the first project's latest code); checkpoint, as its files say, else release",
+        ("checkpoint", *LENGTH_RULES),
+    )
+    batch_size: int = option(1, "stretches of speech transcribed side by side", minimum=1)
+
+    def __post_init__(self) -> None:
+        if self.max_segment_seconds > LONGEST_SECONDS:
+            raise BadInput(
+                f"max_segment_seconds is {self.max_segment_seconds:g}; FireRedASR-LLM supports stretches of at most "
+                f"{LONGEST_SECONDS:g} seconds, into which longer recordings are cut"
+            )
+        if self.beam_size > 1 and self.temperature > 0:
+            raise BadInput(
+                f"beam_size is {self.beam_size} and temperature is {self.temperature:g}; "
+                "beam search takes temperature 0, drawing tokens takes beam_size 1"
+            )
+
+
+@dataclass(frozen=True)
+class FireRedAsrModel:
+    """A FireRedASR-LLM checkpoint, read but for its weights."""
+
+    directory: Path
+    frontend: FrontendConfig
+    encoder: ConformerConfig
+    downsample_rate: int  # encoder frames in one speech embedding
+    length_rule: str
+    lora_alpha: float
+    lora_rank: int | None  # None: as the weights have it
+    language: LanguageConfig
+    tokenizer: LanguageTokenizer
+    speech_id: int  # stands in the prompt where the speech goes; its row of the table is never looked at
+    stop_id: int
+    pad_id: int
+
+    @property
+    def cmvn_file(self) -> Path:
+        """The statistics of the features."""
+        return self.directory / CMVN
+
+    @property
+    def longest_seconds(self) -> float:
+        """Of a recording in one pass: as far as the encoder's positions reach."""
+        return self.encoder.pe_maxlen * SUBSAMPLING * self.frontend.frame_seconds
+
+
+def is_fireredasr(directory: Path) -> bool:
+    """Whether this is a FireRedASR-LLM checkpoint directory, by the names of its files. Never raises."""
+    return not _missing_files(directory)
+
+
+def check_files(directory: Path) -> None:
+    """Raises `BadInput` where the directory lacks files of the format, or is of the model without language half."""
+    if not directory.is_dir():
+        raise BadInput(f"there is no checkpoint directory {directory}")
+    missing = _missing_files(directory)
+    if missing and _is_file(directory / "dict.txt"):
+        raise BadInput(
+            f"checkpoint directory {directory.name} looks like FireRedASR-AED, which is none of the families here; "
+            "expected FireRedASR-LLM"
+        )
+    if missing:
+        raise BadInput(
+            f"checkpoint directory {directory.name} has no {' and no '.join(missing)}; a FireRedASR-LLM checkpoint "
+            f"has {', '.join(FILES)} and a language model's directory"
+        )
+
+
+def _missing_files(directory: Path) -> list[str]:
+    return [name for name in FILES if not _is_file(directory / name)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # in a directory that may not be read
+        return False
+
+
+def read_fireredasr(
+    directory: Path, arguments: Mapping[str, Any], encoder_arguments: Mapping[str, Any]
+) -> FireRedAsrModel:
+    """The model that a directory and the `args` of its two torch files describe.
+
+    Args:
+        arguments: of `model.pth.tar`, by name.
+        encoder_arguments: of `asr_encoder.pth.tar`.
+
+    Raises `BadInput` where something is missing, out of range, or does not fit together.
+    """
+    directory = Path(directory).absolute()
+    check_files(directory)
+    named = arguments.get("llm_dir")
+    language = read_language_config(find_language_directory(directory, named if isinstance(named, str) else ""))
+    tokenizer = LanguageTokenizer.read(language.directory, (SPEECH,))
+    end, pad, speech = (tokenizer.id_of(token) for token in (TURN_END, PAD, SPEECH))
+    if end is None or pad is None or speech is None:
+        token, what = (TURN_END, "ends a transcript") if end is None else (PAD, "pads one")
+        raise BadInput(f"the tokenizer in {language.directory.name} has no token {token}, which {what}")
+    if len(tokenizer) > language.vocabulary:
+        raise BadInput(
+            f"the tokenizer in {language.directory.name} has {len(tokenizer)} tokens with {SPEECH}; "
+            f"its config.json has room for {language.vocabulary}"
+        )
+    where = f"{directory.name}/{WEIGHTS}"
+    rank = arguments.get("lora_r")
+    return FireRedAsrModel(
+        directory=directory,
+        frontend=FrontendConfig(window="povey"),
+        encoder=_read_encoder(encoder_arguments, f"{directory.name}/{ENCODER_WEIGHTS}"),
+        downsample_rate=_whole(arguments, "encoder_downsample_rate", where, 64, 2),
+        length_rule=_length_rule(arguments, where),
+        lora_alpha=_number(arguments, "lora_alpha", where, LORA_ALPHA),
+        lora_rank=None if rank is None else _whole(arguments, "lora_r", where, MOST_UNITS),
+        language=language,
+        tokenizer=tokenizer,
+        speech_id=speech,
+        stop_id=end,
+        pad_id=pad,
+    )
+
+
+def find_language_directory(directory: Path, named: str = "") -> Path:
+    """Where the language model of a checkpoint lies: inside its directory, or beside it; links are followed.
+
+    Looked for are the last part of the path that the checkpoint names, the original's name, and then any single
+    directory inside that holds a language model. Raises `BadInput` that says how to link one.
+    """
+    last = re.split(r"[\\/]", named.rstrip("\\/"))[-1]
+    names = list(dict.fromkeys(name for name in (last, LANGUAGE_DIRECTORY) if name not in ("", ".", "..")))
+    for name in names:
+        inside = directory / name
+        if inside.is_symlink() and not inside.exists():
+            raise BadInput(
+                f"{directory.name}/{name} is a link to {inside.readlink()}, and there is no such directory; "
+                "expected that of the language model"
+            )
+    inner = [directory / name for name in names]
+    found = [path for path in inner if path.is_dir()]
+    if not found:
+        found = sorted(path for path in directory.iterdir() if path.is_dir() and is_language_directory(path))
+        if len(found) > 1:
+            several = ", ".join(path.name for path in found)
+            raise BadInput(
+                f"{directory.name} has several language models inside, {several}; expected one, or one that is "
+                f"called {LANGUAGE_DIRECTORY}"
+            )
+    if not found:
+        found = [path for path in (directory.parent / name for name in names) if is_language_directory(path)]
+    if not found:
+        raise BadInput(
+            f"{directory.name} has no language model: there is no directory {' or '.join(names)} in it or beside it; "
+            f"link one with: ln -s /path/to/{LANGUAGE_DIRECTORY} {directory / LANGUAGE_DIRECTORY}"
+        )
+    return found[0]
+
+
+def _read_encoder(arguments: Mapping[str, Any], where: str) -> ConformerConfig:
+    config = ConformerConfig(
+        idim=_whole(arguments, "idim", where),
+        n_layers=_whole(arguments, "n_layers_enc", where, MOST_BLOCKS),
+        n_head=_whole(arguments, "n_head", where),
+        d_model=_whole(arguments, "d_model", where),
+        kernel_size=_whole(arguments, "kernel_size", where, default=33),
+        pe_maxlen=_whole(arguments, "pe_maxlen", where, 10**7, 5000),
+    )
+    if config.idim != NUM_MELS:
+        raise BadInput(f"args.idim in {where} is {config.idim}; FireRedASR's features have {NUM_MELS} mel bands")
+    if config.d_model % config.n_head or config.d_model % 2:
+        raise BadInput(
+            f"args.d_model in {where} is {config.d_model}; expected an even multiple of n_head, {config.n_head}"
+        )
+    if config.kernel_size % 2 == 0:
+        raise BadInput(f"args.kernel_size in {where} is {config.kernel_size}; expected an odd number")
+    return config
+
+
+def _whole(
+    arguments: Mapping[str, Any], key: str, where: str, maximum: int = MOST_UNITS, default: int | None = None
+) -> int:
+    value = arguments.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
+        found = f"{value!r:.80}" if key in arguments else "missing"
+        raise BadInput(f"args.{key} in {where} is {found}; expected a whole number from 1 to {maximum}")
+    return value
+
+
+def _number(arguments: Mapping[str, Any], key: str, where: str, default: float) -> float:
+    value = arguments.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_UNITS:
+        raise BadInput(f"args.{key} in {where} is {value!r:.80}; expected a number above 0, at most {MOST_UNITS}")
+    return float(value)
+
+
+def _length_rule(arguments: Mapping[str, Any], where: str) -> str:
+    rule = arguments.get("length_rule", LENGTH_RULES[0])
+    if rule not in LENGTH_RULES:
+        raise BadInput(f"args.length_rule in {where} is {rule!r:.80}; expected {' or '.join(LENGTH_RULES)}")
+    return str(rule)
+
+
+def speech_tokens(frames: int, downsample_rate: int) -> int:
+    """How many speech embeddings stand in the prompt, of so many feature frames; one at least."""
+    return max(encoder_frames(frames) // downsample_rate, 1)
+
+
+def prompt_ids(model: FireRedAsrModel) -> np.ndarray:
+    """The prompt's ids [tokens], `speech_id` where the speech goes."""
+    return np.array(model.tokenizer.ids(PROMPT), dtype=np.int64)
+
+
+def check_length(samples: int, frames: int, model: FireRedAsrModel) -> None:
+    """Raises `BadInput` where a stretch is longer than the encoder has positions for."""
+    if encoder_frames(frames) > model.encoder.pe_maxlen:
+        raise BadInput(
+            f"a stretch of {samples / SAMPLE_RATE:.1f} seconds is longer than the {model.longest_seconds:g} seconds "
+            f"that the positions of {model.directory.name} reach; set max_segment_seconds lower, or trace a shorter "
+            "recording"
+        )
+
+
+def tidy(text: str) -> str:
+    """The transcript as a reader gets it: in lower case, as the model was trained and FireRedASR2 makes sure."""
+    return text.strip().lower()

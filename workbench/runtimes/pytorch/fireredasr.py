@@ -1,0 +1,221 @@
+"""FireRedASR-LLM on PyTorch: from a checkpoint directory to a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.audio.cmvn import read_cmvn_ark
+from workbench.audio.frontend import Frontend
+from workbench.decoding.generation import Decoding, decoding_of
+from workbench.errors import BadInput
+from workbench.families.conformer import ConformerConfig, valid_frames
+from workbench.families.fireredasr import (
+    ENCODER_WEIGHTS,
+    LANGUAGE_DIRECTORY,
+    UNUSED_TENSORS,
+    WEIGHTS,
+    FireRedAsrModel,
+    FireRedAsrOptions,
+    check_files,
+    check_length,
+    prompt_ids,
+    read_fireredasr,
+    speech_tokens,
+    tidy,
+)
+from workbench.opening import Settings
+from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
+from workbench.runtimes.pytorch.device import prepare
+from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
+from workbench.runtimes.pytorch.hearing import SpeechLanguageRecogniser
+from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
+from workbench.runtimes.pytorch.lora import merge_pairs, replace_weights, sort_tensors
+from workbench.runtimes.pytorch.settle import settle
+from workbench.runtimes.pytorch.tap import Recorder, Tap, no_tap
+from workbench.runtimes.pytorch.weights import build, load_into
+from workbench.transcription import SpeechSession
+
+LANGUAGE_PREFIX = "llm."
+ENCODER_PREFIX = "encoder."
+POSITIONS = "encoder.positional_encoding.pe"  # a table of sinusoids, which is computed here
+BASE_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+
+
+class HearingNetwork(nn.Module):
+    """Encoder and adapter under the names of the checkpoint."""
+
+    def __init__(self, encoder: ConformerConfig, width: int, downsample_rate: int):
+        super().__init__()
+        self.encoder = ConformerEncoder(encoder)
+        self.encoder_projector = StackingAdaptor(encoder.d_model, width, downsample_rate)
+
+    def forward(self, features: Tensor, valid: Tensor, tap: Tap = no_tap) -> Tensor:
+        """Features [B, L, mels], encoder frames that count [B]; returns embeddings [B, ceil(L / 4) // rate, H]."""
+        embeddings: Tensor = self.encoder_projector(self.encoder(features, valid, tap), tap)
+        return embeddings
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A checkpoint's description, and the tensors of its halves as they lie in the files."""
+
+    model: FireRedAsrModel
+    weights: Path  # which the tensors are mapped from
+    where: str  # names that file in messages
+    hearing: Mapping[str, Tensor]
+    language: Mapping[str, Tensor]
+
+
+def read_checkpoint(directory: Path) -> Checkpoint:
+    """Both packages of a directory and what they describe; raises `BadInput` for what is missing or does not fit."""
+    directory = Path(directory).absolute()
+    check_files(directory)
+    package, encoder = read_package(directory / WEIGHTS), read_package(directory / ENCODER_WEIGHTS)
+    model = read_fireredasr(directory, package.arguments, encoder.arguments)
+    hearing, language = _split(package, encoder)
+    _check_widths(hearing, model, package.where)
+    return Checkpoint(model, package.path, package.where, hearing, language)
+
+
+def _split(package: Package, encoder: Package) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(tensors of encoder and adapter, tensors of the language half by its own names).
+
+    The encoder of `model.pth.tar` was trained on with the language model: where it has one, it counts.
+    """
+    strange = [
+        name
+        for name in encoder.tensors
+        if not name.startswith(ENCODER_PREFIX) and not any(fnmatchcase(name, glob) for glob in UNUSED_TENSORS)
+    ]
+    if strange:
+        raise BadInput(f"{encoder.where} has tensor {strange[0]}, which FireRedASR's encoder does not have")
+    hearing = {name: value for name, value in encoder.tensors.items() if name.startswith(ENCODER_PREFIX)}
+    language = {}
+    for name, value in package.tensors.items():
+        if name.startswith(LANGUAGE_PREFIX):
+            language[name.removeprefix(LANGUAGE_PREFIX)] = value
+        else:
+            hearing[name] = value
+    hearing.pop(POSITIONS, None)
+    return hearing, language
+
+
+def _check_widths(hearing: Mapping[str, Tensor], model: FireRedAsrModel, where: str) -> None:
+    """The three parts fit together; a tensor that is missing is told of when the network is loaded."""
+    first, last = (hearing.get(f"encoder_projector.linear{n}.weight") for n in (1, 2))
+    if first is None or last is None or first.ndim != 2 or last.ndim != 2:
+        return
+    size, rate, language = model.encoder.d_model, model.downsample_rate, model.language
+    if first.shape[1] != size * rate:
+        raise BadInput(
+            f"{where}: the adapter takes {first.shape[1]} values and {rate} stacked encoder frames of {size} give "
+            f"{size * rate}; expected the same"
+        )
+    if last.shape[0] != language.hidden_size:
+        raise BadInput(
+            f"{where}: the adapter gives embeddings {last.shape[0]} wide and the language model in "
+            f"{language.directory.name} is {language.hidden_size} wide; expected the one it was trained with"
+        )
+
+
+class FireRedEar:
+    """FireRedASR's encoder and adapter, in float32."""
+
+    options_class = FireRedAsrOptions
+
+    def __init__(self, checkpoint: Checkpoint, device: torch.device):
+        model = self.model = checkpoint.model
+        self.device = device
+        self.placeholder = model.speech_id
+        self.frontend = Frontend(model.frontend, read_cmvn_ark(model.cmvn_file))
+        self.frontend_without_cmvn = Frontend(model.frontend, None)
+        self.network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
+        load_into(
+            self.network,
+            checkpoint.hearing,
+            checkpoint.where,
+            mapped_from=checkpoint.weights,
+            described_in=f"args of {ENCODER_WEIGHTS}",
+        )
+        settle(self.network, device, checkpoint.weights)
+
+    @torch.inference_mode()
+    def embeddings(
+        self, stretches: Sequence[np.ndarray], options: FireRedAsrOptions, recorder: Recorder | None = None
+    ) -> tuple[Tensor, np.ndarray]:
+        """As `Ear.embeddings`."""
+        model = self.model
+        frontend = self.frontend_without_cmvn if options.cmvn == "off" else self.frontend
+        fronts = [frontend(samples, dither=options.dither) for samples in stretches]
+        lengths = [len(front.features) for front in fronts]
+        for samples, length in zip(stretches, lengths, strict=True):
+            check_length(len(samples), length, model)
+        if recorder:
+            for stage in ("fbank", "features"):
+                recorder.put(f"frontend.{stage}", getattr(fronts[0], stage))
+        counts = np.array([speech_tokens(length, model.downsample_rate) for length in lengths])
+        # Zeros behind the normalised features, as in training; enough of them that the shortest sound gives a row.
+        frames = max(max(lengths), 4 * model.downsample_rate)
+        padded = torch.zeros(len(fronts), frames, fronts[0].features.shape[1])
+        for row, front in zip(padded, fronts, strict=True):
+            row[: len(front.features)] = torch.from_numpy(front.features)
+        rule = model.length_rule if options.length_rule == "checkpoint" else options.length_rule
+        valid = torch.tensor([max(valid_frames(length, rule), 1) for length in lengths], device=self.device)
+        tap: Tap = recorder or no_tap
+        return self.network(padded.to(self.device), valid, tap), counts
+
+    def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
+        """As `Ear.prompt_ids`."""
+        return prompt_ids(self.model)
+
+    def decoding(self, options: FireRedAsrOptions, counts: np.ndarray) -> Decoding:
+        """As `Ear.decoding`."""
+        return decoding_of(
+            options,
+            (self.model.stop_id,),
+            max_new_tokens=options.max_new_tokens or counts,
+            beam_size=options.beam_size,
+            length_penalty=options.length_penalty,
+            pad_id=self.model.pad_id,
+        )
+
+    def text(self, written: str) -> str:
+        """As `Ear.text`."""
+        return tidy(written)
+
+
+def open_fireredasr_language(checkpoint: Checkpoint, device: torch.device, dtype: str) -> LanguageModel:
+    """The language half: the weights in its directory with the checkpoint's changes, or the checkpoint's own."""
+    model = checkpoint.model
+    language, where = model.language, checkpoint.where
+    tensors = sort_tensors(checkpoint.language, where)
+    dtype = language_dtype(language.directory, dtype)
+    if not tensors.complete and not any(any(language.directory.glob(pattern)) for pattern in BASE_WEIGHTS):
+        raise BadInput(
+            f"language model directory {language.directory.name} has no weights, and {where} holds changes to them "
+            f"alone; expected {BASE_WEIGHTS[0]}, as {LANGUAGE_DIRECTORY} is published"
+        )
+    base = f"the language model in {language.directory.name}"
+    if tensors.complete:
+        half = open_language(language, device, dtype, tensors.full, where)
+    else:
+        half = open_language(language, device, dtype)
+        replace_weights(half.network, tensors.full, where, base)
+    merge_pairs(half.network, tensors.pairs, model.lora_alpha, model.lora_rank, where, base)
+    return half
+
+
+def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
+    """A session of the checkpoint in `directory`, called `name` in its results."""
+    device = prepare(settings)
+    checkpoint = read_checkpoint(directory)
+    ear = FireRedEar(checkpoint, device)
+    half = open_fireredasr_language(checkpoint, device, settings.dtype)
+    return SpeechSession(name, "pytorch", SpeechLanguageRecogniser(ear, half, checkpoint.model.tokenizer))

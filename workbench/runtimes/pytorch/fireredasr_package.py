@@ -1,0 +1,81 @@
+"""Opens FireRedASR's `.pth.tar` files: the hyper-parameters of a training and its tensors by name.
+
+A file is a pickle of `{"args": argparse.Namespace, "model_state_dict": ...}`. Nothing is unpickled but tensors and
+plain values in such a namespace. This file knows neither what the arguments mean nor which tensors a network has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
+
+import torch
+from torch import Tensor
+
+from workbench.errors import BadInput
+
+
+@dataclass(frozen=True, eq=False)
+class Package:
+    """What one file holds."""
+
+    path: Path
+    arguments: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]  # empty where the file has hyper-parameters alone
+
+    @property
+    def where(self) -> str:
+        """Names the file in messages."""
+        return name_of(self.path)
+
+
+def name_of(path: Path) -> str:
+    """A file as messages call it, with its directory."""
+    return f"{path.parent.name}/{path.name}"
+
+
+def read_package(path: Path) -> Package:
+    """The arguments and tensors of a file, memory-mapped where it can be.
+
+    Raises `BadInput` if the file is truncated, no torch file, holds code or other objects, or has not that form.
+    """
+    where = name_of(path)
+    expected = "expected args and model_state_dict saved with torch.save"
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        if "weights_only" in str(error) or "Unsupported" in str(error):
+            raise BadInput(
+                f"{where} holds objects other than tensors and plain arguments, which are not loaded; {expected}"
+            ) from error
+        raise BadInput(f"{where} is damaged or no torch file; {expected}") from error
+    except Exception as error:
+        # Over a damaged file torch's reader stumbles in any way: assertions, errors of zip and struct.
+        size = path.stat().st_size if path.is_file() else 0
+        raise BadInput(f"{where} ({size} bytes) is truncated, damaged or no torch file; {expected}") from error
+    if not isinstance(loaded, Mapping) or "args" not in loaded:
+        raise BadInput(f"{where} holds no args; {expected}")
+    return Package(path, _arguments(loaded["args"], where), _tensors(loaded.get("model_state_dict", {}), where))
+
+
+def _arguments(value: object, where: str) -> dict[str, Any]:
+    values = vars(value) if isinstance(value, argparse.Namespace) else value
+    if not isinstance(values, Mapping):
+        raise BadInput(f"args in {where} is a {type(value).__name__}; expected an argparse.Namespace")
+    return {str(name): each for name, each in values.items()}
+
+
+def _tensors(value: object, where: str) -> dict[str, Tensor]:
+    if not isinstance(value, Mapping):
+        raise BadInput(f"model_state_dict in {where} is a {type(value).__name__}; expected tensors by name")
+    for name, each in value.items():
+        if not isinstance(each, Tensor):
+            kind = type(each).__name__
+            raise BadInput(f"model_state_dict in {where} holds a {kind} under {name!r:.80}; expected tensors by name")
+    return {str(name).removeprefix("module."): each for name, each in value.items()}

@@ -44,9 +44,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     `Unavailable` where the speech synthesisers are missing.
     """
     family = family.replace("-", "_")
-    if family not in FAMILIES:
-        raise BadInput(f"there is no demo recipe for {family!r}; there are {', '.join(FAMILIES)}")
-    recipe: Recipe = import_module(f"workbench.training.{family}")
+    recipe = recipe_of(family)
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file; expected a folder to write the checkpoint to")
     torch.set_num_threads(options.threads)
@@ -79,3 +77,11 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     )
     write_card(out / "README.md", facts, measured)
     return measured
+
+
+def recipe_of(family: str) -> Recipe:
+    """The family's recipe; raises `BadInput` where there is none."""
+    if family not in FAMILIES:
+        raise BadInput(f"there is no demo recipe for {family!r}; there are {', '.join(FAMILIES)}")
+    recipe: Recipe = import_module(f"workbench.training.{family}")
+    return recipe

@@ -31,21 +31,23 @@ from workbench.training.loop import TrainOptions, epochs
 from workbench.training.pool import Batch
 from workbench.training.sensevoice import ENCODER
 from workbench.training.speech_language import (
+    DIGITS,
     PLACEHOLDER,
     Dialogue,
     DigitVectors,
     LanguageLoss,
     answer_ids,
     answer_loss,
+    ctc_loss,
     text_loss,
 )
 
 WIDTH = 128  # of the language half
 ADAPTOR = AdaptorConfig(
-    downsample_rate=1,
+    downsample_rate=8,
     use_low_frame_rate=True,
     encoder_dim=ENCODER.output_size,
-    ffn_dim=512,
+    ffn_dim=192,
     llm_dim=WIDTH,
     n_layer=2,
     attention_heads=8,
@@ -73,23 +75,33 @@ class Network(NanoEncoder):
 
 
 class FunasrNanoLoss(nn.Module):
-    """Cross-entropy on transcripts and on text tasks, CTC on the speech embeddings."""
+    """Cross-entropy on transcripts and on text tasks, CTC on the speech embeddings and on the encoder's frames."""
 
     def __init__(self, network: Network, vectors: DigitVectors, tokenizer: LanguageTokenizer):
         super().__init__()
         self.network = network
         self.vectors = vectors
+        self.frames = nn.Linear(ENCODER.output_size, DIGITS + 1)
         self.tokenizer = tokenizer
 
     def forward(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
         """The parts of the loss; the prompt is drawn anew for every batch."""
-        speech, counts = self.network(torch.from_numpy(batch.features), torch.from_numpy(batch.lengths))
+        encoded: list[Tensor] = []
+
+        def tap(stage: str, value: Tensor) -> Tensor:
+            if stage == "encoder.output":
+                encoded.append(value)
+            return value
+
+        lengths = torch.from_numpy(batch.lengths)
+        speech, counts = self.network(torch.from_numpy(batch.features), lengths, tap)
         prompt = draw_prompt(self.tokenizer, rng)
         dialogues = [Dialogue(prompt, answer_ids(self.tokenizer, digits)) for digits in batch.digits]
         return {
             "tokens": answer_loss(self.network.llm, dialogues, speech, counts),
             "text": 0.2 * text_loss(self.network.llm, self.tokenizer, rng),
-            "ctc": 0.3 * self.vectors.ctc(speech, counts, batch.digits),
+            "ctc": 0.2 * self.vectors.ctc(speech, counts, batch.digits),
+            "frames": 0.2 * ctc_loss(self.frames(encoded[0]), lengths, batch.digits),
         }
 
 

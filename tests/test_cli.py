@@ -16,6 +16,8 @@ import pytest
 
 from tests.processes import FAKE_CHILD, PATIENCE, ROOT, eventually
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from tests.tiny_funasr_nano import tiny_funasr_nano
+from tests.tiny_language import tiny_language
 from workbench import __version__, worker
 from workbench.audio.read import write_wav
 from workbench.cli import main
@@ -38,8 +40,9 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two models and two recordings."""
+    """Three models and two recordings."""
     folder = tmp_path_factory.mktemp("cli")
+    tiny_language(folder / "qwen3", seed=3)
     tiny_sensevoice(folder / "sensevoice")
     tiny_paraformer(folder / "paraformer")
     write_wav(folder / "long.wav", noise(6.0)[0])
@@ -169,6 +172,81 @@ def test_a_table_names_the_recordings_where_there_are_several(capsys: Capture, f
     assert [row["file"] for row in rows] == ["one.wav", "two.wav"] and printed.err == "workbench: the fake refuses\n"
 
 
+def test_recordings_are_transcribed_as_one_batch_with_the_options_of_the_model(capsys: Capture, folder: Path) -> None:
+    tiny_funasr_nano(folder / "nano")
+    words = (
+        "transcribe",
+        "long.wav",
+        "bad.wav",
+        "short.wav",
+        "-m",
+        "nano",
+        "--format",
+        "json",
+        "--max-new-tokens",
+        "6",
+    )
+    hotwords = ("--hotwords", "one, two", "--hotwords", "three")
+    status, out, err = run(capsys, *words, "--batch-size", "3", *hotwords, "--language", "en")
+    assert status == 2 and len(err) >= 1 and any(line.startswith("workbench: bad.wav is not") for line in err)
+    together = [json.loads(line) for line in out]
+    assert [found["audio_seconds"] for found in together] == [6.0, 1.0]
+    _, out, _ = run(capsys, *words, *hotwords, "--language", "en")
+    assert [json.loads(line)["tokens"] for line in out] == [found["tokens"] for found in together]
+    _, out, _ = run(capsys, *words)
+    assert [json.loads(line)["tokens"] for line in out] != [found["tokens"] for found in together], "options matter"
+
+
+# Language models.
+
+
+def test_text_is_written_after_a_prompt(
+    capsys: Capture, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ("-m", "qwen3", "--max-new-tokens", "8", "--min-new-tokens", "8")
+    assert main(["generate", "hello", *words, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found)[:4] == ["model", "runtime", "text", "tokens"] and len(found["tokens"]) == 8
+    assert 0 < found["first_token_seconds"] < found["compute_seconds"] and found["load_seconds"] > 0
+    assert main(["generate", "hello", *words]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == found["text"] + "\n"
+    assert printed.err == "qwen3: cut off after 8 tokens; see --max-new-tokens\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+    assert main(["generate", "-", *words]) == 0
+    assert capsys.readouterr().out == found["text"] + "\n"
+
+
+def test_a_prompt_is_traced(capsys: Capture, tmp_path: Path) -> None:
+    out_file = tmp_path / "t.safetensors"
+    status, out, err = run(
+        capsys, "trace", "hello", "-m", "qwen3", "--out", str(out_file), "--stages", "logits,tokens", "--no-chat"
+    )
+    assert (status, err) == (0, []) and [line.split("\t")[0] for line in out] == ["logits", "tokens"]
+    assert Trace.load(out_file).meta["options"] == {"chat": False}
+
+
+def test_an_empty_prompt_on_stdin_is_bad_input(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    status, out, err = run(capsys, "generate", "-", "-m", "qwen3")
+    assert (status, out, err) == (2, [], ["workbench: the prompt is empty; expected a text"])
+
+
+def test_bytes_on_stdin_that_are_no_text_are_bad_input(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
+    status, out, err = run(capsys, "generate", "-", "-m", "qwen3")
+    assert (status, out, len(err)) == (2, [], 1) and err[0].startswith(
+        "workbench: the prompt on stdin is no utf-8 text"
+    )
+
+
+def test_every_recipe_can_be_asked_for() -> None:
+    from workbench.arguments import TRAINABLE
+    from workbench.training.demo import FAMILIES
+
+    assert [name.replace("-", "_") for name in TRAINABLE] == list(FAMILIES)
+
+
 # Traces.
 
 
@@ -250,7 +328,20 @@ def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Pat
         ),
         ("transcribe short.wav -m sensevoice-small", 3, "sensevoice-small is not on this machine and the Hugging Face"),
         ("train-demo whisper --data . --out x", 2, "argument FAMILY: invalid choice: 'whisper'"),
-        ("train-demo sensevoice --data . --out x --updates 0", 2, "--updates is 0; expected at least 1"),
+        ("train-demo sensevoice --data . --out x --threads 0", 2, "--threads is 0; expected at least 1"),
+        ("train-demo sensevoice --data . --out x --scale 0", 2, "--scale is 0; expected more than 0"),
+        ("train-demo sensevoice --data . --out x --scale nan", 2, "--scale is nan; expected more than 0"),
+        ("transcribe short.wav -m sensevoice --dtype bfloat16", 2, "sensevoice has no language model that it would"),
+        ("transcribe short.wav -m sensevoice --dtype int8", 2, "argument --dtype: invalid choice: 'int8'"),
+        ("transcribe short.wav -m sensevoice --hotwords one,two", 2, "sensevoice has no option hotwords; it has"),
+        ("transcribe short.wav -m qwen3", 2, "qwen3 writes text; to transcribe, open a speech model"),
+        ("generate hello -m sensevoice", 2, "sensevoice transcribes speech; to generate from text, open a language"),
+        ("generate hello -m qwen3 --itn", 2, "qwen3 has no option itn; it has max_new_tokens,"),
+        ("generate hello -m qwen3 --format srt", 2, "argument --format: invalid choice: 'srt'"),
+        ("generate hello -m qwen3 --max-new-tokens 0", 2, "option max_new_tokens of qwen3 is 0; expected at least 1"),
+        ("generate hello -m qwen3 --max-new-tokens 5000", 2, "expected at most 256 together, the context of qwen3"),
+        ("generate hello -m qwen3 --runtime gguf", 3, "qwen3 cannot run on gguf: "),
+        ("generate", 2, "the following arguments are required: PROMPT, --model/-m"),
     ],
 )
 def test_what_is_wrong_is_one_line_on_stderr(capsys: Capture, words: str, status: int, sentence: str) -> None:
@@ -295,7 +386,7 @@ def test_the_version(capsys: Capture) -> None:
     assert run(capsys, "--version") == (0, [f"workbench {__version__}"], [])
 
 
-@pytest.mark.parametrize("command", ["", "app", "models", "transcribe", "trace", "train-demo"])
+@pytest.mark.parametrize("command", ["", "app", "models", "transcribe", "generate", "trace", "train-demo"])
 def test_every_command_explains_itself(capsys: Capture, command: str) -> None:
     status, out, err = run(capsys, *command.split(), "--help")
     assert (status, err) == (0, []) and out[0].startswith("usage: workbench")

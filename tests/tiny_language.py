@@ -1,5 +1,5 @@
 """Writes language model directories that load in a moment: real configurations and a real tokenizer layout, tiny,
-with seeded random weights; and a Fun-ASR-Nano checkpoint around one.
+with seeded random weights.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import torch
-import yaml
 
-from tests.tiny_checkpoints import ENCODER, FRONTEND
 from workbench.training.language import QWEN2_SPECIAL, QWEN3_SPECIAL, write_tokenizer
 
 VOCABULARY = 512
@@ -81,38 +79,3 @@ def change_json(path: Path, **changes: Any) -> None:
     """Sets entries of a JSON file, or with None takes them out."""
     content = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
-
-
-def tiny_nano(directory: Path, seed: int = 1) -> Path:
-    """A Fun-ASR-Nano checkpoint: the language half of `random_network`, a hearing half beside it; returns it."""
-    from workbench.families.funasr_nano import read_funasr_nano
-    from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
-
-    language = directory / "Qwen3-tiny"
-    network = random_network("qwen3", seed, tie_word_embeddings=True)
-    put_tokenizer(language)
-    network.config.save_pretrained(language)
-    config = {
-        "model": "FunASRNano",
-        "audio_encoder": "SenseVoiceEncoderSmall",
-        "audio_encoder_conf": {**ENCODER, "tp_blocks": 1},
-        "audio_adaptor": "Transformer",
-        "audio_adaptor_conf": {
-            "downsample_rate": 1,
-            "use_low_frame_rate": True,
-            "ffn_dim": 32,
-            "llm_dim": network.config.hidden_size,
-            "encoder_dim": ENCODER["output_size"],
-            "n_layer": 1,
-        },
-        "llm_conf": {"init_param_path": "Qwen3-tiny"},
-        "frontend_conf": {**FRONTEND, "cmvn_file": None},
-    }
-    (directory / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    (directory / "model.pt").touch()  # for the reader of the configuration, which asks whether it is there
-    model = read_funasr_nano(directory)
-    torch.manual_seed(seed)
-    hearing = NanoEncoder(model.encoder, model.adaptor).state_dict()
-    tensors = {**hearing, **{f"llm.{name}": value for name, value in network.state_dict().items()}}
-    torch.save({"state_dict": {name: value.clone() for name, value in tensors.items()}}, directory / "model.pt")
-    return directory

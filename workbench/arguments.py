@@ -21,7 +21,7 @@ from workbench.options import OptionSpec, option_specs
 from workbench.runtimes import RUNTIMES
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
-TRAINABLE = ("sensevoice", "paraformer")
+TRAINABLE = ("sensevoice", "paraformer", "funasr-nano", "fireredasr")
 
 
 def one_line(sentence: str) -> str:
@@ -76,7 +76,12 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--cache", type=Path, help="folder that keeps synthetic voices and training strings for the next run"
     )
-    train.add_argument("--updates", type=int, help="training steps (default: as the shipped demo)")
+    train.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="of the shipped demo's training steps; 0.1 trains a worse model sooner (default: %(default)s)",
+    )
     train.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: %(default)s)")
     return whole
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import sys
 import traceback
@@ -194,18 +195,15 @@ def _trace(parsed: argparse.Namespace) -> int:
 
 
 def _train_demo(parsed: argparse.Namespace) -> int:
-    from dataclasses import replace
-
     from workbench.training.demo import DemoOptions, train_demo
 
-    for name in ("updates", "threads"):
-        value = getattr(parsed, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name} is {value}; expected at least 1")
-    options = DemoOptions(threads=parsed.threads, workers=parsed.threads, cache=parsed.cache)
-    if parsed.updates:
-        finishing = replace(options.finishing, updates=max(1, parsed.updates // 3))  # as in the shipped demos
-        options = replace(options, training=replace(options.training, updates=parsed.updates), finishing=finishing)
+    if parsed.threads < 1:
+        raise BadInput(f"--threads is {parsed.threads}; expected at least 1")
+    if not 0 < parsed.scale < math.inf:
+        raise BadInput(f"--scale is {parsed.scale:g}; expected more than 0")
+    options = DemoOptions(
+        threads=parsed.threads, workers=parsed.threads, cache=parsed.cache, updates_scale=parsed.scale
+    )
     for row in train_demo(parsed.family, parsed.data, parsed.out, options, _say):
         print(f"{row.word_error_rate:.1%}\t{row.condition}\t{row.digits} digits")
     return 0

@@ -1,0 +1,314 @@
+"""The loop of our own against transformers' generate, batches against single prompts, stages against a plain forward,
+and every way a language model's directory can be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.tiny_language import change_json, tiny_language
+from workbench.decoding.generation import Decoding
+from workbench.errors import BadInput
+from workbench.families.language import read_language_config
+from workbench.merging import Merged
+from workbench.runtimes.pytorch.language import ENDED, LanguageModel, language_dtype, open_language
+from workbench.runtimes.pytorch.tap import Recorder
+
+CPU = torch.device("cpu")
+KINDS = ("qwen3", "qwen2", "llama", "mistral")
+PROMPT = [5, 300, 17, 17, 290, 8]
+ROWS = [PROMPT, [9, 9], [400, 3, 271, 33, 61, 12, 250, 7, 7, 90], [1]]
+STOPS = tuple(range(0, 456, 9))  # many, so that rows end at different steps
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("language")
+    return {kind: tiny_language(folder / kind, kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def language(directories: dict[str, Path]) -> LanguageModel:
+    return opened(directories["qwen3"])
+
+
+def opened(directory: Path, dtype: str = "float32") -> LanguageModel:
+    return open_language(read_language_config(directory), CPU, dtype)
+
+
+def generated(language: LanguageModel, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[list[int]]:
+    """The ids of every row, its end included."""
+    steps = list(language.generate(language.prompt(rows), decoding))
+    columns = np.stack(steps, axis=1)
+    assert columns.shape[0] == len(rows)
+    for row in columns:  # once ended, a row stays so
+        ended = np.flatnonzero(row == ENDED)
+        assert len(ended) == 0 or (row[ended[0] :] == ENDED).all()
+    return [row[row != ENDED].tolist() for row in columns]
+
+
+def reference(language: LanguageModel, rows: Sequence[Sequence[int]], stops: Sequence[int], **options: Any) -> Any:
+    """What transformers' generate gives after the same embeddings, padded where it is padded."""
+    prompt = language.prompt(rows)
+    network = language.network
+    return network.generate(
+        inputs_embeds=prompt.embeddings,
+        attention_mask=torch.from_numpy(prompt.attention_mask.astype(np.int64)),
+        eos_token_id=list(stops) or None,
+        pad_token_id=511,
+        **{"do_sample": False, "max_new_tokens": 24, **options},
+    )
+
+
+def trimmed(ids: torch.Tensor, stops: Sequence[int]) -> list[list[int]]:
+    found = []
+    for row in ids.tolist():
+        ends = [place for place, number in enumerate(row) if number in stops]
+        found.append(row[: ends[0] + 1] if ends else row)
+    return found
+
+
+# Greedy.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_ids_equal_those_of_transformers(directories: dict[str, Path], kind: str) -> None:
+    language = opened(directories[kind])
+    ours = generated(language, [PROMPT], Decoding((), max_new_tokens=24))
+    assert ours == reference(language, [PROMPT], ()).tolist()
+    assert len(set(ours[0])) > 5, "a model that says the same all the time shows nothing"
+
+
+def test_a_batch_of_mixed_lengths_equals_one_at_a_time(language: LanguageModel) -> None:
+    decoding = Decoding(STOPS, max_new_tokens=24)
+    together = generated(language, ROWS, decoding)
+    assert together == [generated(language, [row], decoding)[0] for row in ROWS]
+    assert together == trimmed(reference(language, ROWS, STOPS), STOPS)
+    assert len({len(row) for row in together}) > 1 and any(row[-1] in STOPS for row in together)
+
+
+def test_each_row_has_its_own_limit(language: LanguageModel) -> None:
+    limits = np.array([3, 1, 7, 5])
+    together = generated(language, ROWS, Decoding((), max_new_tokens=limits))
+    whole = generated(language, ROWS, Decoding((), max_new_tokens=7))
+    assert together == [row[:limit] for row, limit in zip(whole, limits, strict=True)]
+
+
+def test_the_first_token_is_there_before_the_last_is_computed(language: LanguageModel) -> None:
+    passes: list[int] = []
+    hook = language.network.model.register_forward_hook(lambda *_: passes.append(1))
+    try:
+        steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=10))
+        for count in (1, 2, 3):
+            next(steps)
+            assert len(passes) == count
+        steps.close()  # type: ignore[attr-defined]
+        assert len(passes) == 3
+    finally:
+        hook.remove()
+
+
+def test_prompts_are_padded_with_nothing(language: LanguageModel) -> None:
+    prompt = language.prompt(ROWS)
+    assert prompt.attention_mask.sum(axis=1).tolist() == [len(row) for row in ROWS]
+    for row, mask, positions, embeddings in zip(
+        ROWS, prompt.attention_mask, prompt.positions, prompt.embeddings, strict=True
+    ):
+        assert positions[mask].tolist() == list(range(len(row))) and mask[-1]
+        assert torch.equal(embeddings[torch.from_numpy(mask)], language.embed(np.array([row]))[0])
+        assert not embeddings[torch.from_numpy(~mask)].any()
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("decoding", "options"),
+    [
+        ({"repetition_penalty": 1.7}, {"repetition_penalty": 1.7}),
+        ({"min_new_tokens": 9}, {"min_new_tokens": 9}),
+        ({"temperature": 1.0}, {"do_sample": True, "temperature": 1.0, "top_k": 0}),
+        ({"temperature": 0.6}, {"do_sample": True, "temperature": 0.6, "top_k": 0}),
+        ({"temperature": 1.5, "top_k": 7}, {"do_sample": True, "temperature": 1.5, "top_k": 7}),
+        ({"temperature": 1.5, "top_p": 0.8}, {"do_sample": True, "temperature": 1.5, "top_k": 0, "top_p": 0.8}),
+        (
+            {"temperature": 2.0, "top_k": 40, "top_p": 0.9, "repetition_penalty": 1.3, "min_new_tokens": 6},
+            {
+                "do_sample": True,
+                "temperature": 2.0,
+                "top_k": 40,
+                "top_p": 0.9,
+                "repetition_penalty": 1.3,
+                "min_new_tokens": 6,
+            },
+        ),
+    ],
+)
+def test_options_mean_what_they_mean_in_transformers(
+    language: LanguageModel, decoding: dict[str, Any], options: dict[str, Any]
+) -> None:
+    for seed in (1, 2):
+        ours = generated(language, [PROMPT], Decoding(STOPS, max_new_tokens=24, seed=seed, **decoding))
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            theirs = reference(language, [PROMPT], STOPS, **options)
+        assert ours == trimmed(theirs, STOPS)
+
+
+def test_an_option_changes_something(language: LanguageModel) -> None:
+    plain = generated(language, [PROMPT], Decoding((), max_new_tokens=24))
+    for changed in ({"repetition_penalty": 1.7}, {"temperature": 1.0}):
+        assert generated(language, [PROMPT], Decoding((), max_new_tokens=24, **changed)) != plain  # type: ignore[arg-type]
+
+
+def test_draws_are_repeatable_by_their_seed(language: LanguageModel) -> None:
+    def drawn(seed: int) -> list[list[int]]:
+        torch.manual_seed(99)  # of others; it must neither matter nor be moved
+        before = torch.random.get_rng_state()
+        found = generated(language, ROWS, Decoding((), max_new_tokens=12, temperature=1.0, seed=seed))
+        assert torch.equal(torch.random.get_rng_state(), before)
+        return found
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+# Stages.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stages_are_those_of_a_plain_forward(directories: dict[str, Path], kind: str) -> None:
+    language = opened(directories[kind])
+    recorder = Recorder(lambda _: True)
+    language.trace(language.prompt([PROMPT]), recorder)
+    with torch.inference_mode():
+        plain = language.network(torch.tensor([PROMPT]), output_hidden_states=True)
+    layers = [f"llm.layers.{number}" for number in range(language.config.layers)]
+    assert list(recorder.stages) == ["llm.embeddings", *layers, "llm.norm", "logits"]
+    np.testing.assert_array_equal(recorder.stages["logits"], plain.logits[0].numpy())
+    # Theirs: what enters each layer, and at the end the norm's output in place of the last layer's.
+    entering = [recorder.stages[stage] for stage in ("llm.embeddings", *layers[:-1])]
+    for ours, theirs in zip((*entering, recorder.stages["llm.norm"]), plain.hidden_states, strict=True):
+        np.testing.assert_array_equal(ours, theirs[0].numpy())
+    norm = language.network.model.norm(torch.from_numpy(recorder.stages[layers[-1]]))
+    np.testing.assert_allclose(recorder.stages["llm.norm"], norm.numpy(), atol=1e-6)
+
+
+def test_a_trace_leaves_nothing_behind(language: LanguageModel) -> None:
+    language.trace(language.prompt([PROMPT]), Recorder(lambda _: True))
+    assert not any(module._forward_hooks for module in language.network.modules())
+
+
+def test_embeddings_of_any_origin_are_taken(language: LanguageModel) -> None:
+    """What the speech families do: the prompt's embeddings need not come from the table."""
+    prompt = language.prompt([PROMPT])
+    doubled: Merged[torch.Tensor] = Merged(prompt.embeddings * 2, prompt.attention_mask, prompt.positions)
+    found = [step.tolist()[0] for step in language.generate(doubled, Decoding((), max_new_tokens=6))]
+    theirs = language.network.generate(
+        inputs_embeds=doubled.embeddings, max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=511
+    )
+    assert found == theirs[0].tolist()
+
+
+# Types.
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_other_types_are_near(directories: dict[str, Path], language: LanguageModel, dtype: str) -> None:
+    half = opened(directories["qwen3"], dtype)
+    assert half.dtype == dtype and language.dtype == "float32"
+    stages = [Recorder(lambda name: name == "logits") for _ in range(2)]
+    for model, recorder in zip((language, half), stages, strict=True):
+        model.trace(model.prompt([PROMPT]), recorder)
+    exact, rounded = (recorder.stages["logits"].astype(np.float64) for recorder in stages)
+    cosine = (exact * rounded).sum() / np.sqrt((exact**2).sum() * (rounded**2).sum())
+    assert 0.99 < cosine < 1 and exact.shape == rounded.shape
+
+
+@pytest.mark.parametrize(
+    ("key", "stored", "found"),
+    [("dtype", "bfloat16", "bfloat16"), ("torch_dtype", "float16", "float16"), ("dtype", "int8", "float32")],
+)
+def test_auto_is_the_type_of_the_configuration(tmp_path: Path, key: str, stored: str, found: str) -> None:
+    directory = tiny_language(tmp_path / "it")
+    change_json(directory / "config.json", dtype=None, torch_dtype=None)
+    assert language_dtype(directory, "auto") == "float32"
+    change_json(directory / "config.json", **{key: stored})
+    assert language_dtype(directory, "auto") == found
+    assert language_dtype(directory, "float16") == "float16"
+
+
+# What is wrong with a directory.
+
+
+def test_an_unknown_type(directories: dict[str, Path]) -> None:
+    with pytest.raises(BadInput, match=r"^dtype is 'int8'; expected one of float32, bfloat16, float16$"):
+        opened(directories["qwen3"], "int8")
+
+
+def change_tensors(directory: Path, **changes: torch.Tensor | None) -> None:
+    file = directory / "model.safetensors"
+    tensors = {**load_file(file), **{name.replace("__", "."): value for name, value in changes.items()}}
+    save_file({name: value for name, value in tensors.items() if value is not None}, file, metadata={"format": "pt"})
+
+
+def test_a_missing_tensor(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "it")
+    change_tensors(directory, model__layers__1__mlp__up_proj__weight=None, model__norm__weight=None)
+    with pytest.raises(
+        BadInput, match=r"^it lacks language tensor model\.layers\.1\.mlp\.up_proj\.weight \(and 1 more"
+    ):
+        opened(directory)
+
+
+def test_an_extra_tensor(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "it")
+    change_tensors(directory, model__vision__weight=torch.zeros(3))
+    with pytest.raises(
+        BadInput, match=r"^it has language tensor model\.vision\.weight, which its network does not have"
+    ):
+        opened(directory)
+
+
+def test_a_misshapen_tensor(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "it")
+    change_tensors(directory, model__norm__weight=torch.zeros(31))
+    with pytest.raises(
+        BadInput, match=r"^it: tensor model\.norm\.weight has shape \(31,\); it/config\.json calls for \(32,\)"
+    ):
+        opened(directory)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 1000, -1])
+def test_truncated_weights(tmp_path: Path, kept: int) -> None:
+    directory = tiny_language(tmp_path / "it")
+    file = directory / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(BadInput, match=r"^the language model in it cannot be loaded: .") as caught:
+        opened(directory)
+    assert "\n" not in str(caught.value)
+
+
+def test_shards_are_read_and_a_missing_one_is_named(tmp_path: Path, language: LanguageModel) -> None:
+    directory = tiny_language(tmp_path / "it", shards=True)
+    files = sorted(directory.glob("*.safetensors"))
+    assert len(files) > 1
+    decoding = Decoding((), max_new_tokens=8)
+    assert generated(opened(directory), [PROMPT], decoding) == generated(language, [PROMPT], decoding)
+    files[-1].unlink()
+    with pytest.raises(BadInput, match=r"^the language model in it cannot be loaded: .") as caught:
+        opened(directory)
+    assert files[-1].name in str(caught.value)
+
+
+def test_no_weights(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "it")
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"cannot be loaded: .*no file named model\.safetensors"):
+        opened(directory)

@@ -1,0 +1,147 @@
+"""Recordings followed to their transcripts: a bad one costs no other; the line of progress fits the terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Generator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import BadInput, SessionDied, WorkbenchError
+from workbench.following import Line, transcripts
+from workbench.session import Event, Partial, Progress, Transcript
+from workbench.writing import clipped, display_width
+
+
+def transcript(text: str) -> Transcript:
+    return Transcript("fake", "fake", text, None, (), (), 1.0, 0.0, 0.0)
+
+
+class Batches:
+    """Transcribes recordings by their names, several side by side; some names are trouble."""
+
+    def __init__(self, size: int = 1):
+        self.size = size
+        self.calls: list[list[str]] = []
+
+    def stream_batch(
+        self, audios: Sequence[str], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        self.calls.append(list(audios))
+        waiting: list[int] = []
+        for number, name in enumerate(audios):
+            yield number, Progress(0.0, 1.0, "listening")
+            if name.startswith("unreadable"):
+                yield number, BadInput(f"{name} is no sound")
+            else:
+                waiting.append(number)
+            if len(waiting) == self.size or number == len(audios) - 1:
+                yield from self.transcribed(audios, waiting)
+                waiting = []
+
+    def transcribed(self, audios: Sequence[str], numbers: list[int]) -> Generator[tuple[int, Event], None, None]:
+        for number in numbers:
+            if audios[number].startswith("dies"):
+                raise SessionDied(f"died of {audios[number]}")
+            if audios[number].startswith("refuses"):
+                raise BadInput(f"{audios[number]} is too long")
+        for number in numbers:
+            yield number, Partial(0.0, 1.0, "par")
+            if not audios[number].startswith("silent"):
+                yield number, transcript(audios[number])
+
+
+def followed(batches: Batches, names: Sequence[str]) -> dict[int, str]:
+    found = {}
+    for number, result in transcripts(batches, names, {}):  # type: ignore[arg-type]
+        assert number not in found
+        found[number] = result.text if isinstance(result, Transcript) else type(result).__name__
+    return found
+
+
+@given(st.lists(st.sampled_from(["good", "unreadable", "dies", "refuses"]), min_size=1, max_size=9), st.integers(1, 4))
+def test_each_recording_has_its_own_result_whatever_becomes_of_the_others(kinds: list[str], size: int) -> None:
+    names = [f"{kind}{number}.wav" for number, kind in enumerate(kinds)]
+    errors = {"unreadable": "BadInput", "dies": "SessionDied", "refuses": "BadInput"}
+    expected = {number: errors.get(kind, names[number]) for number, kind in enumerate(kinds)}
+    assert followed(Batches(size), names) == expected
+
+
+def test_without_trouble_there_is_one_call() -> None:
+    batches = Batches(size=2)
+    followed(batches, ["a", "b", "c"])
+    assert batches.calls == [["a", "b", "c"]]
+
+
+def test_after_trouble_only_those_at_work_are_tried_alone() -> None:
+    batches = Batches(size=3)
+    found = followed(batches, ["a", "dies", "c", "d", "e", "f"])
+    assert found[1] == "SessionDied" and len(found) == 6
+    assert batches.calls[1:] == [["a"], ["dies"], ["c"], ["d", "e", "f"]]
+
+
+def test_a_session_that_ends_without_a_transcript_is_an_error() -> None:
+    with pytest.raises(WorkbenchError, match=r"^silent\.wav: the session ended without a transcript$"):
+        followed(Batches(), ["silent.wav"])
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    terminal = Terminal()
+    monkeypatch.setattr("workbench.following.sys", SimpleNamespace(stderr=terminal))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 24)))
+    return terminal
+
+
+def shown(terminal: Terminal) -> str:
+    return terminal.getvalue().rpartition("\x1b[K")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "growing", "line"),
+    [
+        ("loading x", "", "loading x"),
+        ("a.wav: ", "three seven", "a.wav: three seven"),
+        ("a.wav: ", "one two three four five six seven eight", "a.wav:  three four five six seven eight"),
+        ("a.wav: ", "七" * 30, "a.wav: " + "七" * 16),
+        ("x" * 60, "", "x" * 39),
+        ("x" * 60, "the end of it", "x" * 27 + "he end of it"),
+        ("a.wav: ", "two\nlines\x1b[2J", "a.wav: two lines [2J"),
+    ],
+)
+def test_the_line_fits_the_terminal(terminal: Terminal, text: str, growing: str, line: str) -> None:
+    Line().show(text, growing)
+    assert shown(terminal) == line and display_width(line) <= 39
+
+
+def test_the_line_is_taken_away_before_a_result(terminal: Terminal) -> None:
+    found = transcripts(Batches(), ["a.wav"], {})  # type: ignore[arg-type]
+    next(found)
+    assert "a.wav: par" in terminal.getvalue() and shown(terminal) == ""
+
+
+def test_where_there_is_no_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr("workbench.following.sys", SimpleNamespace(stderr=pipe))
+    followed(Batches(), ["a.wav"])
+    assert pipe.getvalue() == ""
+
+
+@given(st.text(max_size=30), st.integers(0, 20), st.booleans())
+def test_a_clipped_text_is_the_longest_part_that_fits(text: str, width: int, keep_end: bool) -> None:
+    part = clipped(text, width, keep_end)
+    assert text.endswith(part) if keep_end else text.startswith(part)
+    assert display_width(part) <= width
+    if part != text:
+        longer = text[-len(part) - 1 :] if keep_end else text[: len(part) + 1]
+        assert display_width(longer) > width

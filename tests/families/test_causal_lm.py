@@ -1,0 +1,185 @@
+"""Prompts of a plain language model: texts and conversations to ids, and every prompt that cannot be one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny_checkpoints import tiny_sensevoice
+from tests.tiny_funasr_nano import tiny_funasr_nano
+from tests.tiny_language import CONTEXT, change_json, tiny_language
+from workbench.errors import BadInput
+from workbench.families import FAMILIES, family_of
+from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, is_causal_lm, prompt_ids, read_causal_lm
+
+USER = {"role": "user", "content": "Count from one to three."}
+ASSISTANT = {"role": "assistant", "content": "one two three"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+DEFAULT_SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"  # of the tiny model's template
+ASKED = "<|im_start|>user\nCount from one to three.<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_language(tmp_path_factory.mktemp("language") / "it")
+
+
+@pytest.fixture(scope="module")
+def model(made: Path) -> CausalLmModel:
+    return read_causal_lm(made)
+
+
+@pytest.fixture
+def directory(made: Path, tmp_path: Path) -> Path:
+    """One to be changed."""
+    return shutil.copytree(made, tmp_path / "it")
+
+
+def written(model: CausalLmModel, prompt: Any, **options: Any) -> str:
+    """The prompt as the model gets it."""
+    ids = prompt_ids(model, prompt, CausalLmOptions(**{"max_new_tokens": 10, **options}))
+    return model.tokenizer.text(ids, special=True)
+
+
+# Whose directory it is.
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama", "mistral"])
+def test_directories_of_these_types_are_recognised(tmp_path: Path, kind: str) -> None:
+    assert family_of(tiny_language(tmp_path / kind, kind)).name == "causal_lm"
+
+
+def test_a_speech_model_stays_one_also_where_its_language_half_is_meant(tmp_path: Path) -> None:
+    directory = tiny_funasr_nano(tmp_path / "nano")
+    assert family_of(directory).name == "funasr_nano" and not is_causal_lm(directory)
+    model = read_causal_lm(directory)
+    assert model.speech is not None and model.language.directory.parent == directory
+    assert model.stop_ids == model.speech.stop_ids
+
+
+def test_other_directories_are_not_recognised(tmp_path: Path) -> None:
+    assert not is_causal_lm(tiny_sensevoice(tmp_path / "sense"))
+    assert not is_causal_lm(tmp_path / "nowhere")
+
+
+def test_a_directory_of_another_type_says_so(directory: Path) -> None:
+    change_json(directory / "config.json", model_type="bert")
+    with pytest.raises(BadInput, match=r"^it/config\.json is of model type 'bert'; expected qwen2, "):
+        family_of(directory)
+
+
+def test_it_is_the_only_family_that_reads_text() -> None:
+    assert [name for name, family in FAMILIES.items() if family.reads_text] == ["causal_lm"]
+    assert list(FAMILIES)[-1] == "causal_lm", "a speech model's directory may also be that of a language model"
+
+
+# Reading.
+
+
+def test_the_turn_ends_a_text_also_where_no_file_says_so(directory: Path) -> None:
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    change_json(directory / "config.json", eos_token_id=456)
+    assert read_causal_lm(directory).stop_ids == (456, 458)
+
+
+def test_more_tokens_than_rows(directory: Path) -> None:
+    change_json(directory / "config.json", vocab_size=400)
+    with pytest.raises(BadInput, match=r"^the tokenizer in it has \d+ tokens; its config\.json has room for 400$"):
+        read_causal_lm(directory)
+
+
+# Prompts.
+
+
+def test_a_text_is_a_users_turn(model: CausalLmModel) -> None:
+    assert written(model, USER["content"]) == DEFAULT_SYSTEM + ASKED
+    assert written(model, USER["content"], system="Be brief.") == ("<|im_start|>system\nBe brief.<|im_end|>\n" + ASKED)
+    assert written(model, USER["content"], chat=False) == USER["content"]
+
+
+def test_a_conversation_is_taken_as_it_is(model: CausalLmModel) -> None:
+    brief = "<|im_start|>system\nBe brief.<|im_end|>\n"
+    assert written(model, [SYSTEM, USER]) == brief + ASKED == written(model, (USER,), system="Be brief.")
+    assert written(model, [USER, ASSISTANT, USER], chat=False) == (
+        DEFAULT_SYSTEM + ASKED + "one two three<|im_end|>\n" + ASKED
+    )
+
+
+def test_a_model_without_a_template_goes_on_from_the_text(directory: Path) -> None:
+    change_json(directory / "tokenizer_config.json", chat_template=None)
+    model = read_causal_lm(directory)
+    assert written(model, "seven") == "seven"
+    with pytest.raises(BadInput, match=r"^it has no chat template; give the prompt as one text$"):
+        written(model, [USER])
+    with pytest.raises(
+        BadInput, match=r"^there is a system message and it has no chat template; expected a plain text"
+    ):
+        written(model, "seven", system="Be brief.")
+
+
+def test_a_template_may_know_of_thinking(directory: Path) -> None:
+    template = "{{ messages[0]['content'] }}{% if enable_thinking is false %}<think></think>{% endif %}"
+    change_json(directory / "tokenizer_config.json", chat_template=template)
+    (directory / "chat_template.jinja").unlink(missing_ok=True)
+    model = read_causal_lm(directory)
+    assert written(model, "seven") == "seven"
+    assert written(model, "seven", thinking=False) == "seven<think></think>"
+
+
+def test_what_a_template_refuses_is_one_sentence(directory: Path) -> None:
+    template = "{{ raise_exception('roles must\\nalternate') }}"
+    change_json(directory / "tokenizer_config.json", chat_template=template)
+    with pytest.raises(BadInput, match=r"^the chat template of it does not take these messages: roles must alternate$"):
+        written(read_causal_lm(directory), [USER])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sentence"),
+    [
+        ("", "the prompt is empty; expected a text"),
+        (" \n\t", "the prompt is empty; expected a text"),
+        (None, "the prompt is of type NoneType; expected a text or a list of messages"),
+        (7, "the prompt is of type int; expected a text or a list of messages"),
+        (b"seven", "the prompt is of type bytes; expected a text or a list of messages"),
+        (USER, "the prompt is of type dict; expected a text or a list of messages"),
+        ([], "the prompt has no messages; expected at least one"),
+        (["seven"], "message 1 is of type str; expected role and content by name"),
+        ([USER, {"role": "user"}], "message 2 has no content; expected role and content"),
+        ([{"content": "seven"}], "message 1 has no role; expected role and content"),
+        ([USER, {"role": "user", "content": 7}], "the content of message 2 is of type int; expected a text"),
+        ([{"role": 1, "content": "seven"}], "the role of message 1 is of type int; expected a text"),
+        (
+            [{"role": "speaker", "content": "seven"}],
+            "the role of message 1 is 'speaker'; expected one of system, user, assistant, tool",
+        ),
+        ([{"role": "user", "content": " "}], "all messages of the prompt are empty; expected a text in one of them"),
+    ],
+)
+def test_what_is_no_prompt_is_one_sentence(model: CausalLmModel, prompt: Any, sentence: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        written(model, prompt)
+    assert str(caught.value) == sentence
+
+
+def test_two_system_messages(model: CausalLmModel) -> None:
+    with pytest.raises(BadInput, match=r"^the prompt begins with a system message and option system gives another; "):
+        written(model, [SYSTEM, USER], system="Be long.")
+    with pytest.raises(
+        BadInput, match=r"^there is a system message and option chat is off; expected a plain text alone$"
+    ):
+        written(model, "seven", system="Be brief.", chat=False)
+
+
+def test_the_context_holds_the_prompt_and_what_is_to_be_written(model: CausalLmModel) -> None:
+    length = len(prompt_ids(model, "seven", CausalLmOptions(max_new_tokens=1, chat=False)))
+    fits = CausalLmOptions(max_new_tokens=CONTEXT - length, chat=False)
+    assert prompt_ids(model, "seven", fits)
+    with pytest.raises(BadInput) as caught:
+        prompt_ids(model, "seven", CausalLmOptions(max_new_tokens=CONTEXT - length + 1, chat=False))
+    assert str(caught.value) == (
+        f"the prompt is {length} tokens long and max_new_tokens is {CONTEXT - length + 1}; "
+        f"expected at most {CONTEXT} together, the context of it"
+    )

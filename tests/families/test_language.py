@@ -1,0 +1,170 @@
+"""A language model's directory without its weights: what is read, what is refused; the tokenizer and its text."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tiny_language import CONTEXT, VOCABULARY, change_json, put_tokenizer, tiny_language
+from workbench.errors import BadInput
+from workbench.families.language import (
+    MODEL_TYPES,
+    LanguageTokenizer,
+    is_language_directory,
+    read_language_config,
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_language(tmp_path_factory.mktemp("language") / "it")
+
+
+@pytest.fixture
+def directory(made: Path, tmp_path: Path) -> Path:
+    """One to be broken."""
+    return shutil.copytree(made, tmp_path / "it")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(made: Path) -> LanguageTokenizer:
+    return LanguageTokenizer.read(made)
+
+
+# The configuration.
+
+
+def test_the_configuration_is_read(directory: Path) -> None:
+    config = read_language_config(directory)
+    assert (config.model_type, config.hidden_size, config.layers) == ("qwen3", 32, 3)
+    assert (config.vocabulary, config.context, config.pad_id) == (VOCABULARY, CONTEXT, 456)
+    assert is_language_directory(directory)
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "stops"),
+    [
+        (458, None, (458,)),
+        ([456, 458], None, (456, 458)),
+        (458, 456, (458, 456)),
+        (458, [458, 456], (458, 456)),
+        (None, [1, 2], (1, 2)),
+        (None, None, ()),
+        (True, "2", ()),
+    ],
+)
+def test_whatever_ends_a_text_is_taken_from_both_files(
+    directory: Path, config: Any, generation: Any, stops: tuple[int, ...]
+) -> None:
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    change_json(directory / "config.json", eos_token_id=config)
+    if generation is not None:
+        (directory / "generation_config.json").write_text("{}")
+        change_json(directory / "generation_config.json", eos_token_id=generation)
+    assert read_language_config(directory).stop_ids == stops
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(None, "missing"), (0, "0"), ("many", "'many'"), (True, "True"), (1.5, "1.5")]
+)
+def test_a_size_that_is_missing_or_none(directory: Path, key: str, value: Any, shown: str) -> None:
+    change_json(directory / "config.json", **{key: value})
+    with pytest.raises(BadInput) as caught:
+        read_language_config(directory)
+    assert str(caught.value) == f"{key} in it/config.json is {shown}; expected a whole number of at least 1"
+
+
+def test_an_unknown_type_of_model(directory: Path) -> None:
+    change_json(directory / "config.json", model_type="mamba")
+    assert not is_language_directory(directory)
+    with pytest.raises(
+        BadInput, match=rf"^it/config\.json is of model type 'mamba'; expected {', '.join(MODEL_TYPES)}$"
+    ):
+        read_language_config(directory)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [("{", "it/config.json cannot be read as JSON: "), ("[1]", "it/config.json holds a list; expected a JSON object")],
+)
+def test_a_damaged_configuration(directory: Path, content: str, sentence: str) -> None:
+    (directory / "config.json").write_text(content)
+    assert not is_language_directory(directory)
+    with pytest.raises(BadInput) as caught:
+        read_language_config(directory)
+    assert str(caught.value).startswith(sentence) and "\n" not in str(caught.value)
+
+
+def test_no_configuration(directory: Path) -> None:
+    (directory / "config.json").unlink()
+    assert not is_language_directory(directory)
+    with pytest.raises(BadInput, match=r"^language model directory it has no config\.json$"):
+        read_language_config(directory)
+    with pytest.raises(BadInput, match=r"^there is no language model directory .*nowhere$"):
+        read_language_config(directory / "nowhere")
+
+
+# The tokenizer.
+
+
+def test_no_tokenizer(directory: Path) -> None:
+    for name in ("tokenizer.json", "vocab.json"):
+        (directory / name).unlink()
+    with pytest.raises(
+        BadInput, match=r"^language model directory it has no tokenizer; expected tokenizer\.json or vocab"
+    ):
+        LanguageTokenizer.read(directory)
+
+
+def test_a_damaged_tokenizer(directory: Path) -> None:
+    (directory / "tokenizer.json").write_text("{")
+    with pytest.raises(BadInput, match=r"^the tokenizer in it cannot be read: ") as caught:
+        LanguageTokenizer.read(directory)
+    assert "\n" not in str(caught.value)
+
+
+def test_special_tokens_in_a_text_are_one_id(tokenizer: LanguageTokenizer) -> None:
+    end = tokenizer.id_of("<|im_end|>")
+    assert end is not None and tokenizer.ids("seven<|im_end|>") == [*tokenizer.ids("seven"), end]
+    assert tokenizer.text([*tokenizer.ids("seven"), end]) == "seven"
+    assert tokenizer.text([*tokenizer.ids("seven"), end], special=True) == "seven<|im_end|>"
+    assert tokenizer.piece(end) == "<|im_end|>" and tokenizer.id_of("<|nothing|>") is None
+
+
+def test_special_tokens_are_added_where_they_are_not_there(directory: Path) -> None:
+    plain = LanguageTokenizer.read(directory)
+    more = LanguageTokenizer.read(directory, ["<speech>", "<|im_end|>"])
+    assert more.id_of("<speech>") == len(plain) and len(more) == len(plain) + 1
+    assert more.id_of("<|im_end|>") == plain.id_of("<|im_end|>")
+
+
+def test_rows_that_nobody_names_have_no_text(tokenizer: LanguageTokenizer) -> None:
+    assert tokenizer.text([VOCABULARY - 1, *tokenizer.ids("two"), VOCABULARY + 5, -1]) == "two"
+
+
+@given(st.text())
+def test_a_text_comes_back(tokenizer: LanguageTokenizer, text: str) -> None:
+    """But for Unicode's composition, which the tokenizer does, and what reads like a special token."""
+    import unicodedata
+
+    text = unicodedata.normalize("NFC", text.replace("<", ""))
+    assert tokenizer.text(tokenizer.ids(text), special=True) == text
+
+
+def test_a_conversation_is_written_as_the_template_says(tokenizer: LanguageTokenizer) -> None:
+    assert tokenizer.has_chat_template
+    assert tokenizer.chat([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_without_a_template_there_is_no_conversation(tmp_path: Path) -> None:
+    put_tokenizer(tmp_path / "it")
+    change_json(tmp_path / "it" / "tokenizer_config.json", chat_template=None)
+    assert not LanguageTokenizer.read(tmp_path / "it").has_chat_template

@@ -1,0 +1,222 @@
+"""Text as it is written: pieces that never split a character, times, ends, and what a text session refuses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.decoding.generation import GenerationOptions
+from workbench.errors import BadInput, Cancelled
+from workbench.generation_session import TextSession, UnfoldingText
+from workbench.session import Generation, Piece, Session, StageFilter, last_generation
+
+STOP = 0
+
+
+class ByteWriter:
+    """A writer whose tokens are bytes; it writes what it was told to."""
+
+    dtype = "float32"
+    options_class = GenerationOptions
+    stop_ids = (STOP,)
+
+    def __init__(self, writes: Sequence[int]):
+        self.writes = list(writes)
+        self.written = 0
+        self.closed = False
+
+    def prompt_ids(self, prompt: Any, options: Any) -> list[int]:
+        if not prompt:
+            raise BadInput("the prompt is empty")
+        return list(prompt.encode())
+
+    def write(self, ids: Sequence[int], options: GenerationOptions) -> Generator[int, None, None]:
+        try:
+            for token in self.writes[: options.max_new_tokens]:
+                self.written += 1
+                yield token
+        finally:
+            self.closed = True
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        return bytes(ids).decode("utf-8", "replace")
+
+    def trace(self, ids: Sequence[int], wanted: StageFilter) -> dict[str, np.ndarray]:
+        stages = {"llm.embeddings": np.ones((len(ids), 2)), "logits": np.zeros((len(ids), 256))}
+        return {stage: array for stage, array in stages.items() if wanted(stage)}
+
+
+def session(writes: Sequence[int]) -> tuple[TextSession, ByteWriter]:
+    writer = ByteWriter(writes)
+    return TextSession("fake", "bytes", writer), writer
+
+
+def pieces_of(writes: Sequence[int], **options: Any) -> tuple[list[Piece], Generation]:
+    *pieces, generation = session(writes)[0].generate_stream("x", **options)
+    assert isinstance(generation, Generation) and all(isinstance(piece, Piece) for piece in pieces)
+    return pieces, generation  # type: ignore[return-value]
+
+
+# Text.
+
+
+def test_a_character_is_held_back_until_it_is_whole() -> None:
+    pieces, generation = pieces_of([*"aß语🎙!".encode(), STOP])
+    texts = [piece.text for piece in pieces]
+    assert texts == ["a", "", "ß", "", "", "语", "", "", "", "🎙", "!", ""]
+    assert generation.text == "aß语🎙!" and generation.finish == "stop"
+
+
+def test_a_character_that_is_never_whole_is_shown_in_the_end() -> None:
+    pieces, generation = pieces_of([97, 0xE8, 0xAF])
+    assert [piece.text for piece in pieces] == ["a", "", "", "\ufffd"]
+    assert pieces[-1].tokens == () and generation.text == "a\ufffd" and generation.finish == "length"
+
+
+@given(st.lists(st.integers(1, 255), max_size=40))
+def test_pieces_are_the_text_whatever_is_written(writes: list[int]) -> None:
+    pieces, generation = pieces_of(writes)
+    assert "".join(piece.text for piece in pieces) == generation.text == bytes(writes).decode("utf-8", "replace")
+    assert [token for piece in pieces for token in piece.tokens] == writes == list(generation.tokens)
+
+
+@given(st.text(max_size=20), st.lists(st.integers(1, 5), min_size=1, max_size=30))
+def test_no_piece_of_a_good_text_has_a_broken_character(text: str, cuts: list[int]) -> None:
+    """Also where tokens end inside characters and begin inside others."""
+    text = text.encode("utf-8", "ignore").decode().replace("\ufffd", "")
+    left, tokens = text.encode(), list[bytes]()
+    for cut in cuts:
+        tokens.append(left[:cut])
+        left = left[cut:]
+    tokens.append(left)
+    unfolding = UnfoldingText(lambda ids: b"".join(tokens[number] for number in ids).decode("utf-8", "replace"))
+    pieces = [unfolding.add(number) for number in range(len(tokens))]
+    assert "".join(pieces) == text == unfolding.text and unfolding.finish() == ""
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_only_the_last_tokens_are_decoded_each_time() -> None:
+    longest = 0
+
+    def text_of(ids: Sequence[int]) -> str:
+        nonlocal longest
+        longest = max(longest, len(ids))
+        return "x" * len(ids)
+
+    unfolding = UnfoldingText(text_of)
+    assert "".join(unfolding.add(number) for number in range(500)) == "x" * 500 and longest <= 3
+
+
+def test_a_tokenizer_that_drops_the_first_space_keeps_the_others() -> None:
+    """As those of Llama and Mistral do."""
+    words = ["▁one", "▁two", "▁three"]
+    unfolding = UnfoldingText(lambda ids: "".join(words[n] for n in ids).replace("▁", " ").removeprefix(" "))
+    assert [unfolding.add(number) for number in range(3)] == ["one", " two", " three"]
+
+
+# What comes with it.
+
+
+def test_a_generation_says_how_it_came_about() -> None:
+    pieces, generation = pieces_of([97, 98, STOP])
+    assert (generation.model, generation.runtime) == ("fake", "bytes")
+    assert (generation.text, generation.tokens, generation.prompt_tokens) == ("ab", (97, 98, STOP), 1)
+    assert [piece.tokens for piece in pieces] == [(97,), (98,), (STOP,)]
+    assert 0 < generation.first_token_seconds <= generation.compute_seconds
+    assert generation.to_json().startswith('{"model": "fake", "runtime": "bytes", "text": "ab", "tokens": [97, 98, 0]')
+    _, cut = pieces_of([97, 98, 99], max_new_tokens=2)
+    assert (cut.text, cut.finish) == ("ab", "length")
+    _, silent = pieces_of([])
+    assert (silent.text, silent.tokens, silent.finish) == ("", (), "length")
+
+
+def test_what_a_reader_does_between_two_pieces_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def passing() -> float:
+        nonlocal now
+        now += 0.001
+        return now
+
+    monkeypatch.setattr(time, "perf_counter", passing)
+    stream = session([97, 98, 99])[0].generate_stream("x")
+    last = None
+    for last in stream:
+        now += 1000.0
+    assert isinstance(last, Generation) and last.compute_seconds < 1
+
+
+# Stopping.
+
+
+def test_closing_the_stream_stops_the_writer_within_a_token() -> None:
+    made, writer = session([97] * 100)
+    stream = made.generate_stream("x")
+    next(stream)
+    next(stream)
+    stream.close()
+    assert writer.written == 2 and writer.closed
+
+
+def test_a_stream_that_ends_early_is_no_generation() -> None:
+    with pytest.raises(Cancelled, match="the generation was stopped before it ended"):
+        last_generation(iter([Piece("a", (97,))]))
+
+
+# Traces.
+
+
+def test_a_trace_has_the_prompt_its_pass_and_what_was_written() -> None:
+    trace = session([97, 98, STOP])[0].trace("xy")
+    assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits", "tokens", "text"]
+    assert trace["prompt.tokens"].tolist() == [120, 121] and trace["tokens"].tolist() == [97, 98, STOP]
+    assert str(trace["text"]) == "ab" and trace.meta["dtype"] == "float32"
+    assert trace.meta["input_digest"] == session([])[0].trace("xy", "logits").meta["input_digest"]
+    assert trace.meta["input_digest"] != session([])[0].trace("xz", "logits").meta["input_digest"]
+
+
+def test_a_trace_has_only_what_is_wanted() -> None:
+    made, writer = session([97])
+    assert list(made.trace("x", "llm.*")) == ["llm.embeddings"] and writer.written == 0
+    assert list(made.trace("x", "text", max_new_tokens=3)) == ["text"]
+    with pytest.raises(BadInput, match=r"^no stage of fake on bytes matches 'encoder\.\*'; see the stages with \*$"):
+        made.trace("x", "encoder.*")
+
+
+# What is refused.
+
+
+def test_a_text_session_hears_nothing() -> None:
+    made, _ = session([])
+    assert isinstance(made, Session)
+    for call in (
+        made.transcribe,
+        made.stream,
+        lambda audio: made.transcribe_batch([audio]),
+        lambda a: made.stream_batch([a]),
+    ):
+        with pytest.raises(BadInput, match=r"^fake writes text; to transcribe, open a speech model$"):
+            call("a.wav")
+
+
+def test_options_and_prompts_are_checked() -> None:
+    made, writer = session([97])
+    with pytest.raises(BadInput, match="fake has no option temprature; did you mean temperature"):
+        made.generate("x", temprature=1.0)
+    with pytest.raises(BadInput, match="the prompt is empty"):
+        made.generate("")
+    assert writer.written == 0
+
+
+def test_a_closed_session_says_so() -> None:
+    made, _ = session([97])
+    made.close()
+    for call in (made.generate, made.trace):
+        with pytest.raises(BadInput, match="the session of fake is closed; open it again"):
+            call("x")

@@ -1,7 +1,7 @@
 """Writes FireRedASR-LLM checkpoint directories that load in a moment: the real format and network, tiny, with seeded
 random weights.
 
-What such a model writes is nonsense, but it depends on what it hears.
+What such a model writes is nonsense, but it depends on what it hears, and some of it ends by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tests.tiny_checkpoints import drawn_tensors
-from tests.tiny_language import SHAPE, tiny_language
+from tests.tiny_language import SHAPE, put_tokenizer, random_network
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.runtimes.pytorch.conformer import relative_positions
@@ -66,11 +66,21 @@ def tiny_fireredasr(directory: Path, seed: int = 1, **changes: Any) -> Path:
 
     `changes` are of the arguments in either file, by name; None takes one out.
     """
-    tiny_language(directory / LANGUAGE_DIRECTORY, "qwen2", seed)
+    write_language(directory / LANGUAGE_DIRECTORY, seed)
     write_statistics(directory / CMVN)
     tensors = {**hearing_tensors(seed), **lora_tensors(seed)}
     write_package(directory / WEIGHTS, changed(ARGUMENTS, changes), tensors)
     write_package(directory / ENCODER_WEIGHTS, changed(ENCODER_ARGUMENTS, changes), None)
+    return directory
+
+
+def write_language(directory: Path, seed: int = 1, **changes: Any) -> Path:
+    """A Qwen2 directory with weights; its end is likelier than other tokens."""
+    network = random_network("qwen2", seed, **changes)
+    with torch.no_grad():
+        network.lm_head.weight[SHAPE["eos_token_id"]] *= 1.5
+    network.save_pretrained(directory)
+    put_tokenizer(directory, "qwen2")
     return directory
 
 
@@ -85,10 +95,10 @@ def write_package(path: Path, arguments: dict[str, Any], tensors: dict[str, Tens
     torch.save(package if tensors is None else {**package, "model_state_dict": tensors}, path)
 
 
-def hearing_tensors(seed: int = 1) -> dict[str, Tensor]:
+def hearing_tensors(seed: int = 1, config: ConformerConfig = CONFIG) -> dict[str, Tensor]:
     """Encoder, with the table of positions that the published files have, and adapter."""
-    tensors = drawn_tensors(HearingNetwork(CONFIG, HIDDEN, 2), seed)
-    tensors["encoder.positional_encoding.pe"] = relative_positions(50, WIDTH, torch.zeros(()))[None]
+    tensors = drawn_tensors(HearingNetwork(config, HIDDEN, 2), seed)
+    tensors["encoder.positional_encoding.pe"] = relative_positions(50, config.d_model, torch.zeros(()))[None]
     return tensors
 
 

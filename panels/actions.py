@@ -14,7 +14,7 @@ from typing import Any
 import gradio as gr
 
 from panels.cells import offers
-from panels.inputs import Shown, read_inputs, visible_for
+from panels.inputs import Shown, by_family, read_inputs, visible_for
 from panels.markup import button, datum, element, seconds, text
 from panels.pool import SessionPool
 from panels.rows import board_html, status_html
@@ -82,8 +82,8 @@ class Actions:
         *options: Any,
     ) -> Iterator[tuple[Any, ...]]:
         """Runs the models; yields table, progress, Run and Cancel button, and the table's state."""
-        given = read_inputs(self.options, options)
-        job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, self._of(cells, given))
+        given = by_family(self.options, read_inputs(self.options, options))
+        job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, given)
         stop = threading.Event()
         user = str(request.session_hash)
         self._stops[user] = stop
@@ -98,12 +98,6 @@ class Actions:
             stop.set()
             if self._stops.get(user) is stop:
                 del self._stops[user]
-
-    def _of(self, cells: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-        """Those of the page's options that the chosen models have; the others are hidden and mean nothing."""
-        shown = visible_for(self.options, self.pool.registry, cells)
-        names = {option.spec.name for option, visible in zip(self.options, shown) if visible}
-        return {name: value for name, value in given.items() if name in names}
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run; what is finished stays on the page."""

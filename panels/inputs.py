@@ -1,12 +1,12 @@
 """Inputs for the options of models, made from the options dataclasses, so that an option is declared once.
 
 Families share most options; each is shown once, and one that only some families have says so and hides while none of
-them is chosen.
+them is chosen. An option of which families differ in choices, default or meaning is shown once for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,41 +27,56 @@ class Shown:
     spec: OptionSpec
     families: tuple[str, ...]
     everywhere: bool  # all families on the page have it
+    only: bool = True  # no other input is of an option with this name
+
+    @property
+    def key(self) -> str:
+        """Names the input: the option, and its first family where there are several inputs of that name."""
+        return self.spec.name if self.only else f"{self.spec.name}-{self.families[0]}"
 
     @property
     def label(self) -> str:
-        """`max_segment_seconds` as "Max segment seconds", `itn` as "ITN"."""
+        """`max_segment_seconds` as "Max segment seconds", `itn` as "ITN"; with the families where others differ."""
         words = " ".join(word.upper() if word in ACRONYMS else word for word in self.spec.name.split("_"))
-        return words[:1].upper() + words[1:]
+        return words[:1].upper() + words[1:] + ("" if self.only else f" ({self._titles})")
 
     @property
     def info(self) -> str:
         """What the option does, and for whom."""
-        if self.everywhere:
-            return self.spec.help
-        return f"{self.spec.help} ({' and '.join(FAMILIES[name].title for name in self.families)})"
+        kind = self.spec.kind
+        does = self.spec.help if kind in (bool, float, int, str) else f"{self.spec.help}; one to a line"
+        return does if self.everywhere or not self.only else f"{does} ({self._titles})"
+
+    @property
+    def _titles(self) -> str:
+        *others, last = (FAMILIES[name].title for name in self.families)
+        return f"{', '.join(others)} and {last}" if others else last
 
 
 def shown_options(registry: Registry) -> tuple[Shown, ...]:
     """The options of every family that transcribes: those that all have first."""
     listed_families = dict.fromkeys(card.family for card in registry.cards() if "transcribe" in card.tasks)
     families = [family for family in listed_families if family in FAMILIES]  # a card may name one that is not here
-    found: dict[str, tuple[OptionSpec, list[str]]] = {}
+    found: dict[str, dict[OptionSpec, list[str]]] = {}
     for family in families:
         for spec in option_specs(FAMILIES[family].options_class):
-            found.setdefault(spec.name, (spec, []))[1].append(family)
-    listed = [Shown(spec, tuple(names), len(names) == len(families)) for spec, names in found.values()]
+            found.setdefault(spec.name, {}).setdefault(spec, []).append(family)
+    listed = [
+        Shown(spec, tuple(names), len(names) == len(families), len(variants) == 1)
+        for variants in found.values()
+        for spec, names in variants.items()
+    ]
     return tuple(sorted(listed, key=lambda option: not option.everywhere))
 
 
 def make_inputs(options: Iterable[Shown], registry: Registry) -> dict[str, gr.components.Component]:
-    """An input for each option, by the option's name. Call it where the inputs shall stand on the page."""
-    return {option.spec.name: _input(option, registry) for option in options}
+    """An input for each option, by `Shown.key`. Call it where the inputs shall stand on the page."""
+    return {option.key: _input(option, registry) for option in options}
 
 
 def _input(option: Shown, registry: Registry) -> gr.components.Component:
     spec = option.spec
-    common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"option-{spec.name}"}
+    common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"option-{option.key}"}
     choices = vad_choices(registry) if spec.name == "vad" else spec.choices
     if choices:
         return gr.Dropdown(list(choices), value=spec.default, **common)
@@ -76,8 +91,17 @@ def _input(option: Shown, registry: Registry) -> gr.components.Component:
 
 
 def read_inputs(options: Sequence[Shown], values: Sequence[Any]) -> dict[str, Any]:
-    """The options as given on the page, by name; a number field left empty means the default."""
-    return {option.spec.name: _value(option.spec, value) for option, value in zip(options, values)}
+    """The options as given on the page, by `Shown.key`; a number field left empty means the default."""
+    return {option.key: _value(option.spec, value) for option, value in zip(options, values)}
+
+
+def by_family(options: Iterable[Shown], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `read_inputs` gave as each family's options, by family and name."""
+    found: dict[str, dict[str, Any]] = {}
+    for option in options:
+        for family in option.families:
+            found.setdefault(family, {})[option.spec.name] = given[option.key]
+    return found
 
 
 def _value(spec: OptionSpec, value: Any) -> Any:

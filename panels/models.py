@@ -17,6 +17,7 @@ from workbench.registry import Registry, Residency
 from workbench.runtimes import RUNTIMES
 
 REFRESH_SECONDS = 3.0
+TASKS = {"transcribe": "transcribes speech", "generate": "writes text", "vad": "finds speech"}
 
 
 def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
@@ -96,7 +97,8 @@ def cards_html(registry: Registry) -> str:
 
 def _card(registry: Registry, card: Card) -> str:
     about = element("span", text(card.about), "muted small")
-    name = f"<b>{text(card.name)}</b><code>{text(card.id)}</code>{about}"
+    does = element("span", text(", ".join(TASKS.get(task, task) for task in card.tasks)), "muted small")
+    name = f"<b>{text(card.name)}</b><code>{text(card.id)}</code>{does}{about}"
     kind, place = next(iter(card.source.items()))
     source = {"demo": "comes with the workbench", "directory": "a directory on this machine"}.get(
         kind, f"{kind}: {place}"

@@ -12,7 +12,9 @@ from panels.markup import button, chips, copy_button, element, figures, seconds,
 from panels.runs import Board, Row
 from workbench.scoring import Difference, Normaliser, Score, pool_scores
 from workbench.session import Transcript
+from workbench.writing import is_unspaced
 
+PHRASE = 24  # characters of a text that is being written that a screen reader gets at once, or a few more
 LANGUAGES = {
     "zh": "Chinese",
     "en": "English",
@@ -122,12 +124,42 @@ def row_html(row: Row) -> str:
     head = element("header", element("h4", _title(row)) + rate)
     body = {
         "waiting": lambda: element("p", "Waiting", "muted"),
-        "running": lambda: element("p", text(_activity(row)), "muted working"),
-        "stopped": lambda: element("p", "Not run: the run was stopped before", "muted"),
+        "running": lambda: _writing(row) + element("p", text(_activity(row)), "muted working"),
+        "stopped": lambda: _stopped(row),
         "failed": lambda: element("p", element("span", "Failed", "label") + text(row.error), "fault"),
         "done": lambda: _result(row),
     }[row.status]()
     return element("article", head + body, f"result {row.status}", data_key=row.key, data_copy_scope="row")
+
+
+def _writing(row: Row) -> str:
+    """The text so far, visibly unfinished.
+
+    Phrases are spans of a live region of their own each: what has been read out stays as it is and is not read again.
+    """
+    finished, rest = phrases(row.writing)
+    said = "".join(element("span", text(phrase)) for phrase in finished)
+    live = element("span", said, "said", aria_live="polite", aria_atomic="false", aria_relevant="additions")
+    tail = element("span", text(rest), "tail", aria_hidden="true")
+    return element("div", element("p", live + tail), "heard writing", aria_busy="true")
+
+
+def phrases(written: str) -> tuple[list[str], str]:
+    """A text that is being written, as phrases that stay the same when more is added, and the rest that may not."""
+    finished, begin = [], 0
+    for place in range(PHRASE, len(written)):
+        # Where a line might be broken, looking back only: what follows is not written yet.
+        ends = written[place].isspace() or is_unspaced(written[place])
+        if ends and place + 1 - begin >= PHRASE:
+            finished.append(written[begin : place + 1])
+            begin = place + 1
+    return finished, written[begin:]
+
+
+def _stopped(row: Row) -> str:
+    if not row.writing:
+        return element("p", "Not run: the run was stopped before", "muted")
+    return element("p", text(row.writing), "heard cut") + element("p", "Stopped before its end", "muted")
 
 
 def _title(row: Row) -> str:

@@ -22,9 +22,11 @@ from panels.samples import references
 from workbench.errors import BadInput, Cancelled, WorkbenchError
 from workbench.registry import OpenSession, Registry
 from workbench.scoring import Score, find_normaliser, score
-from workbench.session import Progress, Transcript
+from workbench.session import Partial, Progress, Segment, Transcript
+from workbench.transcription import join_texts
 
 POLL_SECONDS = 0.1  # how soon a stop shows
+SHOW_SECONDS = 0.1  # least time between two tables: a model may write hundreds of tokens a second
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class Row:
     transcript: Transcript | None = None
     score: Score | None = None
     error: str = ""
+    writing: str = ""  # the text so far, of a row that is running or was stopped
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def prepare(
     reference: str,
     normaliser: str,
     options: Mapping[str, Any],
+    family_options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Job:
     """The job that a user described, checked as far as that goes without reading a recording or loading a model.
 
@@ -80,6 +84,7 @@ def prepare(
         cells: models and runtimes as `Cell.value`.
         reference: the text of the one recording, or a line for each of several.
         options: of any of the models; each gets those it has.
+        family_options: by family, for those of an option's values that do not suit every family that has it.
 
     Raises `BadInput` with what is wrong.
     """
@@ -88,12 +93,13 @@ def prepare(
     chosen = chosen_offers(cells, offers(registry))
     find_normaliser(normaliser)
     check_options_known(registry, [offer.cell.model for offer in chosen], options)
+    mine = {offer.cell.model: {**options, **(family_options or {}).get(offer.card.family, {})} for offer in chosen}
     return Job(
         tuple(recordings),
         chosen,
         references(reference, len(recordings)),
         normaliser,
-        {offer.cell.model: options_for(registry, offer.cell.model, options) for offer in chosen},
+        {model: options_for(registry, model, given) for model, given in mine.items()},
     )
 
 
@@ -132,7 +138,7 @@ class Board:
 
 
 def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
-    """Yields the table whenever it changed, and last as it stays.
+    """Yields the table whenever it changed, though not more often than `SHOW_SECONDS` allow, and last as it stays.
 
     Model by model, so that each loads once; a model or a recording that fails fails its own rows only. Setting `stop`
     ends the run at once, and the model's work at its next sign of life; so does closing the iterator.
@@ -144,13 +150,16 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
     worker.start()
     try:
         yield Board(tuple(rows.values()))
-        ended = False
+        shown = time.perf_counter()
+        ended = unseen = False
         while not (ended or stop.is_set()):
             changed = _waiting(changes)
             rows.update((row.key, row) for row in changed if row)
             ended = None in changed
-            if changed and not ended:
+            unseen = unseen or bool(changed)
+            if unseen and not ended and time.perf_counter() - shown >= SHOW_SECONDS:
                 yield Board(tuple(rows.values()), seconds=time.perf_counter() - begun)
+                shown, unseen = time.perf_counter(), False
     finally:
         stopped = stop.is_set()
         stop.set()  # whoever closes this iterator wants no more work done
@@ -221,15 +230,23 @@ def _open(pool: SessionPool, row: Row, stop: threading.Event, changes: queue.Sim
 def _listen(
     session: OpenSession, row: Row, job: Job, stop: threading.Event, changes: queue.SimpleQueue[Row | None]
 ) -> None:
+    row = replace(row, status="running")
+    written: list[str] = []  # of the segments that are finished
     with closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
         for event in events:
             if stop.is_set():
                 raise Cancelled("the run was stopped")
             if isinstance(event, Progress):
-                changes.put(replace(row, status="running", progress=event))
+                row = replace(row, progress=event)
+            elif isinstance(event, Partial):
+                row = replace(row, writing=join_texts([*written, event.text]))
+            elif isinstance(event, Segment):
+                written.append(event.text)
+                row = replace(row, writing=join_texts(written))
             elif isinstance(event, Transcript):
                 rated = None if row.reference is None else score(row.reference, event.text, job.normaliser)
-                changes.put(replace(row, status="done", transcript=event, score=rated))
+                row = replace(row, status="done", progress=None, writing="", transcript=event, score=rated)
+            changes.put(row)
 
 
 def _sentence(error: Exception) -> str:

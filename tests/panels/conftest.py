@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from panels.pool import SessionPool
-from tests.panels.fakes import FakeRegistry
+from tests.panels.fakes import FakeLanguageRegistry, FakeRegistry
 
 MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")  # beeps, and is allowed
 PATIENCE = 60_000  # milliseconds; a machine with other work is slow
@@ -51,6 +51,18 @@ def serve(pool: SessionPool) -> Iterator[Served]:
 def pool() -> Iterator[SessionPool]:
     with SessionPool(FakeRegistry()) as pool:  # type: ignore[arg-type]
         yield pool
+
+
+@pytest.fixture
+def language_pool() -> Iterator[SessionPool]:
+    with SessionPool(FakeLanguageRegistry()) as pool:  # type: ignore[arg-type]
+        yield pool
+
+
+@pytest.fixture
+def served_language() -> Iterator[Served]:
+    """The page over fake models, one of which writes token by token."""
+    yield from serve(SessionPool(FakeLanguageRegistry()))  # type: ignore[arg-type]
 
 
 @pytest.fixture

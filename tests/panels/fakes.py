@@ -10,10 +10,9 @@ from typing import Any
 from workbench.audio.read import read
 from workbench.cards import Card
 from workbench.errors import Unavailable
-from workbench.families.paraformer import ParaformerOptions
-from workbench.families.sensevoice import SenseVoiceOptions
+from workbench.families import FAMILIES
 from workbench.registry import Availability, Residency
-from workbench.session import Event, Progress, Segment, Transcript
+from workbench.session import Event, Partial, Progress, Segment, Transcript
 
 CARDS = (
     Card("fake/sense", "Fake SenseVoice", "sensevoice", {"demo": "nowhere"}, ("en",), licence="none"),
@@ -21,7 +20,10 @@ CARDS = (
     Card("fake/hub", "Fake from afar", "sensevoice", {"hub": "nobody/nothing"}, ("en",), megabytes=940),
     Card("fake/vad", "Fake VAD", "fsmn_vad", {"demo": "nowhere"}, tasks=("vad",)),
 )
-OPTIONS = {"sensevoice": SenseVoiceOptions, "paraformer": ParaformerOptions, "fsmn_vad": ParaformerOptions}
+LANGUAGE_CARDS = (
+    Card("fake/nano", "Fake Nano", "funasr_nano", {"demo": "nowhere"}, ("en", "zh"), licence="none"),
+    Card("fake/text", "Fake language model", "causal_lm", {"demo": "nowhere"}, tasks=("generate",)),
+)
 
 
 class FakeSession:
@@ -66,10 +68,47 @@ class FakeSession:
         pass
 
 
+class FakeWriter(FakeSession):
+    """Writes its words letter by letter, as tokens, as far as it was allowed to."""
+
+    letters = 0  # written in the last call
+    allowed = 1 << 30
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self._changed = threading.Condition()
+
+    def allow(self, letters: int) -> None:
+        """Lets so many letters be written in all."""
+        with self._changed:
+            self.allowed = letters
+            self._changed.notify_all()
+
+    def stream(self, audio: str, **options: Any) -> Iterator[Event]:
+        self.calls.append(options)
+        self.letters = 0
+        length = read(audio).seconds
+        try:
+            yield Progress(0.0, length, "transcribing")
+            for end in range(1, len(self.words) + 1):
+                with self._changed:
+                    assert self._changed.wait_for(lambda end=end: end <= self.allowed, 60), "nobody allowed more"  # type: ignore[misc]
+                self.letters = end
+                yield Partial(0.0, length, self.words[:end])
+        except GeneratorExit:
+            self.abandoned.set()
+            raise
+        segment = Segment(0.0, length, self.words)
+        yield segment
+        notes = ("a stretch was cut off",)
+        yield Transcript(self.model, self.runtime, self.words, None, (segment,), (1, 2), length, 0.1, 0.25, notes=notes)
+
+
 class FakeRegistry:
     """What the page uses of `workbench.registry.Registry`."""
 
     memory_budget = 8 << 30
+    listed: tuple[Card, ...] = CARDS
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -84,7 +123,7 @@ class FakeRegistry:
         self.closed = False
 
     def cards(self) -> list[Card]:
-        return list(CARDS)
+        return list(self.listed)
 
     def availability(self, card: Card, runtime: str) -> Availability:
         if runtime == "pytorch":
@@ -93,7 +132,7 @@ class FakeRegistry:
         return Availability(False, f"{card.name} has no {runtime} network; use pytorch")
 
     def options_class(self, model: str) -> type[Any]:
-        return OPTIONS[next(card.family for card in CARDS if card.id == model)]
+        return FAMILIES[next(card.family for card in self.listed if card.id == model)].options_class
 
     def open(self, model: str, runtime: str = "pytorch", on_progress: Any = None) -> FakeSession:
         if model == "fake/hub":
@@ -120,6 +159,18 @@ class FakeRegistry:
 
     def close(self) -> None:
         self.closed = True
+
+
+class FakeLanguageRegistry(FakeRegistry):
+    """One more model that writes token by token, and one that does not transcribe."""
+
+    listed = (*CARDS, *LANGUAGE_CARDS)
+    words = "seven one three, and then some more words until the line is full and goes on"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writer = FakeWriter("fake/nano", "pytorch", self.words, threading.Event(), {})
+        self.sessions["fake/nano"] = self.writer
 
 
 def tone(path: Path, seconds: float = 2.0) -> Path:

@@ -1,12 +1,16 @@
-"""CMVN: the published file, the trap of its first block, and every way a file can be damaged."""
+"""CMVN: the published file, the trap of its first block, statistics, and every way a file can be damaged."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from tests.shared_data import shared
-from workbench.audio.cmvn import Cmvn, read_am_mvn
+from workbench.audio.cmvn import Cmvn, read_am_mvn, read_cmvn_ark
 from workbench.errors import BadInput
 
 GOOD = """<Nnet>
@@ -104,3 +108,113 @@ def test_unusable_vectors_are_refused() -> None:
     for shift, scale in ((one, two), (two, -two), (two * np.nan, two), (two[np.newaxis], two[np.newaxis])):
         with pytest.raises(BadInput):
             Cmvn(shift, scale)
+
+
+# Kaldi statistics ----------------------------------------------------------------------------------------------------
+
+SUMS = np.array([[20.0, -4.0, 2.0], [218.0, 10.0, 0.0]])  # of two frames: means 10 and -2, variances 9 and 1
+
+
+def binary(sums: np.ndarray = SUMS, kind: str = "DM", key: str = "") -> bytes:
+    header = f"{key}\0B{kind} ".encode() + struct.pack("<bibi", 4, sums.shape[0], 4, sums.shape[1])
+    return header + sums.astype("<f8" if kind == "DM" else "<f4").tobytes()
+
+
+def ark(folder: Path, content: bytes) -> Path:
+    (folder / "cmvn.ark").write_bytes(content)
+    return folder / "cmvn.ark"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        binary(),
+        binary(kind="FM"),
+        binary(key="global "),
+        b" [\n  20 -4 2\n  218 10 0 ]\n",
+        b"global  [\n  2e1 -4. 2\n  218 10 0 ]\n",
+    ],
+    ids=["double", "float", "with a key", "text", "text with a key"],
+)
+def test_statistics_in_every_form_of_kaldi(tmp_path: Path, content: bytes) -> None:
+    cmvn = read_cmvn_ark(ark(tmp_path, content))
+    assert cmvn.shift.tolist() == [-10, 2] and cmvn.shift.dtype == np.float32
+    np.testing.assert_allclose(cmvn.scale, [1 / 3, 1], rtol=1e-7)
+    np.testing.assert_allclose(cmvn.apply(np.float32([[13, -3]])), [[1, -1]], rtol=1e-6)
+
+
+@given(
+    hnp.arrays(np.float64, st.tuples(st.integers(2, 30), st.integers(1, 6)), elements=st.floats(-30, 30)),
+    st.sampled_from(["DM", "FM"]),
+)
+def test_normalised_features_have_mean_zero_and_variance_one(
+    tmp_path_factory: pytest.TempPathFactory, frames: np.ndarray, kind: str
+) -> None:
+    sums = np.zeros((2, frames.shape[1] + 1))
+    sums[0, :-1], sums[1, :-1], sums[0, -1] = frames.sum(axis=0), (frames**2).sum(axis=0), len(frames)
+    cmvn = read_cmvn_ark(ark(tmp_path_factory.getbasetemp(), binary(sums, kind)))
+    normalised = cmvn.apply(frames)
+    wide = frames.std(axis=0) > 0.5  # the variance is a difference of large sums
+    tolerance = 1e-4 if kind == "DM" else 2e-2
+    np.testing.assert_allclose(normalised.mean(axis=0)[wide], 0, atol=tolerance)
+    np.testing.assert_allclose(normalised.std(axis=0)[wide], 1, atol=tolerance)
+
+
+def test_a_feature_that_never_changes_has_the_least_variance(tmp_path: Path) -> None:
+    cmvn = read_cmvn_ark(ark(tmp_path, binary(np.array([[6.0, 3.0], [12.0, 0.0]]))))
+    assert cmvn.shift.tolist() == [-2] and cmvn.scale.tolist() == [pytest.approx(1e10)]
+
+
+GOOD_ARK = binary()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "holds no Kaldi matrix"),
+        (b"\xff\xfe\0\1" * 50, "holds no Kaldi matrix"),
+        (b"[ 1 2 3", "holds no Kaldi matrix"),
+        (GOOD_ARK[:4], "b'DM' where a Kaldi matrix of floats has FM or DM"),
+        (GOOD_ARK.replace(b"DM ", b"CM "), "b'CM ' where a Kaldi matrix of floats has FM or DM"),
+        (GOOD_ARK[:9], "rows and columns of its Kaldi matrix cannot be read"),
+        (GOOD_ARK.replace(b"\4", b"\10"), "rows and columns of its Kaldi matrix cannot be read"),
+        (GOOD_ARK[:-1], "2 rows and 3 columns and holds 47 bytes of values; expected 48"),
+        (GOOD_ARK + b"\0", "holds 49 bytes of values; expected 48"),
+        (GOOD_ARK.replace(b"DM ", b"FM "), "holds 48 bytes of values; expected 24"),
+        (b"\0BDM " + struct.pack("<bibi", 4, -2, 4, -3) + bytes(48), "-2 rows and -3 columns"),
+        (b"\0BDM " + struct.pack("<bibi", 4, 2**31 - 1, 4, 2**31 - 1), "holds 0 bytes"),
+        (b"[ 1 2 3\n 4 5 ]", "rows of 3 and of other numbers of values"),
+        (b"[ 1 2 x\n 4 5 6 ]", "a value that is no number"),
+        (b"[ ]", "a matrix of shape (0, 0); CMVN statistics are (2, features + 1)"),
+        (binary(np.ones((3, 4))), "a matrix of shape (3, 4)"),
+        (binary(np.ones((2, 1))), "a matrix of shape (2, 1)"),
+        (binary(SUMS * np.nan), "a value that is not finite"),
+        (binary(SUMS * [1, 1, 0]), "sums are over 0 frames; expected at least 1"),
+        (binary(SUMS * [1, 1, -1]), "sums are over -2 frames"),
+        (binary(SUMS * [1e200, 1, 1]), "sums too large for the 2 frames"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "file",
+)
+def test_damaged_statistics_say_what_is_wrong(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_cmvn_ark(ark(tmp_path, content))
+    assert words in str(caught.value) and "cmvn.ark" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_statistics_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_cmvn_ark(tmp_path / "cmvn.ark")
+    with ark(tmp_path, b"").open("wb") as file:
+        file.truncate(17 << 20)
+    with pytest.raises(BadInput, match="far too large"):
+        read_cmvn_ark(tmp_path / "cmvn.ark")
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_end_in_one_sentence_or_in_a_cmvn(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    sentence = ""
+    try:
+        read_cmvn_ark(ark(tmp_path_factory.getbasetemp(), b"\0BFM \4" + content))
+    except BadInput as error:
+        sentence = str(error)
+    assert "\n" not in sentence

@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import inspect
 from argparse import Namespace
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def code_rule() -> str:
 
 
 @pytest.fixture(params=["release", "head"])
-def rule(request: pytest.FixtureRequest, original: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def rule(request: pytest.FixtureRequest, original: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """Either length rule, the original's code made to follow it."""
     if request.param == "head" and code_rule() != "head":
         pytest.skip("the FireRedASR code on the path is the first release, which has the rule `release` alone")
@@ -113,7 +112,7 @@ def rule(request: pytest.FixtureRequest, original: Any, monkeypatch: pytest.Monk
             return latest(x, mask, lengths)[0], sliced[:, 0].sum(dim=1), sliced
 
         monkeypatch.setattr(preprocessor, "forward", first_release)
-    yield request.param
+    return str(request.param)
 
 
 def features_of(samples: np.ndarray, directory: Path) -> Tensor:

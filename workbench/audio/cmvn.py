@@ -112,9 +112,11 @@ def read_cmvn_ark(path: str | Path) -> Cmvn:
     if count < 1:
         raise BadInput(f"{name} states that its sums are over {count:g} frames; expected at least 1")
     means = statistics[0, :-1] / count
-    variances = np.maximum(statistics[1, :-1] / count - means**2, _LEAST_VARIANCE)
-    if not (np.abs(means) <= np.finfo(np.float32).max).all() or not (variances < np.finfo(np.float32).max).all():
+    squares = statistics[1, :-1] / count
+    largest = np.finfo(np.float32).max
+    if max(np.abs(means).max(), np.abs(squares).max()) > largest:
         raise BadInput(f"{name} holds sums too large for the {count:g} frames that it states")
+    variances = np.maximum(squares - means**2, _LEAST_VARIANCE)
     return Cmvn((-means).astype(np.float32), (1 / np.sqrt(variances)).astype(np.float32))
 
 

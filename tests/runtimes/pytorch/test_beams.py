@@ -81,6 +81,7 @@ def no_thread_stays() -> Iterator[None]:
     ids=str,
 )
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
 def test_the_last_table_is_what_transformers_generates(changes: dict[str, Any], seed: int) -> None:
     decoding = replace(DECODING, **changes)
     prompt = prompts(7, seed=seed)

@@ -146,10 +146,11 @@ def test_what_a_reader_does_between_two_pieces_is_not_counted(monkeypatch: pytes
 
     monkeypatch.setattr(time, "perf_counter", passing)
     stream = session([97, 98, 99])[0].generate_stream("x")
-    last = None
-    for last in stream:
+    given: list[Piece | Generation] = []
+    for piece in stream:
         now += 1000.0
-    assert isinstance(last, Generation) and last.compute_seconds < 1
+        given.append(piece)
+    assert isinstance(given[-1], Generation) and given[-1].compute_seconds < 1
 
 
 # Stopping.

@@ -1,4 +1,4 @@
-"""A plain language model on PyTorch: the whole way from a directory, or a speech model's, to text, stages and errors."""
+"""A plain language model on PyTorch: from a directory, or a speech model's, to text, stages and errors."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def test_what_is_written_is_what_transformers_writes(directory: Path, session: T
 
 
 def test_a_model_ends_its_text_by_itself(tmp_path: Path) -> None:
-    directory = tiny_language(tmp_path / "it", eos_token_id=list(range(0, 456, 4)))
-    generation = opened(directory).generate("seven")
+    session = opened(tiny_language(tmp_path / "it", eos_token_id=list(range(0, 456, 4))))
+    generation = session.generate("seven", max_new_tokens=200)
     assert generation.finish == "stop" and generation.tokens[-1] % 4 == 0 and len(generation.tokens) < 100
-    longer = opened(directory).generate("seven", min_new_tokens=len(generation.tokens) + 3)
+    longer = session.generate("seven", max_new_tokens=200, min_new_tokens=len(generation.tokens) + 3)
     assert len(longer.tokens) >= len(generation.tokens) + 3
 
 

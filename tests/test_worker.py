@@ -25,7 +25,7 @@ from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.audio.read import write_wav
 from workbench.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.opening import SessionSpec, open_here
-from workbench.session import Transcript
+from workbench.session import Generation, Piece, Progress, Transcript
 from workbench.worker import ProcessSession
 
 
@@ -329,3 +329,57 @@ def test_a_start_that_is_not_admitted_starts_nothing(fake: FakeMaker) -> None:
         session.transcribe("x")
     assert session.pid is None and not session.busy
     assert session.transcribe("x")
+
+
+# Batches and texts.
+
+
+def test_a_batch_of_recordings_keeps_their_numbers_and_a_bad_one_spoils_no_other(fake: FakeMaker) -> None:
+    session = fake()
+    results = [
+        (number, event)
+        for number, event in session.stream_batch(["one.wav", Path("refuse.wav"), "two.wav"])
+        if not isinstance(event, Progress)
+    ]
+    assert [number for number, _ in results] == [0, 1, 2]
+    one, refused, two = (event for _, event in results)
+    assert isinstance(one, Transcript) and Path(one.text) == Path("one.wav").absolute()
+    assert type(refused) is BadInput and str(refused) == "the fake refuses"
+    assert isinstance(two, Transcript)
+    assert [transcript.text for transcript in session.transcribe_batch(["one.wav", "two.wav"])] == [one.text, two.text]
+
+
+def test_a_batch_with_a_bad_recording_names_it(fake: FakeMaker) -> None:
+    session = fake()
+    with pytest.raises(BadInput, match=r"^recording 2 of 3 \(refuse\.wav\): the fake refuses$"):
+        session.transcribe_batch(["one.wav", "refuse.wav", "two.wav"])
+    assert not session.busy and session.transcribe_batch([]) == []
+
+
+@pytest.mark.parametrize("audios", ["one.wav", Path("one.wav"), (np.zeros(16), 16000), None, 7])
+def test_one_recording_is_no_batch(fake: FakeMaker, audios: Any) -> None:
+    with pytest.raises(BadInput, match="was given for several recordings; expected a list of them"):
+        fake().transcribe_batch(audios)
+
+
+def test_a_text_comes_in_pieces_and_last_the_generation(fake: FakeMaker) -> None:
+    session = fake()
+    *pieces, generation = session.generate_stream("seven.wav")
+    assert pieces == [Piece(f"{number} ", (number,)) for number in (1, 2, 3)]
+    assert isinstance(generation, Generation) and generation.text == "seven.wav", "a prompt is no path"
+    assert session.generate([{"role": "user", "content": "x"}]).tokens == (1, 2, 3)
+
+
+def test_closing_a_text_stops_the_work(fake: FakeMaker) -> None:
+    session = fake()
+    with closing(session.generate_stream("x", do="many")) as pieces:
+        assert [type(next(pieces)) for _ in range(3)] == [Piece] * 3
+        pid = session.pid
+    assert 0 < int(session.transcribe("x", do="report").text) < fake_child.MANY and session.pid == pid
+
+
+def test_a_death_while_a_text_is_written_is_one_error(fake: FakeMaker) -> None:
+    session = fake()
+    with pytest.raises(SessionDied, match="ended with status 3 while generating; the next call starts a new one"):
+        session.generate("x", do="exit")
+    assert session.generate("x").text == "x"

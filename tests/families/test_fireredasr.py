@@ -1,0 +1,288 @@
+"""FireRedASR-LLM without its weights: what is recognised and read, the prompt, the limits, and every bad directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
+from tests.tiny_language import change_json
+from workbench.errors import BadInput
+from workbench.families import FAMILIES, family_of
+from workbench.families.conformer import ConformerConfig
+from workbench.families.fireredasr import (
+    CMVN,
+    ENCODER_WEIGHTS,
+    FILES,
+    LANGUAGE_DIRECTORY,
+    WEIGHTS,
+    FireRedAsrModel,
+    FireRedAsrOptions,
+    check_length,
+    find_language_directory,
+    is_fireredasr,
+    prompt_ids,
+    read_fireredasr,
+    speech_tokens,
+    tidy,
+)
+from workbench.options import build_options
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_language(tmp_path_factory.mktemp("language") / "Qwen2-of-somebody")
+
+
+@pytest.fixture
+def directory(tmp_path: Path, language: Path) -> Path:
+    """A checkpoint whose torch files are empty: nothing here opens them."""
+    directory = tmp_path / "FireRedASR-LLM-L"
+    directory.mkdir()
+    for name in FILES:
+        (directory / name).touch()
+    write_statistics(directory / CMVN)
+    (directory / LANGUAGE_DIRECTORY).symlink_to(language, target_is_directory=True)
+    return directory
+
+
+def read(directory: Path, **changes: Any) -> FireRedAsrModel:
+    arguments, encoder = (
+        {name: changes.get(name, value) for name, value in own.items() if changes.get(name, value) is not None}
+        for own in (ARGUMENTS, ENCODER_ARGUMENTS)
+    )
+    more = {name: value for name, value in changes.items() if name in ("lora_r", "lora_alpha", "length_rule")}
+    return read_fireredasr(directory, arguments | more, encoder)
+
+
+def sentence(error: pytest.ExceptionInfo[BadInput]) -> str:
+    text = str(error.value)
+    assert "\n" not in text and 20 < len(text) < 500
+    return text
+
+
+# What is read -----------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_is_recognised_by_its_files(directory: Path) -> None:
+    assert is_fireredasr(directory) and family_of(directory) is FAMILIES["fireredasr"]
+    for name in FILES:
+        (directory / name).rename(directory / "away")
+        assert not is_fireredasr(directory)
+        (directory / "away").rename(directory / name)
+    assert not is_fireredasr(directory / WEIGHTS) and not is_fireredasr(directory / "missing")
+
+
+def test_what_the_files_say(directory: Path, language: Path) -> None:
+    model = read(directory)
+    assert model.encoder == ConformerConfig(80, 2, 2, 16, 5, 5000)
+    assert (model.frontend.window, model.frontend.lfr_m, model.frontend.dither) == ("povey", 1, 0)
+    assert (model.downsample_rate, model.length_rule) == (2, "release")
+    assert (model.lora_alpha, model.lora_rank) == (16.0, None)
+    assert model.language.directory.resolve() == language.resolve()
+    assert model.longest_seconds == 200.0
+    changed = read(directory, lora_r=8, lora_alpha=32, length_rule="head", pe_maxlen=500)
+    assert (changed.lora_alpha, changed.lora_rank, changed.length_rule) == (32.0, 8, "head")
+    assert changed.longest_seconds == 20.0
+    default = read(directory, encoder_downsample_rate=None, kernel_size=None, pe_maxlen=None)
+    assert (default.downsample_rate, default.encoder.kernel_size, default.encoder.pe_maxlen) == (2, 33, 5000)
+
+
+def test_the_speech_token_is_appended_where_the_tokenizer_has_none(directory: Path) -> None:
+    model = read(directory)
+    own = json.loads((directory / LANGUAGE_DIRECTORY / "tokenizer.json").read_text())
+    tokens = len(own["model"]["vocab"]) + len(own["added_tokens"])
+    assert model.speech_id == tokens == len(model.tokenizer) - 1
+    assert model.tokenizer.id_of("<|im_end|>") == model.stop_id
+    assert model.tokenizer.id_of("<|endoftext|>") == model.pad_id
+
+
+def test_the_prompt_has_one_place_for_the_speech(directory: Path) -> None:
+    model = read(directory)
+    ids = prompt_ids(model)
+    assert (ids == model.speech_id).sum() == 1
+    shown = model.tokenizer.text(ids.tolist(), special=True)
+    assert shown == "<|im_start|>user\n<speech>请转写音频为文字<|im_end|>\n<|im_start|>assistant\n"
+    assert "<" not in model.tokenizer.text(ids.tolist())
+
+
+@pytest.mark.parametrize(("frames", "tokens"), [(1, 1), (4, 1), (5, 1), (9, 1), (13, 2), (98, 12), (2998, 375)])
+def test_a_speech_token_is_80_milliseconds(frames: int, tokens: int) -> None:
+    assert speech_tokens(frames, 2) == tokens
+
+
+def test_text_is_in_lower_case() -> None:
+    assert tidy(" Hello 世界 ÄB\n") == "hello 世界 äb"
+
+
+# The language model's directory -----------------------------------------------------------------------------------
+
+
+def test_the_language_model_is_found_inside_and_beside(tmp_path: Path, language: Path) -> None:
+    inside = tmp_path / "a" / "checkpoint"
+    inside.mkdir(parents=True)
+    (inside / "notes").mkdir()
+    beside = inside.parent / LANGUAGE_DIRECTORY
+    beside.symlink_to(language)
+    assert find_language_directory(inside) == beside
+    (inside / "whatever-it-is-called").symlink_to(language)
+    assert find_language_directory(inside) == inside / "whatever-it-is-called"
+    (inside / LANGUAGE_DIRECTORY).symlink_to(language)
+    assert find_language_directory(inside) == inside / LANGUAGE_DIRECTORY
+    for named in ("/gone/whatever-it-is-called/", "C:\\models\\whatever-it-is-called"):
+        assert find_language_directory(inside, named) == inside / "whatever-it-is-called"
+    for named in ("", "..", "/", "/gone/other"):
+        assert find_language_directory(inside, named) == inside / LANGUAGE_DIRECTORY
+
+
+def test_a_missing_language_model_says_what_was_looked_for_and_how_to_link_it(directory: Path) -> None:
+    (directory / LANGUAGE_DIRECTORY).unlink()
+    with pytest.raises(BadInput) as caught:
+        read(directory, llm_dir="/elsewhere/Qwen2-0.5B")
+    assert "no directory Qwen2-0.5B or Qwen2-7B-Instruct in it or beside it" in sentence(caught)
+    assert f"ln -s /path/to/{LANGUAGE_DIRECTORY} {directory / LANGUAGE_DIRECTORY}" in sentence(caught)
+
+
+def test_a_link_that_leads_nowhere_is_named(directory: Path) -> None:
+    (directory / LANGUAGE_DIRECTORY).unlink()
+    (directory / LANGUAGE_DIRECTORY).symlink_to("/of/another/machine")
+    with pytest.raises(BadInput) as caught:
+        read(directory)
+    assert "Qwen2-7B-Instruct is a link to /of/another/machine" in sentence(caught)
+
+
+def test_several_language_models_are_one_too_many(directory: Path, language: Path) -> None:
+    (directory / LANGUAGE_DIRECTORY).rename(directory / "one")
+    (directory / "two").symlink_to(language)
+    with pytest.raises(BadInput) as caught:
+        read(directory)
+    assert "several language models inside, one, two; expected one" in sentence(caught)
+
+
+def test_an_empty_language_directory_is_named(directory: Path) -> None:
+    (directory / LANGUAGE_DIRECTORY).unlink()
+    (directory / LANGUAGE_DIRECTORY).mkdir()
+    with pytest.raises(BadInput) as caught:
+        read(directory)
+    assert "language model directory Qwen2-7B-Instruct has no config.json" in sentence(caught)
+
+
+def test_a_table_without_room_for_the_speech_token_is_refused(directory: Path, tmp_path: Path) -> None:
+    tokens = len(read(directory).tokenizer)
+    (directory / LANGUAGE_DIRECTORY).unlink()
+    own = write_language(directory / LANGUAGE_DIRECTORY)
+    change_json(own / "config.json", vocab_size=tokens - 1)
+    with pytest.raises(BadInput) as caught:
+        read(directory)
+    assert f"has {tokens} tokens with <speech>; its config.json has room for {tokens - 1}" in sentence(caught)
+    change_json(own / "config.json", vocab_size=tokens)
+    assert read(directory).speech_id == tokens - 1
+
+
+def test_a_tokenizer_without_the_end_of_a_turn_is_refused(directory: Path) -> None:
+    (directory / LANGUAGE_DIRECTORY).unlink()
+    own = write_language(directory / LANGUAGE_DIRECTORY)
+    for path in own.glob("*token*.json"):
+        path.write_text(path.read_text().replace("<|im_end|>", "<|other|>"))
+    with pytest.raises(BadInput) as caught:
+        read(directory)
+    assert "has no token <|im_end|>, which ends a transcript" in sentence(caught)
+
+
+# Bad arguments and directories ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"d_model": None}, "args.d_model in FireRedASR-LLM-L/asr_encoder.pth.tar is missing; expected a whole number"),
+        ({"d_model": "16"}, "args.d_model in FireRedASR-LLM-L/asr_encoder.pth.tar is '16'"),
+        ({"d_model": 10**9}, "is 1000000000; expected a whole number from 1 to 100000"),
+        ({"d_model": 15, "n_head": 3}, "expected an even multiple of n_head, 3"),
+        ({"n_head": 3}, "args.d_model in FireRedASR-LLM-L/asr_encoder.pth.tar is 16; expected an even multiple"),
+        ({"n_layers_enc": 0}, "args.n_layers_enc in FireRedASR-LLM-L/asr_encoder.pth.tar is 0"),
+        ({"n_layers_enc": 10**6}, "expected a whole number from 1 to 1000"),
+        ({"kernel_size": 4}, "is 4; expected an odd number"),
+        ({"kernel_size": True}, "args.kernel_size in FireRedASR-LLM-L/asr_encoder.pth.tar is True"),
+        ({"pe_maxlen": -1}, "args.pe_maxlen in FireRedASR-LLM-L/asr_encoder.pth.tar is -1"),
+        ({"idim": 40}, "is 40; FireRedASR's features have 80 mel bands"),
+        ({"encoder_downsample_rate": 2.5}, "args.encoder_downsample_rate in FireRedASR-LLM-L/model.pth.tar is 2.5"),
+        ({"lora_r": 0}, "args.lora_r in FireRedASR-LLM-L/model.pth.tar is 0"),
+        ({"lora_alpha": "x"}, "args.lora_alpha in FireRedASR-LLM-L/model.pth.tar is 'x'"),
+        ({"lora_alpha": float("nan")}, "args.lora_alpha in FireRedASR-LLM-L/model.pth.tar is nan"),
+        (
+            {"length_rule": "odd"},
+            "args.length_rule in FireRedASR-LLM-L/model.pth.tar is 'odd'; expected release or head",
+        ),
+        ({"length_rule": ["head"]}, "args.length_rule"),
+        ({"d_model": list(range(10**4))}, "args.d_model"),
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be(directory: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(directory, **changes)
+    assert words in sentence(caught)
+
+
+def test_a_path_of_another_kind_names_no_language_model(directory: Path) -> None:
+    assert read(directory, llm_dir=7).language.directory.name == LANGUAGE_DIRECTORY
+
+
+def test_directories_that_lack_files_say_which(directory: Path) -> None:
+    (directory / ENCODER_WEIGHTS).unlink()
+    (directory / CMVN).unlink()
+    for attempt in (read, family_of):
+        with pytest.raises(BadInput) as caught:
+            attempt(directory)
+        assert "has no asr_encoder.pth.tar and no cmvn.ark" in sentence(caught)
+    (directory / "dict.txt").touch()
+    with pytest.raises(BadInput) as caught:
+        family_of(directory)
+    assert "looks like FireRedASR-AED" in sentence(caught)
+    with pytest.raises(BadInput) as caught:
+        read(directory / "missing")
+    assert "there is no checkpoint directory" in sentence(caught)
+
+
+# Options ----------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_those_of_the_code_not_of_its_readme() -> None:
+    options = FireRedAsrOptions()
+    assert (options.beam_size, options.length_penalty, options.repetition_penalty) == (1, 0.0, 1.0)
+    assert (options.max_new_tokens, options.batch_size, options.max_segment_seconds) == (0, 1, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"max_segment_seconds": 30.5}, "max_segment_seconds is 30.5; FireRedASR-LLM supports stretches of at most 30"),
+        ({"beam_size": 3, "temperature": 0.5}, "beam_size is 3 and temperature is 0.5"),
+        ({"beam_size": 0}, "expected at least 1"),
+        ({"max_new_tokens": -1}, "expected at least 0"),
+        ({"length_rule": "other"}, "expected one of checkpoint, release, head"),
+    ],
+)
+def test_options_that_cannot_be(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        build_options(FireRedAsrOptions, given, "x")
+    assert words in sentence(caught)
+
+
+@pytest.mark.parametrize("given", [{"max_segment_seconds": 5.0}, {"beam_size": 3}, {"temperature": 0.5}])
+def test_options_that_can_be(given: dict[str, Any]) -> None:
+    assert build_options(FireRedAsrOptions, given, "x")
+
+
+def test_a_recording_longer_than_the_positions_is_refused(directory: Path) -> None:
+    model = read(directory)
+    check_length(200 * 16000, 20_000, model)
+    with pytest.raises(BadInput) as caught:
+        check_length(16000 * 200 + 640, 20_001, model)
+    assert "200.0 seconds is longer than the 200 seconds that the positions of FireRedASR-LLM-L reach" in sentence(
+        caught
+    )

@@ -1,0 +1,404 @@
+"""FireRedASR-LLM on PyTorch: a checkpoint in the real files opens, batches are their parts, and bad files say so."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.tiny_checkpoints import noise
+from tests.tiny_fireredasr import (
+    ARGUMENTS,
+    ENCODER_ARGUMENTS,
+    HIDDEN,
+    LAYERS,
+    hearing_tensors,
+    lora_tensors,
+    statistics,
+    tiny_fireredasr,
+    write_language,
+    write_package,
+    write_statistics,
+)
+from workbench.errors import BadInput
+from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
+from workbench.opening import SessionSpec, Settings, open_here
+from workbench.runtimes.pytorch.fireredasr import open_session
+from workbench.runtimes.pytorch.fireredasr_package import read_package
+from workbench.runtimes.pytorch.hearing import SpeechLanguageRecogniser
+from workbench.session import Partial, Transcript
+from workbench.transcription import SpeechSession
+
+SECONDS = (1.0, 20.0, 3.3, 7.7, 12.34, 0.02, 0.1)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_fireredasr(tmp_path_factory.mktemp("tiny") / "firered")
+
+
+@pytest.fixture
+def copy(checkpoint: Path, tmp_path: Path) -> Path:
+    """A checkpoint of one's own, to damage; its language model is linked."""
+    own = tmp_path / "firered"
+    own.mkdir()
+    for name in (WEIGHTS, ENCODER_WEIGHTS, CMVN):
+        (own / name).write_bytes((checkpoint / name).read_bytes())
+    (own / LANGUAGE_DIRECTORY).symlink_to(checkpoint / LANGUAGE_DIRECTORY)
+    return own
+
+
+@pytest.fixture(scope="module")
+def session(checkpoint: Path) -> SpeechSession:
+    opened = open_here(SessionSpec("tiny", "fireredasr", "pytorch", checkpoint))
+    assert isinstance(opened, SpeechSession)
+    return opened
+
+
+def tokens_of(directory: Path, **settings: Any) -> tuple[int, ...]:
+    return open_session(directory, "tiny", Settings(**settings)).transcribe(noise(4)).tokens
+
+
+def network_of(directory: Path) -> Any:
+    recogniser = open_session(directory, "tiny", Settings()).recogniser
+    assert isinstance(recogniser, SpeechLanguageRecogniser)
+    return recogniser.language.network
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(BadInput) as caught:
+        open_session(directory, "tiny", Settings())
+    text = str(caught.value)
+    assert "\n" not in text and 20 < len(text) < 500 and "Traceback" not in text
+    return text
+
+
+# It runs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_transcript_depends_on_what_is_heard(session: SpeechSession) -> None:
+    one, two = (session.transcribe(noise(4, seed=seed)) for seed in (1, 2))
+    assert one.text and one.text == one.text.lower()
+    assert one.tokens != two.tokens
+    assert one.tokens == session.transcribe(noise(4, seed=1)).tokens
+
+
+def test_text_comes_token_by_token_and_the_last_is_the_transcript(session: SpeechSession) -> None:
+    for options in ({}, {"beam_size": 3}):
+        events = list(session.stream(noise(3), **options))
+        partial = [event.text for event in events if isinstance(event, Partial)]
+        assert isinstance(events[-1], Transcript) and len(partial) >= len(events[-1].tokens) > 3
+        assert len(set(partial)) > 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"beam_size": 2}, {"length_rule": "head"}, {"repetition_penalty": 3.0, "max_new_tokens": 9}],
+    ids=str,
+)
+def test_a_batch_of_mixed_lengths_is_its_recordings_one_by_one(session: SpeechSession, options: dict[str, Any]) -> None:
+    sounds = [noise(seconds, seed=number) for number, seconds in enumerate(SECONDS)]
+    together = session.transcribe_batch(sounds, batch_size=len(sounds), **options)
+    alone = [session.transcribe(sound, **options) for sound in sounds]
+    assert [each.tokens for each in together] == [each.tokens for each in alone]
+    assert [each.text for each in together] == [each.text for each in alone]
+
+
+def test_as_many_tokens_as_the_speech_has_unless_told(session: SpeechSession) -> None:
+    found = session.transcribe(noise(3, seed=4), min_new_tokens=500)
+    assert len(found.tokens) == 37 and "cut off" in found.notes[0]  # 298 frames, 75 encoder frames
+    assert len(session.transcribe(noise(3, seed=4), max_new_tokens=5, min_new_tokens=500).tokens) == 5
+
+
+def test_the_stages_of_a_trace(session: SpeechSession) -> None:
+    trace = session.trace(noise(1.0))
+    shapes = {stage: value.shape for stage, value in trace.items()}
+    assert shapes["frontend.features"] == (98, 80) and shapes["encoder.input"] == (25, 16)
+    assert shapes["encoder.layers.1"] == shapes["encoder.output"] == (25, 16)
+    assert shapes["adaptor.output"] == (12, HIDDEN)
+    assert shapes["llm.embeddings"] == shapes["llm.norm"] == (12 + shapes["prompt.tokens"][0] - 1, HIDDEN)
+    place = int(np.flatnonzero(trace["prompt.tokens"] == trace["prompt.tokens"].max())[0])
+    np.testing.assert_array_equal(trace["llm.embeddings"][place : place + 12], trace["adaptor.output"])
+    assert trace["logits"][-1].argmax() == trace["tokens"][0]
+
+
+def test_features_are_normalised_with_the_statistics(session: SpeechSession) -> None:
+    trace = session.trace(noise(1.0), "frontend.*")
+    sums = statistics()
+    means = sums[0, :-1] / sums[0, -1]
+    deviations = np.sqrt(sums[1, :-1] / sums[0, -1] - means**2)
+    np.testing.assert_allclose(
+        trace["frontend.features"], (trace["frontend.fbank"] - means) / deviations, rtol=1e-4, atol=1e-5
+    )
+    off = session.trace(noise(1.0), "frontend.*", cmvn="off")
+    np.testing.assert_array_equal(off["frontend.features"], off["frontend.fbank"])
+
+
+def test_either_length_rule_and_what_the_checkpoint_says(tmp_path: Path, session: SpeechSession) -> None:
+    sound = noise(1.0)
+    release, head = (session.trace(sound, "encoder.output", length_rule=rule) for rule in ("release", "head"))
+    assert not np.allclose(release["encoder.output"], head["encoder.output"], atol=1e-3)
+    says_nothing = session.trace(sound, "encoder.output")
+    np.testing.assert_array_equal(says_nothing["encoder.output"], release["encoder.output"])
+    other = open_session(tiny_fireredasr(tmp_path, length_rule="head"), "tiny", Settings())
+    np.testing.assert_array_equal(other.trace(sound, "encoder.output")["encoder.output"], head["encoder.output"])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "auto"])
+def test_the_language_half_has_a_type_of_its_own(checkpoint: Path, dtype: str) -> None:
+    session = open_session(checkpoint, "tiny", Settings(dtype=dtype))
+    assert session.recogniser.dtype == ("float32" if dtype == "auto" else dtype)
+    assert session.transcribe(noise(1)).tokens
+
+
+# Where the weights lie --------------------------------------------------------------------------------------------
+
+
+def test_lora_changes_the_weights_and_not_the_file_they_are_from(checkpoint: Path) -> None:
+    file = checkpoint / LANGUAGE_DIRECTORY / "model.safetensors"
+    before = hashlib.sha256(file.read_bytes()).hexdigest()
+    base, pairs = load_file(file), lora_tensors()
+    found = dict(network_of(checkpoint).named_parameters())
+    for layer in range(3):
+        for name in LAYERS:
+            plain = f"model.layers.{layer}.{name}"
+            a, b = (pairs[f"llm.base_model.model.{plain}.lora_{half}.default.weight"] for half in "AB")
+            torch.testing.assert_close(found[f"{plain}.weight"].detach(), base[f"{plain}.weight"] + 16 / 4 * b @ a)
+    torch.testing.assert_close(found["model.embed_tokens.weight"].detach(), base["model.embed_tokens.weight"])
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == before
+
+
+def test_alpha_and_rank_may_stand_in_the_arguments(copy: Path) -> None:
+    plain = network_of(copy).model.layers[0].mlp.up_proj.weight
+    rewrite(copy, arguments={"lora_alpha": 4, "lora_r": 4})
+    scaled = network_of(copy).model.layers[0].mlp.up_proj.weight
+    base = load_file(copy / LANGUAGE_DIRECTORY / "model.safetensors")["model.layers.0.mlp.up_proj.weight"]
+    torch.testing.assert_close(4 * (scaled - base), plain - base, rtol=1e-3, atol=1e-5)
+
+
+def rewrite(
+    directory: Path,
+    tensors: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
+    arguments: dict[str, Any] | None = None,
+) -> None:
+    """Writes `model.pth.tar` again, its tensors and arguments changed."""
+    all_tensors = {**hearing_tensors(), **lora_tensors()}
+    write_package(directory / WEIGHTS, {**ARGUMENTS, **(arguments or {})}, tensors(all_tensors))
+
+
+def full_weights(directory: Path, prefix: str, base_layer: str) -> dict[str, Tensor]:
+    """All of the language model's weights, as a checkpoint has them that was saved without LoRA or unmerged."""
+    base = load_file(directory / LANGUAGE_DIRECTORY / "model.safetensors")
+    changed = {f"{name}.weight" for name in LAYERS}
+    return {
+        prefix + (name.replace(".weight", base_layer) if name.split(".", 3)[-1] in changed else name): value
+        for name, value in base.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("prefix", "base_layer"),
+    [("llm.", ".weight"), ("llm.base_model.model.", ".base_layer.weight")],
+    ids=["use_lora=0", "unmerged"],
+)
+def test_full_weights_in_the_checkpoint_need_none_in_the_directory(
+    copy: Path, tmp_path: Path, prefix: str, base_layer: str
+) -> None:
+    expected = tokens_of(copy)
+    weights = full_weights(copy, prefix, base_layer)
+    rewrite(copy, lambda tensors: {**tensors, **weights})
+    (copy / LANGUAGE_DIRECTORY).unlink()
+    (write_language(copy / LANGUAGE_DIRECTORY, seed=9) / "model.safetensors").unlink()
+    assert tokens_of(copy) == expected
+
+
+def test_a_weight_that_the_checkpoint_has_in_full_replaces_that_of_the_base(copy: Path) -> None:
+    own = torch.full((HIDDEN,), 0.5)
+    rewrite(copy, lambda tensors: {**tensors, "llm.base_model.model.model.norm.weight": own})
+    assert torch.equal(network_of(copy).model.norm.weight, own)
+
+
+def test_sharded_base_weights(copy: Path) -> None:
+    expected = tokens_of(copy)
+    from tests.tiny_language import random_network
+
+    network = random_network("qwen2", 1)
+    (copy / LANGUAGE_DIRECTORY).unlink()
+    language = write_language(copy / LANGUAGE_DIRECTORY)
+    network.load_state_dict(load_file(language / "model.safetensors"))
+    (language / "model.safetensors").unlink()
+    network.save_pretrained(language, max_shard_size="40KB")
+    assert len(list(language.glob("*.safetensors"))) > 2
+    assert tokens_of(copy) == expected
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["encoder", "whole recogniser"])
+def test_the_encoder_may_lie_in_either_file_and_the_model_file_counts(copy: Path, whole: bool) -> None:
+    expected = tokens_of(copy)
+    encoder = {name: value for name, value in hearing_tensors().items() if name.startswith("encoder.")}
+    other = {name: value + 1 for name, value in encoder.items()} | {"decoder.tgt_word_emb.weight": torch.zeros(2, 2)}
+    if whole:
+        write_package(copy / ENCODER_WEIGHTS, ENCODER_ARGUMENTS, other)
+    else:
+        write_package(copy / ENCODER_WEIGHTS, ENCODER_ARGUMENTS, encoder)
+        rewrite(copy, lambda tensors: {name: value for name, value in tensors.items() if name not in encoder})
+    assert tokens_of(copy) == expected
+
+
+def test_files_of_older_torch(copy: Path) -> None:
+    expected = tokens_of(copy)
+    package = {"args": Namespace(**ARGUMENTS), "model_state_dict": {**hearing_tensors(), **lora_tensors()}}
+    torch.save(package, copy / WEIGHTS, _use_new_zipfile_serialization=False)
+    assert tokens_of(copy) == expected
+
+
+# Bad checkpoints --------------------------------------------------------------------------------------------------
+
+
+def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda tensors: {key: value for key, value in tensors.items() if key != name}
+
+
+def put(name: str, value: Tensor) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda tensors: {**tensors, name: value}
+
+
+FIRST, LAST = "encoder_projector.linear1.weight", "encoder_projector.linear2.weight"
+A = "llm.base_model.model.model.layers.0.mlp.up_proj.lora_A.default.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (put(FIRST, torch.zeros(HIDDEN, 48)), "the adapter takes 48 values and 2 stacked encoder frames of 16 give 32"),
+        (
+            put(LAST, torch.zeros(64, 64)),
+            "the adapter gives embeddings 64 wide and the language model in Qwen2-7B-Instruct is 32 wide",
+        ),
+        (put(A, torch.zeros(4, 48)), "LoRA weights for another base: llm.base_model.model.model.layers.0.mlp.up_proj"),
+        (put(A, torch.zeros(4, 48)), "has shape (4, 48); the language model in Qwen2-7B-Instruct calls for (4, 32)"),
+        (
+            put(A.replace("layers.0", "layers.27"), torch.zeros(4, 32)),
+            "has lora_A of model.layers.27.mlp.up_proj and not its lora_B",
+        ),
+        (without("encoder.layer_stack.1.ffn1.net.1.weight"), "lacks tensor encoder.layer_stack.1.ffn1.net.1.weight"),
+        (without("encoder_projector.linear1.bias"), "which args of asr_encoder.pth.tar calls for"),
+        (without(LAST), "lacks tensor encoder_projector.linear2.weight"),
+        (put("encoder.layer_stack.2.layer_norm.bias", torch.zeros(16)), "has tensor encoder.layer_stack.2.layer_norm"),
+        (put("optimizer", torch.zeros(1)), "has tensor optimizer"),
+        (put("encoder.layer_stack.0.layer_norm.bias", torch.zeros(17)), "has shape (17,)"),
+        (put("encoder.layer_stack.0.layer_norm.bias", torch.full((16,), torch.nan)), "values that are not finite"),
+        (put("llm.model.other.weight", torch.zeros(3)), "llm.model.other.weight has shape (3,)"),
+        (put("llm.model.norm.weight", torch.zeros(3)), "weights for another base: llm.model.norm.weight"),
+    ],
+)
+def test_tensors_that_do_not_fit(copy: Path, change: Any, words: str) -> None:
+    rewrite(copy, change)
+    assert words in refusal(copy)
+    assert f"firered/{WEIGHTS}" in refusal(copy)
+
+
+def test_a_language_model_of_another_width(copy: Path) -> None:
+    (copy / LANGUAGE_DIRECTORY).unlink()
+    write_language(copy / LANGUAGE_DIRECTORY, hidden_size=64)
+    assert "the adapter gives embeddings 32 wide and the language model in Qwen2-7B-Instruct is 64 wide" in refusal(
+        copy
+    )
+
+
+def test_a_language_model_of_the_same_width_and_other_layers(copy: Path) -> None:
+    (copy / LANGUAGE_DIRECTORY).unlink()
+    write_language(copy / LANGUAGE_DIRECTORY, intermediate_size=96)
+    assert "LoRA weights for another base" in refusal(copy)
+    assert "calls for (96, 4)" in refusal(copy)
+
+
+def test_a_language_directory_without_weights(copy: Path) -> None:
+    (copy / LANGUAGE_DIRECTORY).unlink()
+    (write_language(copy / LANGUAGE_DIRECTORY) / "model.safetensors").unlink()
+    assert "language model directory Qwen2-7B-Instruct has no weights" in refusal(copy)
+
+
+def test_a_missing_language_directory(copy: Path) -> None:
+    (copy / LANGUAGE_DIRECTORY).unlink()
+    assert "no directory Qwen2-7B-Instruct in it or beside it; link one with: ln -s" in refusal(copy)
+
+
+def test_tensors_of_another_network_in_the_encoder_file(copy: Path) -> None:
+    write_package(copy / ENCODER_WEIGHTS, ENCODER_ARGUMENTS, {"vocoder.weight": torch.zeros(1)})
+    assert f"{ENCODER_WEIGHTS} has tensor vocoder.weight" in refusal(copy)
+
+
+def test_damaged_statistics(copy: Path) -> None:
+    (copy / CMVN).write_bytes((copy / CMVN).read_bytes()[:-8])
+    assert "cmvn.ark states a Kaldi matrix of 2 rows and 81 columns and holds 1288 bytes" in refusal(copy)
+    write_statistics(copy / CMVN, statistics(40))
+    assert "the CMVN has 40 values" in refusal(copy)
+
+
+class Code:
+    """What must not run."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (exec, ("raise SystemExit('code of a checkpoint ran')",))
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, ENCODER_WEIGHTS])
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda path: path.write_bytes(b""), "(0 bytes) is truncated, damaged or no torch file"),
+        (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "no torch file"),
+        (lambda path: path.write_bytes(b"not a file of torch" * 99), "no torch file"),
+        (
+            lambda path: path.write_bytes(pickle.dumps({"args": Code()})),
+            "objects other than tensors and plain arguments",
+        ),
+        (lambda path: torch.save({"args": Code()}, path), "objects other than tensors and plain arguments"),
+        (lambda path: torch.save({"args": Namespace(d_model=Code())}, path), "objects other than tensors"),
+        (lambda path: torch.save({"args": Namespace(path=Path("x"))}, path), "objects other than tensors"),
+        (lambda path: torch.save({"model_state_dict": {}}, path), "holds no args"),
+        (lambda path: torch.save([1, 2], path), "holds no args"),
+        (lambda path: torch.save(torch.zeros(3), path), "holds no args"),
+        (lambda path: torch.save({"args": 7}, path), "is a int; expected an argparse.Namespace"),
+        (lambda path: torch.save({"args": {}, "model_state_dict": [1]}, path), "is a list; expected tensors by name"),
+        (lambda path: torch.save({"args": {}, "model_state_dict": {"a": 1}}, path), "holds a int under 'a'"),
+    ],
+)
+def test_damaged_and_hostile_packages(copy: Path, name: str, write: Callable[[Path], Any], words: str) -> None:
+    write(copy / name)
+    text = refusal(copy)
+    assert words in text and f"firered/{name}" in text
+
+
+def test_arguments_may_be_a_mapping_and_tensors_wrapped(tmp_path: Path) -> None:
+    torch.save({"args": {"d_model": 4}, "model_state_dict": {"module.a": torch.ones(1)}}, tmp_path / "x.pth.tar")
+    package = read_package(tmp_path / "x.pth.tar")
+    assert package.arguments == {"d_model": 4} and set(package.tensors) == {"a"}
+
+
+# Too long ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_recording_longer_than_the_positions_ends_in_a_sentence(tmp_path: Path) -> None:
+    session = open_session(tiny_fireredasr(tmp_path, pe_maxlen=100), "tiny", Settings())  # 4 seconds
+    words = "is longer than the 4 seconds that the positions"
+    for attempt in (session.trace, session.transcribe):
+        with pytest.raises(BadInput, match=words):
+            attempt(noise(4.2))
+    assert session.trace(noise(4.0), "encoder.output")["encoder.output"].shape == (100, 16)
+    assert session.transcribe(noise(4.2), vad="none", max_segment_seconds=3.0).tokens
+
+
+def test_stretches_longer_than_the_project_supports_are_refused(session: SpeechSession) -> None:
+    with pytest.raises(BadInput, match="supports stretches of at most 30 seconds"):
+        session.transcribe(noise(1), max_segment_seconds=60.0)

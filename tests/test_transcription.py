@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.tiny_checkpoints import noise
 from workbench.audio.spans import Span
 from workbench.errors import BadInput
-from workbench.options import ListeningOptions
+from workbench.options import ListeningOptions, TimedOptions
 from workbench.session import Progress, Segment, Session, StageFilter, Token, Transcript
 from workbench.transcription import PAUSE_SECONDS, Heard, SpeechSession, join_texts
 from workbench.transcription import _segments as segments_of
@@ -30,18 +30,18 @@ Hear = Callable[[int, np.ndarray], Heard]
 class FakeRecogniser:
     """Hears what it is told to, and keeps what it was given. Token n is the word `w<n>`."""
 
-    options_class = ListeningOptions
+    options_class = TimedOptions
     dtype = "float32"
 
     def __init__(self, hear: Hear):
-        self.hear = hear
+        self.answer = hear  # not called hear: that is what makes a recogniser a streaming one
         self.given: list[np.ndarray] = []
         self.options: list[ListeningOptions] = []
 
     def recognise(self, samples: np.ndarray, options: ListeningOptions) -> Heard:
         self.given.append(samples)
         self.options.append(options)
-        return self.hear(len(self.given) - 1, samples)
+        return self.answer(len(self.given) - 1, samples)
 
     def text_of(self, ids: Sequence[int]) -> str:
         return " ".join(f"w{number}" for number in ids)
@@ -90,7 +90,7 @@ def test_a_recording_that_fits_is_heard_whole() -> None:
 
 def test_the_recogniser_gets_the_options_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     recogniser, _ = listen(lambda n, samples: NOTHING, 1.0, dither=1, timestamps=False)
-    assert recogniser.options == [ListeningOptions(dither=1.0, timestamps=False)]
+    assert recogniser.options == [TimedOptions(dither=1.0, timestamps=False)]
     with pytest.raises(BadInput, match="m has no option langauge"):
         listen(lambda n, samples: NOTHING, 1.0, langauge="en")
 
@@ -209,7 +209,8 @@ def test_progress_grows_and_segments_come_before_the_transcript(monkeypatch: pyt
     assert [each.done for each in progress] == [0.0, 1.0, 3.0, 5.0] and {each.total for each in progress} == {5.0}
     kinds = [type(event) for event in events]
     assert kinds == [Progress, Progress, Segment, Progress, Segment, Progress, Transcript]
-    assert events[-1].segments == (events[2], events[4])
+    transcript = events[-1]
+    assert isinstance(transcript, Transcript) and transcript.segments == (events[2], events[4])
 
 
 def test_work_is_done_as_it_is_asked_for() -> None:

@@ -35,6 +35,12 @@ class ListeningOptions:
     cmvn: str = option(
         "checkpoint", "apply the checkpoint's CMVN as its configuration says, or not", ("checkpoint", "off")
     )
+
+
+@dataclass(frozen=True)
+class TimedOptions(ListeningOptions):
+    """Of families that know when each token was said."""
+
     timestamps: bool = option(True, "find when each token was said")
 
 

@@ -19,7 +19,7 @@ from workbench.audio.read import Recording, read
 from workbench.audio.spans import Span
 from workbench.errors import BadInput
 from workbench.memory import peak_resident_bytes
-from workbench.options import ListeningOptions, build_options
+from workbench.options import ListeningOptions, TimedOptions, build_options
 from workbench.session import (
     AudioSource,
     Event,
@@ -151,7 +151,8 @@ class SpeechSession(Session):
         parts = yield from _hear(self.recogniser, stretches, chosen)
         seconds = time.perf_counter() - begun
         samples = sum(len(stretch.samples) for stretch in stretches)
-        text_of = self.recogniser.text_of if chosen.timestamps else None
+        untimed = isinstance(chosen, TimedOptions) and not chosen.timestamps
+        text_of = None if untimed else self.recogniser.text_of
         for stretch, part in zip(stretches, parts, strict=True):
             job = stretch.job
             job.seconds += seconds * len(stretch.samples) / max(samples, 1)  # each its share of the common work

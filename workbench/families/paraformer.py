@@ -18,7 +18,7 @@ from workbench.errors import BadInput
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import MOST_BLOCKS, SanmConfig, expect, positive_int, read_sanm_config
 from workbench.families.vocabulary import Vocabulary, read_token_list
-from workbench.options import ListeningOptions
+from workbench.options import TimedOptions
 from workbench.session import Token
 
 MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
@@ -38,7 +38,7 @@ LONGEST_TOKEN_FRAMES = 12
 
 
 @dataclass(frozen=True)
-class ParaformerOptions(ListeningOptions):
+class ParaformerOptions(TimedOptions):
     """What a user may choose of Paraformer."""
 
 

@@ -23,7 +23,7 @@ from workbench.families.vocabulary import (
     read_sentencepiece,
     read_token_list,
 )
-from workbench.options import ListeningOptions, option
+from workbench.options import TimedOptions, option
 from workbench.session import Token
 
 MODELS = ("SenseVoiceSmall",)
@@ -40,7 +40,7 @@ UNKNOWN_EMOTION = "<|EMO_UNKNOWN|>"
 
 
 @dataclass(frozen=True)
-class SenseVoiceOptions(ListeningOptions):
+class SenseVoiceOptions(TimedOptions):
     """What a user may choose of SenseVoice."""
 
     language: str = option("auto", "the language spoken, or auto", tuple(LANGUAGE_QUERIES))

@@ -51,7 +51,7 @@ def measure_checkpoint(directory: Path, family: str, held_out: Sequence[Take]) -
     session = open_here(SessionSpec(directory.name, family, "pytorch", directory))
 
     def rate(strings: Sequence[DigitString]) -> float:
-        rates = measure(lambda samples: session.transcribe((samples, 16000), timestamps=False).text, strings)
+        rates = measure(lambda samples: session.transcribe((samples, 16000)).text, strings)
         assert rates.wer is not None  # there are words to hear
         return rates.wer
 

@@ -1,0 +1,215 @@
+"""Several recordings side by side: what each is told, in which order, and that a dropped call stops the model."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.test_transcription import FakeRecogniser, words
+from tests.tiny_checkpoints import noise
+from workbench.errors import BadInput
+from workbench.options import ListeningOptions, option
+from workbench.session import Partial, Progress, Segment, Token, Transcript
+from workbench.transcription import Heard, SpeechSession, StreamingRecogniser
+
+RATE = 16000
+
+
+@dataclass(frozen=True)
+class WriterOptions(ListeningOptions):
+    """Those of a model that takes several stretches."""
+
+    batch_size: int = option(1, "stretches side by side", minimum=1)
+
+
+class FakeWriter(FakeRecogniser):
+    """Writes "a b c ..." token by token, one token for each second of a stretch; counts what it did."""
+
+    options_class = WriterOptions
+
+    def __init__(self, notes: tuple[str, ...] = ()):
+        super().__init__(lambda n, samples: pytest.fail("a model that streams is asked to stream"))
+        self.batches: list[list[int]] = []  # samples of the stretches that were heard side by side
+        self.tokens = 0
+        self.closed = 0
+        self.notes = notes
+
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+        self.batches.append([len(samples) for samples in stretches])
+        counts = [max(round(len(samples) / RATE), 1) for samples in stretches]
+        try:
+            for step in range(1, max(counts) + 1):
+                self.tokens += 1
+                yield [text(min(step, count)) for count in counts]
+        except GeneratorExit:
+            self.closed += 1
+            raise
+        ids = [tuple(range(count)) for count in counts]
+        return [
+            Heard(text(len(row)), "en", {}, tuple(Token(n, "abcdefghij"[n]) for n in row), row, self.notes)
+            for row in ids
+        ]
+
+
+def text(count: int) -> str:
+    return " ".join("abcdefghij"[:count])
+
+
+def by_number(session: SpeechSession, audios: Sequence[Any], **options: Any) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for number, event in session.stream_batch(audios, **options):
+        found.setdefault(number, []).append(event)
+    return found
+
+
+def of_kind(events: Sequence[Any], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_every_recording_has_its_own_story() -> None:
+    writer = FakeWriter()
+    assert isinstance(writer, StreamingRecogniser)
+    found = by_number(SpeechSession("m", "r", writer), [noise(1.0), noise(3.0), noise(2.0)], batch_size=2)
+    assert [len(batch) for batch in writer.batches] == [2, 1]
+    for number, seconds in enumerate((1.0, 3.0, 2.0)):
+        events = found[number]
+        kinds = [type(event) for event in events if not isinstance(event, Partial)]
+        assert kinds == [Progress, Progress, Segment, Progress, Transcript]
+        assert [event.activity for event in of_kind(events, Progress)] == [
+            "listening for speech",
+            "transcribing",
+            "done",
+        ]
+        assert events[-1].text == text(round(seconds)) and events[-1].audio_seconds == seconds
+    assert [event.text for event in of_kind(found[1], Partial)] == ["a", "a b", "a b c"]
+    assert [event.text for event in of_kind(found[0], Partial)] == ["a"], "a text that stays as it is is not repeated"
+
+
+def test_one_recording_alone_says_something_after_every_token() -> None:
+    """Whoever cancels is heard between two events only."""
+    writer = FakeWriter()
+    writer.hear = lambda stretches, options: steady()  # type: ignore[method-assign]
+
+    def steady() -> Generator[list[str], None, list[Heard]]:
+        for _ in range(5):
+            yield ["same"]
+        return [words()]
+
+    events = list(SpeechSession("m", "r", writer).stream(noise(1.0)))
+    assert of_kind(events, Partial) == [Partial(0.0, 1.0, "same")] * 5
+
+
+def test_partial_texts_name_their_stretch() -> None:
+    session = SpeechSession("m", "r", FakeWriter())
+    events = list(session.stream(noise(5.0), vad="none", max_segment_seconds=2.0))
+    segments = of_kind(events, Segment)
+    assert len(segments) > 1
+    spans = list(dict.fromkeys((event.start, event.end) for event in of_kind(events, Partial)))
+    assert spans == [(segment.start, segment.end) for segment in segments]
+    for segment in segments:
+        mine = [event.text for event in of_kind(events, Partial) if event.start == segment.start]
+        assert mine[-1] == segment.text
+
+
+def test_a_batch_may_hold_the_end_of_one_recording_and_the_start_of_the_next() -> None:
+    writer = FakeWriter()
+    audios = [noise(5.0), noise(2.0, seed=2), noise(4.0, seed=3)]
+    found = by_number(SpeechSession("m", "r", writer), audios, vad="none", max_segment_seconds=2.0, batch_size=3)
+    assert all(len(batch) == 3 for batch in writer.batches[:-1]) and len(writer.batches[-1]) <= 3
+    assert sum(map(sum, writer.batches)) == round(11.0 * RATE)
+    for number, audio in enumerate(audios):
+        alone = SpeechSession("m", "r", FakeWriter()).transcribe(audio, vad="none", max_segment_seconds=2.0)
+        together = found[number][-1]
+        assert (together.text, together.tokens, together.segments) == (alone.text, alone.tokens, alone.segments)
+
+
+@settings(max_examples=10)
+@given(
+    seconds=st.lists(st.sampled_from([0.5, 1.0, 2.5, 4.0]), min_size=1, max_size=4),
+    size=st.integers(1, 5),
+    streams=st.booleans(),
+)
+def test_the_batch_size_changes_no_transcript(seconds: list[float], size: int, streams: bool) -> None:
+    def session() -> SpeechSession:
+        if streams:
+            return SpeechSession("m", "r", FakeWriter())
+        return SpeechSession("m", "r", FakeRecogniser(lambda n, samples: words((0.0, 0.1), first=len(samples) % 7)))
+
+    audios = [noise(each, seed=number) for number, each in enumerate(seconds)]
+    options: dict[str, Any] = {"vad": "none", "max_segment_seconds": 2.0}
+    found = by_number(session(), audios, **options, **({"batch_size": size} if streams else {}))
+    for number, audio in enumerate(audios):
+        alone = session().transcribe(audio, **options)
+        assert (found[number][-1].text, found[number][-1].segments) == (alone.text, alone.segments)
+
+
+def test_the_work_on_a_batch_is_shared_out_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(np.arange(0.0, 1000.0, 1.0))  # every look at it is a second later
+    monkeypatch.setattr("workbench.transcription.time.perf_counter", lambda: float(next(clock)))
+    found = by_number(SpeechSession("m", "r", FakeWriter()), [noise(1.0), noise(3.0)], batch_size=2)
+    short, long = (found[number][-1].compute_seconds for number in (0, 1))
+    # A second of listening for each, and the one second of the batch by lengths.
+    assert (short, long) == (pytest.approx(1 + 0.25), pytest.approx(1 + 0.75))
+
+
+def test_a_recording_that_cannot_be_read_stands_back(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.wav"
+    bad.write_text("this is no sound\n" * 40)
+    writer = FakeWriter()
+    found = by_number(SpeechSession("m", "r", writer), [noise(1.0), bad, noise(2.0)], batch_size=8)
+    assert [type(event) for event in found[1]] == [BadInput] and "bad.wav" in str(found[1][0])
+    assert [found[number][-1].text for number in (0, 2)] == ["a", "a b"]
+    assert len(writer.batches) == 1, "the others still go side by side"
+    with pytest.raises(BadInput, match=r"bad\.wav"):
+        list(SpeechSession("m", "r", writer).stream(bad))
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_dropped_call_stops_the_model_within_one_token(tokens: int, batch: bool) -> None:
+    writer = FakeWriter()
+    session = SpeechSession("m", "r", writer)
+    events: Generator[Any, None, None]
+    event: Any
+    if batch:
+        events = session.stream_batch([noise(9.0), noise(9.0, seed=2)], batch_size=2)
+    else:
+        events = session.stream(noise(9.0))
+    for event in events:
+        partial = event[1] if batch else event
+        if isinstance(partial, Partial) and partial.text == text(tokens):
+            break
+    events.close()
+    assert writer.tokens == tokens and writer.closed == 1
+    assert session.transcribe(noise(1.0)).text == "a", "the session is free again"
+
+
+def test_notes_of_stretches_are_notes_of_the_recording_each_once() -> None:
+    session = SpeechSession("m", "r", FakeWriter(notes=("cut off",)))
+    transcript = session.transcribe(noise(5.0), vad="none", max_segment_seconds=2.0)
+    assert len(transcript.segments) > 1 and transcript.notes == ("cut off",)
+
+
+def test_a_recording_without_speech_is_finished_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.test_transcription import put_spans
+
+    put_spans(monkeypatch, notes=("found no speech",))
+    writer = FakeWriter()
+    found = by_number(SpeechSession("m", "r", writer), [noise(1.0), noise(1.0)], batch_size=4)
+    assert [found[number][-1].notes for number in (0, 1)] == [("found no speech",)] * 2
+    assert writer.batches == []
+
+
+def test_a_model_without_the_option_hears_one_stretch_at_a_time() -> None:
+    recogniser = FakeRecogniser(lambda n, samples: words((0.0, 0.5), first=n))
+    found = by_number(SpeechSession("m", "r", recogniser), [noise(1.0), noise(1.0)])
+    assert [found[number][-1].text for number in (0, 1)] == ["w0", "w1"]
+    with pytest.raises(BadInput, match="m has no option batch_size"):
+        by_number(SpeechSession("m", "r", recogniser), [noise(1.0)], batch_size=2)

@@ -1,0 +1,300 @@
+"""Fun-ASR-Nano on PyTorch gives what the original package gives, from the same checkpoint directory.
+
+A model of the published configuration with fewer layers and less width, built and saved by the package, with random
+weights; real speech, no dither. With `-rP --log-level=INFO` pytest prints the figures seen.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from tests.reference import original
+from tests.reference.checkpoints import MELS
+from tests.reference.drawn_weights import fill, synthetic_voice
+from tests.reference.speech import RECORDINGS, cosines, recording, speech
+from tests.tiny_language import put_tokenizer
+from workbench.audio.frontend import Frontend
+from workbench.families.funasr_nano import LANGUAGES, SPEECH, FunasrNanoOptions, prompt_ids, read_funasr_nano
+from workbench.opening import Settings
+from workbench.runtimes.pytorch.funasr_nano import open_session
+from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
+from workbench.runtimes.pytorch.weights import build
+from workbench.session import StageFilter
+from workbench.transcription import Heard
+
+pytestmark = [pytest.mark.reference, pytest.mark.slow]
+
+COSINE = 0.999999
+HIDDEN, VOCABULARY, LANGUAGE_DIRECTORY = 128, 512, "Qwen3-small"
+TOKENS = 40  # generated at most
+CONFIG: dict[str, Any] = {
+    "model": "FunASRNano",
+    "model_conf": {"lsm_weight": 0.1, "length_normalized_loss": True},
+    "audio_encoder": "SenseVoiceEncoderSmall",
+    "audio_encoder_conf": {
+        "output_size": 64,
+        "attention_heads": 4,
+        "linear_units": 128,
+        "num_blocks": 4,
+        "tp_blocks": 2,
+        "dropout_rate": 0.1,
+        "positional_dropout_rate": 0.1,
+        "attention_dropout_rate": 0.1,
+        "input_layer": "pe",
+        "pos_enc_class": "SinusoidalPositionEncoder",
+        "normalize_before": True,
+        "kernel_size": 11,
+        "sanm_shfit": 0,
+        "selfattention_layer_type": "sanm",
+        "freeze": True,
+        "freeze_layer_num": -1,
+        "feat_permute": True,
+    },
+    "llm": "Qwen3-0.6b",
+    "llm_conf": {
+        "hub": "hf",
+        "freeze": True,
+        "llm_dtype": "fp32",
+        "init_param_path": LANGUAGE_DIRECTORY,
+        "use_lora": False,
+    },
+    "audio_adaptor": "Transformer",
+    "audio_adaptor_conf": {
+        "downsample_rate": 1,
+        "use_low_frame_rate": True,
+        "ffn_dim": 256,
+        "llm_dim": HIDDEN,
+        "encoder_dim": 64,
+        "n_layer": 2,
+        "freeze": True,
+    },
+    "frontend": "WavFrontend",
+    "frontend_conf": {
+        "fs": 16000,
+        "window": "hamming",
+        "n_mels": MELS,
+        "frame_length": 25,
+        "frame_shift": 10,
+        "lfr_m": 7,
+        "lfr_n": 6,
+        "cmvn_file": None,
+    },
+    "dataset_conf": {},
+}
+PROMPTS = [
+    {},
+    {"language": "en"},
+    {"itn": False},
+    {"language": "yue", "itn": False, "hotwords": ("开放时间", "Qwen")},
+    {"hotwords": ("seven",)},
+]
+
+
+@dataclass
+class Pair:
+    """The same checkpoint in both programs."""
+
+    directory: Path
+    network: Any  # FunASRNano of the package
+    frontend: Any  # its WavFrontend
+    tokenizer: Any
+    ours: Any  # a SpeechLanguageRecogniser
+
+    def hear(self, samples: np.ndarray, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the original prepares for its language model and what it generates: (prepared, meta data)."""
+        prompt = self.network.get_prompt(
+            list(options.get("hotwords", ())), LANGUAGES.get(options.get("language", "auto")), options.get("itn", True)
+        )
+        data = [self.network.generate_chatml(prompt, torch.from_numpy(samples))]
+        common = {"tokenizer": self.tokenizer, "frontend": self.frontend, "device": "cpu", "dataset_conf": {}}
+        with torch.no_grad():
+            embeddings, _, batch, ids, meta = self.network.inference_prepare(data, key=["x"], **common)
+            generated = self.network.llm.generate(
+                inputs_embeds=embeddings,
+                attention_mask=torch.ones(embeddings.shape[:2], dtype=torch.long),
+                max_new_tokens=TOKENS,
+                do_sample=False,
+                pad_token_id=0,
+            )
+            text = self.network.inference(
+                [torch.from_numpy(samples)],
+                key=["x"],
+                **common,
+                max_length=TOKENS,
+                hotwords=list(options.get("hotwords", ())),
+                language=LANGUAGES.get(options.get("language", "auto")),
+                itn=options.get("itn", True),
+            )[0][0]["text"]
+        batch["ids"], batch["embeddings"] = ids[0], embeddings[0]
+        return batch, {**meta, "generated": generated[0], "text": text}
+
+    def compare(self, samples: np.ndarray, **options: Any) -> list[int]:
+        """Asserts that both hear the same; returns the ids that both wrote."""
+        chosen = FunasrNanoOptions(max_new_tokens=TOKENS, **options)
+        batch, theirs = self.hear(samples, **options)
+        ours = self.ours.trace(samples, chosen, StageFilter("*"))
+        worst = {}
+        count = int(batch["fake_token_len"][0, 0])
+        for stage, expected in (
+            ("encoder.output", theirs["encoder_out"][0]),
+            ("adaptor.output", theirs["audio_adaptor_out"][0, :count]),
+            ("llm.embeddings", batch["embeddings"]),
+        ):
+            whole, row = cosines(ours[stage], expected.numpy())
+            worst[stage] = min(whole, row)
+        LOG.info("%d frames, %d embeddings: least cosines %s", len(ours["frontend.features"]), count, worst)
+        assert all(cosine >= COSINE for cosine in worst.values()), worst
+        # The original has zeros where the speech goes, as many as embeddings.
+        ids = prompt_ids(self.ours.ear.model, chosen).tolist()
+        place = ids.index(SPEECH)
+        assert [*ids[:place], *[0] * count, *ids[place + 1 :]] == batch["ids"].tolist()
+        assert ours["tokens"].tolist() == theirs["generated"].tolist()
+        assert str(ours["text"]) == theirs["text"].strip()
+        return list(ours["tokens"])
+
+
+LOG = logging.getLogger(__name__)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    original.require()
+    if importlib.util.find_spec("omegaconf") is None:
+        pytest.skip("the original package needs omegaconf, which is not installed here; to install it: make reference")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(original.THREADS)
+    directory = tmp_path_factory.mktemp("nano") / "model"
+    network = build_original(directory)
+    frontend = original.module("funasr.frontends.wav_frontend").WavFrontend(**CONFIG["frontend_conf"], dither=0.0)
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(directory / LANGUAGE_DIRECTORY))
+    session = open_session(directory, "model", Settings())
+    yield Pair(directory, network, frontend, tokenizer, session.recogniser)
+    session.close()
+    torch.set_num_threads(threads)
+
+
+def build_original(directory: Path) -> Any:
+    """The package's own network with drawn weights, saved as a checkpoint in `directory`."""
+    from transformers import Qwen3Config
+
+    language = directory / LANGUAGE_DIRECTORY
+    put_tokenizer(language)
+    Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=4096,
+        rope_theta=1_000_000.0,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=458,
+        pad_token_id=456,
+        architectures=["Qwen3ForCausalLM"],
+    ).save_pretrained(language)
+    for name in ("funasr.models.sense_voice.model", "funasr.models.llm_asr.adaptor"):
+        original.module(name)  # registers the classes that the configuration names
+    nano = original.module("funasr.models.fun_asr_nano.model")
+    config = {name: dict(value) if isinstance(value, dict) else value for name, value in CONFIG.items()}
+    config["llm_conf"]["init_param_path"] = str(language)
+    network = nano.FunASRNano(**config, input_size=7 * MELS).eval()
+    network.requires_grad_(False)
+    fill(network, seed=3)
+    draw_language(network.llm)
+    (directory / "config.yaml").write_text(yaml.safe_dump(CONFIG, allow_unicode=True), encoding="utf-8")
+    torch.save({"state_dict": network.state_dict()}, directory / "model.pt")
+    spread_adaptor(directory, network)
+    torch.save({"state_dict": network.state_dict()}, directory / "model.pt")
+    return network
+
+
+def draw_language(llm: torch.nn.Module) -> None:
+    """Weights with which the likeliest token changes from step to step and with what was heard."""
+    generator = torch.Generator().manual_seed(4)
+    for name, parameter in llm.named_parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(0.0, 2.0 / parameter.shape[-1] ** 0.5, generator=generator)
+        elif "norm" in name:
+            parameter.normal_(1.0, 0.1, generator=generator)
+
+
+def spread_adaptor(directory: Path, network: Any) -> None:
+    """Takes what all embeddings have in common out of the adaptor's last layer: a trained one tells frames apart."""
+    model = read_funasr_nano(directory)
+    features = torch.from_numpy(Frontend(model.frontend, None)(synthetic_voice(6.0, 1)).features)[None]
+    lengths = torch.tensor([features.shape[1]])
+    with torch.no_grad():
+        encoded, _ = network.audio_encoder(features, lengths)
+        adapted, _ = network.audio_adaptor(encoded, lengths)
+        network.audio_adaptor.blocks[-1].feed_forward.w_2.bias -= adapted[0].mean(dim=0)
+
+
+def test_the_checkpoint_has_the_originals_tensors(pair: Pair) -> None:
+    model, names = pair.ours.ear.model, set(pair.network.state_dict())
+    assert {name for name in names if not name.startswith("llm.")} == set(
+        build(NanoEncoder, model.encoder, model.adaptor).state_dict()
+    )
+    language = {f"llm.{name}" for name in pair.ours.language.network.state_dict()}
+    assert {name for name in names if name.startswith("llm.")} == language
+
+
+@pytest.mark.parametrize("seconds", [1, 3.3, 6, 20])
+def test_same_output_for_every_length(pair: Pair, seconds: float) -> None:
+    ids = pair.compare(speech(seconds))
+    assert len(set(ids)) > 4  # the random model says something, not one thing
+
+
+@pytest.mark.parametrize("options", PROMPTS, ids=lambda options: "-".join(options) or "plain")
+def test_same_output_for_every_prompt(pair: Pair, options: dict[str, Any]) -> None:
+    pair.compare(speech(4), **options)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_is_asked_for_alike(pair: Pair, language: str) -> None:
+    theirs = pair.network.get_prompt([], LANGUAGES[language], True)
+    ids = prompt_ids(pair.ours.ear.model, FunasrNanoOptions(language=language)).tolist()
+    before = f"<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{theirs}"
+    assert ids[: ids.index(SPEECH)] == pair.tokenizer.encode(before)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_same_output_for_every_recording(pair: Pair, name: str) -> None:
+    pair.compare(recording(name)[: 20 * 16000])
+
+
+def test_what_is_written_depends_on_what_is_heard(pair: Pair) -> None:
+    assert len({tuple(pair.compare(speech(seconds))) for seconds in (1, 2, 4)}) == 3
+
+
+def test_a_batch_is_the_originals_batch(pair: Pair) -> None:
+    """The package pads embeddings on the left too; each recording is written as it is alone."""
+    stretches = [speech(1), speech(5), speech(2.5)]
+    alone = [pair.compare(samples) for samples in stretches]
+    assert [
+        list(heard.ids) for heard in finished(pair.ours.hear(stretches, FunasrNanoOptions(max_new_tokens=TOKENS)))
+    ] == alone
+
+
+def finished(writing: Generator[list[str], None, list[Heard]]) -> list[Heard]:
+    """What the recogniser returns after its last token."""
+    while True:
+        try:
+            next(writing)
+        except StopIteration as done:
+            heard: list[Heard] = done.value
+            return heard

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
     from workbench.registry import Registry
-    from workbench.session import Progress, Segment, Session, Token, Trace, Transcript
+    from workbench.session import Generation, Partial, Piece, Progress, Segment, Session, Token, Trace, Transcript
 
 __version__ = "0.1.0"
 __all__ = [
     "BadInput",
     "Cancelled",
+    "Generation",
+    "Partial",
+    "Piece",
     "Progress",
     "Registry",
     "Segment",

@@ -18,7 +18,7 @@ from workbench.worker import ProcessSession
 SHARE = 0.8  # of the machine's memory
 PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
 WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights on disk
-WEIGHT_FILES = {".pt", ".onnx", ".safetensors", ".gguf"}
+WEIGHT_FILES = {".pt", ".tar", ".onnx", ".safetensors", ".gguf"}
 
 
 class MemoryBudget:

@@ -1,0 +1,125 @@
+"""Throughput of transcribing side by side: batch 8 against one at a time, over the same recordings of mixed length.
+
+    python -m benchmarks.batching [--model M ...] [--data D] [--batch B] [--count N] [--runs N]
+
+The two take turns in one session. Printed are seconds of speech per second of computing, as medians, their ratio (goal:
+at least 2) and whether the ids are equal. Exit status 1 below the goal, or where ids differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.audio.read import read
+from workbench.errors import WorkbenchError
+from workbench.options import ListeningOptions
+from workbench.registry import OpenSession, Registry
+from workbench.session import Transcript
+from workbench.sources import assets
+from workbench.voice_activity import speech_spans
+
+GOAL = 2.0
+MODELS = ("demo/funasr-nano", "demo/fireredasr")
+Sound = tuple[np.ndarray, int]
+IDS = tuple[tuple[int, ...], ...]
+
+
+def digit_strings(data: Path, count: int) -> list[Sound]:
+    """Strings of three to seven digits of the speaker that the demo models were not trained on."""
+    from workbench.training.digits import load_fsdd, split_by_speaker
+    from workbench.training.evaluation import evaluation_strings
+
+    _, held_out = split_by_speaker(load_fsdd(data))
+    return [(string.samples, SAMPLE_RATE) for string in evaluation_strings(held_out, count=count)]
+
+
+def sample_pieces(count: int) -> list[Sound]:
+    """The project's sample recordings cut at pauses, at 3, 6 and 9 s at the latest, over and over."""
+    pieces = []
+    for path in sorted((assets() / "samples").glob("*.wav")):
+        samples = read(path).samples
+        for most in (3.0, 6.0, 9.0):
+            for span in speech_spans(samples, ListeningOptions(vad="silero", max_segment_seconds=most)).spans:
+                first, end = round(span.start * SAMPLE_RATE), round(span.end * SAMPLE_RATE)
+                pieces.append((samples[first:end], SAMPLE_RATE))
+    if not pieces:
+        raise SystemExit("there are no sample recordings in assets/samples; name the digits' folder with --data")
+    return list(islice(cycle(pieces), count))
+
+
+def transcribe(session: OpenSession, sounds: Sequence[Sound], batch: int) -> tuple[float, IDS]:
+    """Seconds for all of them, and the ids of each."""
+    found: dict[int, tuple[int, ...]] = {}
+    begun = time.perf_counter()
+    for number, event in session.stream_batch(sounds, batch_size=batch, vad="none"):
+        if isinstance(event, Transcript):
+            found[number] = event.tokens
+        elif isinstance(event, WorkbenchError):
+            raise event
+    return time.perf_counter() - begun, tuple(found[number] for number in range(len(sounds)))
+
+
+def measure(session: OpenSession, sounds: Sequence[Sound], batch: int, runs: int) -> bool:
+    """Runs both in turns and prints what was seen; returns whether the goal is met."""
+    seconds = [len(samples) / rate for samples, rate in sounds]
+    sizes = (1, batch)
+    rates: dict[int, list[float]] = {size: [] for size in sizes}
+    ids: dict[int, IDS] = {}
+    for turn in range(runs + 1):
+        for size in sizes if turn % 2 else reversed(sizes):
+            # The first turn warms up, with as little as fills a batch.
+            taken, ids[size] = transcribe(session, sounds if turn else sounds[:batch], size)
+            if turn:
+                rates[size].append(sum(seconds) / taken)
+    print(f"{len(sounds)} recordings of {min(seconds):.1f} to {max(seconds):.1f} s, {sum(seconds):.0f} s in all")
+    for size in sizes:
+        seen = rates[size]
+        print(
+            f"batch {size}: {statistics.median(seen):6.1f} s of speech per second ({min(seen):.1f} to {max(seen):.1f})"
+        )
+    # Of neighbours in time, since other work on the machine comes and goes.
+    ratio = statistics.median(many / one for one, many in zip(rates[1], rates[batch], strict=True))
+    differ = [number for number, pair in enumerate(zip(ids[1], ids[batch], strict=True)) if pair[0] != pair[1]]
+    print(f"ratio {ratio:.2f} (median of {runs} pairs; goal: at least {GOAL:g})")
+    print("ids equal" if not differ else f"ids differ in {len(differ)} recordings, first in number {differ[0]}")
+    return ratio >= GOAL and not differ
+
+
+def main() -> int:
+    """Parses the arguments and measures every model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="append", help=f"id or directory (default: {' and '.join(MODELS)})")
+    parser.add_argument("--data", type=Path, help="the Free Spoken Digit Dataset, a folder per speaker")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--count", type=int, default=64, help="recordings")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    if options.batch < 2:
+        parser.error("--batch is to be at least 2")
+    sounds = digit_strings(options.data, options.count) if options.data else sample_pieces(options.count)
+    good = True
+    with Registry() as registry:
+        for model in options.model or MODELS:
+            print(f"## {model}, batch {options.batch}, {options.threads} threads, {options.device}")
+            try:
+                with registry.open(model, threads=options.threads, device=options.device) as session:
+                    good = measure(session, sounds, options.batch, options.runs) and good
+            except WorkbenchError as error:
+                print(error, file=sys.stderr)
+                good = False
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

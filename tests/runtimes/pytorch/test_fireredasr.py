@@ -100,6 +100,7 @@ def test_text_comes_token_by_token_and_the_last_is_the_transcript(session: Speec
         assert len(set(partial)) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"beam_size": 2}, {"length_rule": "head"}, {"repetition_penalty": 3.0, "max_new_tokens": 9}],
@@ -360,7 +361,7 @@ class Code:
         (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "no torch file"),
         (lambda path: path.write_bytes(b"not a file of torch" * 99), "no torch file"),
         (
-            lambda path: path.write_bytes(pickle.dumps({"args": Code()})),
+            lambda path: path.write_bytes(pickle.dumps({"args": Code()}, protocol=2)),
             "objects other than tensors and plain arguments",
         ),
         (lambda path: torch.save({"args": Code()}, path), "objects other than tensors and plain arguments"),

@@ -17,7 +17,7 @@ from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise
 from workbench import worker
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.registry import Registry
-from workbench.session import Progress, Session, Transcript
+from workbench.session import Generation, Progress, Session, Transcript
 
 AddCard = Callable[..., None]
 
@@ -229,6 +229,28 @@ def test_opening_from_many_threads_starts_one_process(models: list[str], registr
     assert len({session.pid for session in sessions}) == 1
     for session in sessions:
         session.close()
+    assert registry.residents() == []
+
+
+def test_batches_and_texts_pass_through_with_the_time_it_took_to_load(models: list[str], registry: Registry) -> None:
+    with registry.open("one") as session:
+        assert isinstance(session, Session) and not session.reads_text
+        transcripts = session.transcribe_batch(["a.wav", "b.wav"])
+        assert [Path(each.text).name for each in transcripts] == ["a.wav", "b.wav"]
+        assert {each.load_seconds for each in transcripts} == {session.load_seconds} != {0.0}
+        numbers = [number for number, _ in session.stream_batch(["a.wav", "refuse.wav"])]
+        assert sorted(set(numbers)) == [0, 1]
+        *pieces, generation = session.generate_stream("go on")
+        assert isinstance(generation, Generation) and len(pieces) == 3
+        assert (generation.text, generation.load_seconds) == ("go on", session.load_seconds)
+        assert session.generate("go on").tokens == generation.tokens
+
+
+def test_a_type_of_arithmetic_is_for_language_models(models: list[str], registry: Registry) -> None:
+    with pytest.raises(BadInput, match=r"^dtype is bfloat16, and one has no language model that it would apply to; "):
+        registry.open("one", dtype="bfloat16")
+    with pytest.raises(BadInput, match=r"^dtype is 'int8'; expected one of auto, float32, bfloat16, float16$"):
+        registry.open("one", dtype="int8")
     assert registry.residents() == []
 
 

@@ -27,7 +27,7 @@ def test_a_recipe_writes_a_checkpoint_that_opens(family, tmp_path):
 
     assert 0 < parameters <= PARAMETERS
     assert sum(path.stat().st_size for path in out.rglob("*")) <= MEGABYTES * 1_000_000
-    assert course.phases and all(training.updates >= 1 for _, training in course.phases)
+    assert course.phases and all(phase.training.updates >= 1 for phase in course.phases)
     assert family_of(out).name == family
     session = open_here(SessionSpec("demo", family, "pytorch", out))
     samples = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)

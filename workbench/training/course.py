@@ -19,12 +19,21 @@ GATED_SHARE = 0.4  # of the takes in the finishing strings
 class DemoOptions:
     """What a user may choose of the training."""
 
-    strings: int = 24_000  # in the pool of training strings
+    strings: int = 24_000  # of speech, from which recipes take all or a part
     workers: int = 2  # processes that make the pool
     threads: int = 2  # of torch
     cache: Path | None = None  # where synthetic voices and the pool stay; a temporary folder by default
     seed: int = 0
     updates_scale: float = 1.0  # of every phase's updates: below 1 trains a worse model sooner
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of the training."""
+
+    name: str
+    training: TrainOptions
+    strings: int | None  # of speech; None where none was heard
 
 
 @dataclass
@@ -35,15 +44,15 @@ class Course:
     takes: Sequence[Take]
     cache: Path
     log: Callable[[str], None]
-    phases: list[tuple[str, TrainOptions]] = field(default_factory=list)  # what has been done
+    phases: list[Phase] = field(default_factory=list)  # what has been done
 
-    def pool(self, finishing: bool = False, window: str = "hamming") -> FeaturePool:
-        """Training strings; for `finishing` half as many, of words that are cut more tightly.
+    def pool(self, share: float = 1.0, finishing: bool = False, window: str = "hamming") -> FeaturePool:
+        """A share of the training strings; for `finishing`, of words that are cut more tightly.
 
         Recordings of single words are often cut by their level, which takes weak consonants away.
         """
         corpus = CorpusOptions(window=window, gated_share=GATED_SHARE if finishing else 0.0)
-        strings = self.options.strings // 2 if finishing else self.options.strings
+        strings = round(share * self.options.strings)
         seed = self.options.seed + int(finishing)
 
         def progress(share: float) -> None:
@@ -51,12 +60,15 @@ class Course:
 
         return generate_pool(self.takes, self.cache, strings, seed, corpus, self.options.workers, progress)
 
-    def train(self, phase: str, loss: Loss, draw: Draw, training: TrainOptions) -> Any:
-        """Minimises the loss; returns its network with averaged weights. `phase` says what is learnt."""
+    def train(self, phase: str, loss: Loss, draw: Draw, training: TrainOptions, strings: int | None = None) -> Any:
+        """Minimises the loss; returns its network with averaged weights.
+
+        `phase` says what is learnt, `strings` of how many recordings.
+        """
         updates = max(1, round(training.updates * self.options.updates_scale))
         training = replace(
             training, updates=updates, seed=training.seed + self.options.seed, warm_up=min(training.warm_up, updates)
         )
         self.log(f"{phase}: {updates} updates of {sum(p.numel() for p in loss.parameters()):,} parameters")
-        self.phases.append((phase, training))
+        self.phases.append(Phase(phase, training, strings))
         return train(loss, draw, training, self.log)

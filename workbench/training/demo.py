@@ -68,7 +68,6 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         parameters=parameters,
         speakers=sorted({take.speaker for take in human}),
         held_out=sorted({take.speaker for take in held_out}),
-        strings=options.strings,
         phases=course.phases,
         seed=options.seed,
         minutes=minutes,

@@ -163,8 +163,8 @@ def teach(course: Course) -> Taught:
     cmvn = (-mean).astype(np.float32), (1.0 / deviation).astype(np.float32)
 
     hearing = EncoderLoss(ConformerEncoder(ENCODER, HEARING.dropout))
-    course.train("hearing, short strings", hearing, _short(pool, cmvn), HEARING_SHORT)
-    encoder = course.train("hearing", hearing, epochs(pool, cmvn, HEARING.frames_per_batch), HEARING)
+    course.train("hearing, short strings", hearing, _short(pool, cmvn), HEARING_SHORT, len(pool))
+    encoder = course.train("hearing", hearing, epochs(pool, cmvn, HEARING.frames_per_batch), HEARING, len(pool))
 
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(Path(folder), QWEN2_SPECIAL)
@@ -179,14 +179,15 @@ def teach(course: Course) -> Taught:
     network = Network(course.train("reading", reading, prompts, READING), LISTENING.dropout)
     network.encoder.load_state_dict(encoder.state_dict())
     loss = FireRedAsrLoss(network, vectors, tokenizer)
-    network = course.train("listening", loss, epochs(pool, cmvn, LISTENING.frames_per_batch), LISTENING)
+    network = course.train("listening", loss, epochs(pool, cmvn, LISTENING.frames_per_batch), LISTENING, len(pool))
 
     network.llm.load_state_dict({k: v.bfloat16().float() for k, v in network.llm.state_dict().items()})
     add_lora(network.llm)
-    pool = course.pool(finishing=True, window="povey")
+    pool = course.pool(0.5, finishing=True, window="povey")
     loss = FireRedAsrLoss(network, vectors, tokenizer)
     draw = epochs(pool, cmvn, FINISHING.frames_per_batch)
-    return Taught(course.train("finishing on strings cut more tightly, LoRA", loss, draw, FINISHING), statistics)
+    name = "finishing on strings cut more tightly, LoRA"
+    return Taught(course.train(name, loss, draw, FINISHING, len(pool)), statistics)
 
 
 def _short(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray]) -> Draw:

@@ -30,7 +30,7 @@ def write_funasr_files(
     directory: Path,
     configuration: Mapping[str, Any],
     files: Mapping[str, Any],
-    cmvn: tuple[np.ndarray, np.ndarray],
+    cmvn: tuple[np.ndarray, np.ndarray] | None,
     tensors: Mapping[str, Tensor],
 ) -> int:
     """Writes config.yaml, configuration.json, am.mvn and model.pt; returns how many parameters there are.
@@ -39,7 +39,8 @@ def write_funasr_files(
         configuration: of config.yaml, but for the front end.
         files: `file_path_metas` of configuration.json.
     """
-    write_am_mvn(directory / "am.mvn", *cmvn)
+    if cmvn is not None:
+        write_am_mvn(directory / "am.mvn", *cmvn)
     full = {**configuration, "frontend": "WavFrontend", "frontend_conf": FRONTEND}
     (directory / "config.yaml").write_text(yaml.safe_dump(full, sort_keys=False, allow_unicode=True), encoding="utf-8")
     card = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from workbench.families import FAMILIES
 from workbench.opening import SessionSpec, open_here
+from workbench.training.course import Phase
 from workbench.training.digits import Take
 from workbench.training.evaluation import CONDITIONS, DigitString, evaluation_strings, measure, under
-from workbench.training.loop import TrainOptions
 
 STRINGS = 300
 COMMON = """Half of the strings are of human speakers
@@ -38,8 +38,7 @@ class CardFacts:
     parameters: int
     speakers: Sequence[str]
     held_out: Sequence[str]
-    strings: int
-    phases: Sequence[tuple[str, TrainOptions]]
+    phases: Sequence[Phase]
     seed: int
     minutes: float
     machine: str
@@ -70,8 +69,9 @@ def write_card(path: Path, facts: CardFacts, measured: Sequence[Measured]) -> No
         f"| {row.condition} | {row.digits} | {row.strings} | {row.word_error_rate:.1%} |" for row in measured
     )
     phases = "\n".join(
-        f"| {phase} | {training.updates} | {training.frames_per_batch} | {training.learning_rate:g} |"
-        for phase, training in facts.phases
+        f"| {phase.name} | {f'{phase.strings:,}' if phase.strings else 'none'} | {phase.training.updates} | "
+        f"{phase.training.frames_per_batch} | {phase.training.learning_rate:g} |"
+        for phase in facts.phases
     )
     command = facts.family.replace("_", "-")
     path.write_text(
@@ -103,11 +103,10 @@ Made by
 
     workbench train-demo {command} --data FSDD --out assets/demo-{command}
 
-from {facts.strings:,} strings of 1 to 24 digits and half as many that are cut more tightly (seed {facts.seed}), in
-{facts.minutes:.0f} minutes on {facts.machine}.
+from strings of 1 to 24 digits (seed {facts.seed}), in {facts.minutes:.0f} minutes on {facts.machine}.
 
-| phase | updates | frames in a batch, at most | learning rate |
-| --- | --- | --- | --- |
+| phase | strings | updates | LFR frames in a batch, at most | learning rate |
+| --- | --- | --- | --- | --- |
 {phases}
 
 {COMMON.format(speakers=", ".join(facts.speakers))}

@@ -26,10 +26,12 @@ def teach_recogniser(
     pool = course.pool()
     cmvn = cmvn_statistics(pool)
     network = make_network(MAIN.dropout)
-    network = course.train("training", make_loss(network), epochs(pool, cmvn, MAIN.frames_per_batch), MAIN)
-    pool = course.pool(finishing=True)
+    draw = epochs(pool, cmvn, MAIN.frames_per_batch)
+    network = course.train("training", make_loss(network), draw, MAIN, len(pool))
+    pool = course.pool(0.5, finishing=True)
+    draw = epochs(pool, cmvn, FINISHING.frames_per_batch)
     for number in range(finishing_rounds):
         phase = f"finishing on strings cut more tightly, round {number + 1} of {finishing_rounds}"
         training = TrainOptions(**{**vars(FINISHING), "seed": number})
-        network = course.train(phase, make_loss(network), epochs(pool, cmvn, FINISHING.frames_per_batch), training)
+        network = course.train(phase, make_loss(network), draw, training, len(pool))
     return network, cmvn

@@ -200,7 +200,7 @@ def build_original(directory: Path) -> Any:
         num_key_value_heads=2,
         head_dim=32,
         max_position_embeddings=4096,
-        rope_theta=1_000_000.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=458,

@@ -97,10 +97,10 @@ def merge_pairs(
                     f"{where} has LoRA weights for another base: {name}.lora_{half} has shape {tuple(tensor.shape)}; "
                     f"{base} calls for {expected}"
                 )
-        change = (alpha / r) * (pair.b.to(weight.device).float() @ pair.a.to(weight.device).float())
-        if not change.isfinite().all():
-            raise BadInput(f"{where}: the LoRA weights of {name} hold values that are not finite; expected numbers")
-        weight.copy_(change.add_(weight.float()))
+            if not tensor.isfinite().all():
+                raise BadInput(f"{where}: {name}.lora_{half} holds values that are not finite; expected numbers")
+        a, b = (tensor.to(weight.device, torch.float32) for tensor in (pair.a, pair.b))
+        weight.copy_(torch.addmm(weight.float(), b, a, alpha=alpha / r))
 
 
 @torch.no_grad()

@@ -219,11 +219,10 @@ def test_text_is_written_after_a_prompt(
 
 def test_a_prompt_is_traced(capsys: Capture, tmp_path: Path) -> None:
     out_file = tmp_path / "t.safetensors"
-    status, out, err = run(
-        capsys, "trace", "hello", "-m", "qwen3", "--out", str(out_file), "--stages", "logits,tokens", "--no-chat"
-    )
+    words = ("trace", "hello", "-m", "qwen3", "--out", str(out_file), "--stages", "logits,tokens", "--no-chat")
+    status, out, err = run(capsys, *words, "--max-new-tokens", "4")
     assert (status, err) == (0, []) and [line.split("\t")[0] for line in out] == ["logits", "tokens"]
-    assert Trace.load(out_file).meta["options"] == {"chat": False}
+    assert Trace.load(out_file).meta["options"] == {"chat": False, "max_new_tokens": 4}
 
 
 def test_an_empty_prompt_on_stdin_is_bad_input(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,8 +41,8 @@ check: $(READY)
 
 demo: $(READY)
 	@test -n "$(DATA)" || { echo 'make demo needs the recordings: make demo DATA=path/to/free-spoken-digit-dataset' >&2; exit 2; }
-	$(VENV)/bin/workbench train-demo sensevoice --data $(DATA) --out assets/demo-sensevoice
-	$(VENV)/bin/workbench train-demo paraformer --data $(DATA) --out assets/demo-paraformer
+	for family in sensevoice paraformer funasr-nano fireredasr; do \
+		$(VENV)/bin/workbench train-demo $$family --data $(DATA) --out assets/demo-$$family || exit; done
 
 reference: $(READY)
 	@$(PIP) $$(sed -n 's/^# reference: //p' requirements.lock)

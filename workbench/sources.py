@@ -17,6 +17,7 @@ WEIGHTS = {  # of each family, all of which must be there; of those not named he
     "causal_lm": ["model*.safetensors"],
     "fireredasr": ["model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"],
 }
+OTHER_WEIGHTS = {"fireredasr": ["Qwen2-7B-Instruct/*.safetensors"]}  # fetched where the repository has them
 FUNASR_WEIGHTS = ["model.pt"]
 SHARDS = "model.safetensors.index.json"  # which file of several each tensor is in
 
@@ -74,7 +75,7 @@ def fetch(card: Card, on_progress: OnProgress | None = None) -> Path:
 
 
 def _hub_files(card: Card) -> list[str]:
-    return [*HUB_FILES, *_weights(card)]
+    return [*HUB_FILES, *_weights(card), *OTHER_WEIGHTS.get(card.family, [])]
 
 
 def _weights(card: Card) -> list[str]:

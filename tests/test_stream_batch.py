@@ -213,3 +213,33 @@ def test_a_model_without_the_option_hears_one_stretch_at_a_time() -> None:
     assert [found[number][-1].text for number in (0, 1)] == ["w0", "w1"]
     with pytest.raises(BadInput, match="m has no option batch_size"):
         by_number(SpeechSession("m", "r", recogniser), [noise(1.0)], batch_size=2)
+
+
+class ChoosyWriter(FakeWriter):
+    """Refuses stretches of more than three seconds."""
+
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+        if any(len(samples) > 3 * RATE for samples in stretches):
+            raise BadInput("a stretch is too long")
+        return (yield from super().hear(stretches, options))
+
+
+def test_a_recording_that_the_model_refuses_does_not_end_the_others() -> None:
+    session = SpeechSession("m", "pytorch", ChoosyWriter())
+    sounds = [noise(seconds) for seconds in (1, 5, 2)]
+    ends = {
+        number: event
+        for number, event in session.stream_batch(sounds, batch_size=3)
+        if isinstance(event, (BadInput, Transcript))
+    }
+    assert [type(ends[number]) for number in range(3)] == [Transcript, BadInput, Transcript]
+    assert [ends[number].text for number in (0, 2)] == ["a", "a b"]  # type: ignore[union-attr]
+    with pytest.raises(BadInput, match="too long"):
+        session.transcribe(sounds[1])
+
+
+def test_a_refused_recording_is_not_gone_on_with() -> None:
+    writer = ChoosyWriter()
+    events = list(SpeechSession("m", "pytorch", writer).stream_batch([noise(9)], max_segment_seconds=4.0))
+    assert sum(isinstance(event, BadInput) for _, event in events) == 1
+    assert not any(isinstance(event, Transcript) for _, event in events)

@@ -143,12 +143,25 @@ class SpeechSession(Session):
         if waiting:
             yield from self._heard(waiting, chosen)
 
-    def _heard(self, stretches: Sequence[_Stretch], chosen: Any) -> Generator[tuple[int, Event], None, None]:
-        """Transcribes stretches side by side; a job whose last one is among them ends with its transcript."""
+    def _heard(self, stretches: Sequence[_Stretch], chosen: Any) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """Transcribes stretches side by side; a job whose last one is among them ends with its transcript.
+
+        Where the model refuses them, each is tried alone, so that only the recording that is to blame ends.
+        """
+        stretches = [stretch for stretch in stretches if not stretch.job.refused]
         for stretch in stretches:
             yield stretch.job.number, Progress(stretch.span.start, stretch.job.recording.seconds, "transcribing")
         begun = time.perf_counter()
-        parts = yield from _hear(self.recogniser, stretches, chosen)
+        try:
+            parts = yield from _hear(self.recogniser, stretches, chosen)
+        except BadInput as error:
+            if len(stretches) == 1:
+                stretches[0].job.refused = True
+                yield stretches[0].job.number, error
+                return
+            for stretch in stretches:
+                yield from self._heard([stretch], chosen)
+            return
         seconds = time.perf_counter() - begun
         samples = sum(len(stretch.samples) for stretch in stretches)
         untimed = isinstance(chosen, TimedOptions) and not chosen.timestamps
@@ -224,6 +237,7 @@ class _Job:
     stretches: int  # of speech, to be heard
     notes: tuple[str, ...]
     seconds: float  # of compute so far
+    refused: bool = False  # by the model
     heard: list[Heard] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
 

@@ -42,6 +42,15 @@ def test_the_estimate_counts_weights_and_no_broken_links(tmp_path: Path) -> None
     assert estimated_bytes(tmp_path) == PROCESS_BYTES + WEIGHTS_FACTOR * 1000
 
 
+def test_the_estimate_counts_a_linked_language_half(tmp_path: Path) -> None:
+    language, model = tmp_path / "qwen", tmp_path / "model"
+    for folder in (language, model):
+        folder.mkdir()
+        add_weight_bytes(folder, 1000)
+    (model / "Qwen2-7B-Instruct").symlink_to(language)
+    assert estimated_bytes(model) == PROCESS_BYTES + WEIGHTS_FACTOR * 2000
+
+
 def test_the_least_recently_used_makes_room_and_works_again_afterwards(models: list[str]) -> None:
     with Registry(memory_bytes=room_for(2)) as registry:
         one, two = registry.open("one"), registry.open("two")

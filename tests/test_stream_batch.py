@@ -240,6 +240,6 @@ def test_a_recording_that_the_model_refuses_does_not_end_the_others() -> None:
 
 def test_a_refused_recording_is_not_gone_on_with() -> None:
     writer = ChoosyWriter()
-    events = list(SpeechSession("m", "pytorch", writer).stream_batch([noise(8)], max_segment_seconds=7.0))
+    events = list(SpeechSession("m", "pytorch", writer).stream_batch([noise(8)], vad="none", max_segment_seconds=7.0))
     assert sum(isinstance(event, BadInput) for _, event in events) == 1
     assert not any(isinstance(event, Transcript) for _, event in events)

@@ -81,7 +81,9 @@ class MemoryBudget:
 
 def estimated_bytes(directory: Path) -> int:
     """What a session of this checkpoint will have resident, from the size of its weight files."""
-    files = (path for path in directory.rglob("*") if path.suffix in WEIGHT_FILES and path.is_file())
+    # One level down, where language halves lie; these may be links, which a recursive glob does not follow.
+    folders = [directory, *(path for path in directory.iterdir() if path.is_dir())] if directory.is_dir() else []
+    files = (path for folder in folders for path in folder.iterdir() if path.suffix in WEIGHT_FILES and path.is_file())
     return PROCESS_BYTES + int(WEIGHTS_FACTOR * sum(path.stat().st_size for path in files))
 
 

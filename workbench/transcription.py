@@ -149,6 +149,8 @@ class SpeechSession(Session):
         Where the model refuses them, each is tried alone, so that only the recording that is to blame ends.
         """
         stretches = [stretch for stretch in stretches if not stretch.job.refused]
+        if not stretches:
+            return
         for stretch in stretches:
             yield stretch.job.number, Progress(stretch.span.start, stretch.job.recording.seconds, "transcribing")
         begun = time.perf_counter()

@@ -135,8 +135,8 @@ SHORT_DIGITS = 3  # a string of so many finds its alignment soon
 HEARING = TrainOptions(updates=2500, learning_rate=1.2e-3, warm_up=100)
 READING = TrainOptions(updates=1200)
 READING_ROWS = 32
-LISTENING = TrainOptions(updates=2500, learning_rate=1e-3, warm_up=100)
-FINISHING = TrainOptions(updates=1500, learning_rate=5e-4, warm_up=100)
+LISTENING = TrainOptions(updates=2200, learning_rate=1e-3, warm_up=100)
+FINISHING = TrainOptions(updates=1300, learning_rate=5e-4, warm_up=100)
 FOLDER = "Qwen2-demo"  # of the language half, in the checkpoint
 ABOUT = """
 The encoder first learns alone, by CTC, and the language half small text tasks (counting, figures and words, order) and

@@ -119,7 +119,7 @@ def draw_prompt(tokenizer: LanguageTokenizer, rng: np.random.Generator) -> list[
 READING = TrainOptions(updates=1500, warm_up=300, log_every=100)
 READING_ROWS = 32
 LISTENING = TrainOptions(updates=3500, learning_rate=1.5e-3, warm_up=100)
-FINISHING = TrainOptions(updates=2000, learning_rate=6e-4, warm_up=100)
+FINISHING = TrainOptions(updates=1500, learning_rate=6e-4, warm_up=100)
 NO_CMVN = (np.zeros(ENCODER.input_size, np.float32), np.ones(ENCODER.input_size, np.float32))
 FOLDER = "Qwen3-demo"  # of the language half, in the checkpoint
 ABOUT = """

@@ -1,0 +1,232 @@
+"""Fun-ASR-Nano against transformers' model of it, with the weights of the same checkpoint.
+
+Where transformers' differs:
+
+- its adaptor norms have eps 1e-5 unless told otherwise; the original's, and ours, have 1e-12. It is set here.
+- it puts every row of the adaptor in the prompt, where the published configuration (`use_low_frame_rate`) keeps the
+  first eighth. With it on, the rows it keeps are cut here and handed over as embeddings; with it off both programs do
+  all of it by themselves.
+- it knows no CMVN and no `downsample_rate` above 1; neither has the published checkpoint.
+- its adaptor attends to the padding of a batch unless the kind of attention is named (5.19 makes no mask where the
+  adaptor's configuration has none). It is named here.
+- its features need torchaudio, which is not among the locked packages: both get ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from tests.tiny_checkpoints import noise
+from tests.tiny_funasr_nano import tiny_funasr_nano
+from workbench.families.funasr_nano import ADAPTOR_EPS, SPEECH, FunasrNanoModel, FunasrNanoOptions, audio_tokens
+from workbench.opening import Settings
+from workbench.runtimes.pytorch.funasr_nano import NanoEar, open_session
+from workbench.runtimes.pytorch.hearing import SpeechLanguageRecogniser
+from workbench.runtimes.pytorch.weights import read_state_dict
+
+COSINE = 0.999999
+SECONDS = (0.3, 1.0, 4.7, 12.0)
+TOKENS = 40  # generated at most
+AUDIO = 456  # <|endoftext|> stands for the speech in transformers' prompts: no prompt has it
+
+NAMES = (
+    (r"^audio_encoder\.encoders0\.0\.", "model.audio_tower.layers.0."),
+    (r"^audio_adaptor\.linear([12])\.", r"model.multi_modal_projector.linear_\1."),
+    (r"^audio_adaptor\.blocks\.", "model.multi_modal_projector.layers."),
+    (r"^llm\.model\.", "model.language_model."),
+    (r"^llm\.lm_head\.", "lm_head."),
+    (r"\.norm1\.", ".input_layernorm."),
+    (r"\.norm2\.", ".post_attention_layernorm."),
+    (r"\.self_attn\.linear_(q|k|v)\.", r".self_attn.\1_proj."),
+    (r"\.self_attn\.linear_out\.", ".self_attn.o_proj."),
+    (r"\.self_attn\.fsmn_block\.", ".self_attn.fsmn.conv."),
+    (r"\.feed_forward\.w_([12])\.", r".mlp.fc\1."),
+)
+
+
+def converted(tensors: dict[str, Tensor], blocks: int, tp_blocks: int) -> dict[str, Tensor]:
+    """A checkpoint's tensors by transformers' names: its encoder is one list of layers, its projections are apart."""
+    names = (
+        (r"^audio_encoder\.encoders\.(\d+)\.", lambda found: f"model.audio_tower.layers.{int(found[1]) + 1}."),
+        (r"^audio_encoder\.tp_encoders\.(\d+)\.", lambda found: f"model.audio_tower.layers.{int(found[1]) + blocks}."),
+        (r"^audio_encoder\.after_norm\.", f"model.audio_tower.layers.{blocks - 1}.final_layernorm."),
+        (r"^audio_encoder\.tp_norm\.", f"model.audio_tower.layers.{blocks + tp_blocks - 1}.final_layernorm."),
+        *NAMES,
+    )
+    result = {}
+    for name, value in tensors.items():
+        for pattern, replacement in names:
+            name = re.sub(pattern, replacement, name)
+        if ".linear_q_k_v." in name:
+            for letter, part in zip("qkv", value.chunk(3), strict=True):
+                result[name.replace("linear_q_k_v", f"{letter}_proj")] = part
+        else:
+            result[name] = value
+    return result
+
+
+def transformers_network(model: FunasrNanoModel) -> Any:
+    """Transformers' network with the checkpoint's weights, every one of them in its place."""
+    import transformers
+
+    text = transformers.AutoConfig.from_pretrained(str(model.language.directory), local_files_only=True)
+    encoder, adaptor = model.encoder, model.adaptor
+    config = transformers.FunAsrNanoConfig(
+        audio_config={
+            "num_mel_bins": model.frontend.n_mels,
+            "num_stacked_frames": model.frontend.lfr_m,
+            "hidden_size": encoder.output_size,
+            "num_attention_heads": encoder.attention_heads,
+            "intermediate_size": encoder.linear_units,
+            "num_hidden_layers": encoder.num_blocks + encoder.tp_blocks,
+            "num_timestamp_prediction_layers": encoder.tp_blocks,
+            "layer_norm_eps": encoder.norm_eps,
+            "fsmn_kernel_size": encoder.kernel_size,
+        },
+        adaptor_config={
+            "hidden_size": adaptor.llm_dim,
+            "num_attention_heads": adaptor.attention_heads,
+            "intermediate_size": adaptor.llm_dim // 4,
+            "num_hidden_layers": adaptor.n_layer,
+            "layer_norm_eps": ADAPTOR_EPS,
+            "projector_hidden_size": adaptor.ffn_dim,
+        },
+        text_config=text,
+        audio_token_id=AUDIO,
+        tie_word_embeddings=text.tie_word_embeddings,
+    )
+    network = transformers.FunAsrNanoForConditionalGeneration(config).eval().requires_grad_(False)
+    network.set_attn_implementation("sdpa")
+    tensors = read_state_dict(model.checkpoint.weights)
+    network.load_state_dict(converted(tensors, encoder.num_blocks, encoder.tp_blocks), strict=True)
+    return network
+
+
+@dataclass
+class Pair:
+    """The same checkpoint in both programs."""
+
+    ours: SpeechLanguageRecogniser
+    network: Any  # transformers' FunAsrNanoForConditionalGeneration
+
+    @property
+    def ear(self) -> NanoEar:
+        assert isinstance(self.ours.ear, NanoEar)
+        return self.ours.ear
+
+    def features(self, stretches: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        """Features [B, T, input], the shorter rows padded with zeros, and how many frames each has [B]."""
+        rows = [torch.from_numpy(self.ear.frontend(samples).features) for samples in stretches]
+        return pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
+
+    @torch.inference_mode()
+    def their_hearing(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Transformers' encoder output [B, T, D] and adaptor output [B, T, H]."""
+        mask = (torch.arange(features.shape[1]) < lengths[:, None]).long()
+        encoded = self.network.model.audio_tower(features, mask).last_hidden_state
+        return encoded, self.network.model.multi_modal_projector(encoded, mask)
+
+    def their_prompt(self, lengths: Tensor, options: FunasrNanoOptions) -> tuple[Tensor, Tensor]:
+        """Ids [B, tokens] with `AUDIO` for every embedding of speech, padded on the left, and their mask."""
+        ids = self.ear.prompt_ids(options).tolist()
+        place = ids.index(SPEECH)
+        assert AUDIO not in ids
+        counts = [audio_tokens(int(length), self.ear.model.adaptor) for length in lengths]
+        rows = [torch.tensor([*ids[:place], *[AUDIO] * count, *ids[place + 1 :]]) for count in counts]
+        masks = [torch.ones_like(row) for row in rows]
+        return pad_sequence(rows, True, 0, "left"), pad_sequence(masks, True, 0, "left")
+
+    @torch.inference_mode()
+    def their_ids(self, stretches: Sequence[np.ndarray], options: FunasrNanoOptions) -> list[list[int]]:
+        """What transformers generates for each stretch, up to its stop token."""
+        features, lengths = self.features(stretches)
+        ids, mask = self.their_prompt(lengths, options)
+        stops = list(self.ear.model.stop_ids)
+        inputs: dict[str, Any] = {"attention_mask": mask, "max_new_tokens": TOKENS, "do_sample": False}
+        if self.ear.model.adaptor.use_low_frame_rate:
+            _, adapted = self.their_hearing(features, lengths)
+            counts = (ids == AUDIO).sum(dim=1)
+            embeddings = self.network.get_input_embeddings()(ids)
+            embeddings[ids == AUDIO] = torch.cat([row[:count] for row, count in zip(adapted, counts, strict=True)])
+            inputs["inputs_embeds"] = embeddings
+        else:
+            inputs |= {"input_ids": ids, "input_features": features}
+            inputs["input_features_mask"] = (torch.arange(features.shape[1]) < lengths[:, None]).long()
+        found = self.network.generate(**inputs, eos_token_id=stops, pad_token_id=stops[0]).tolist()
+        if "input_ids" in inputs:
+            found = [row[ids.shape[1] :] for row in found]
+        return [row[: next((n + 1 for n, token in enumerate(row) if token in stops), len(row))] for row in found]
+
+    def our_ids(self, stretches: Sequence[np.ndarray], options: FunasrNanoOptions) -> list[list[int]]:
+        """What this program generates for each stretch, heard side by side."""
+        writing = self.ours.hear(stretches, options)
+        while True:
+            try:
+                next(writing)
+            except StopIteration as done:
+                return [list(heard.ids) for heard in done.value]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["low frame rate", "every frame"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    directory = tmp_path_factory.mktemp("nano") / "nano"
+    tiny_funasr_nano(directory, audio_adaptor_conf={"use_low_frame_rate": request.param})
+    session = open_session(directory, "nano", Settings())
+    recogniser = session.recogniser
+    assert isinstance(recogniser, SpeechLanguageRecogniser) and isinstance(recogniser.ear, NanoEar)
+    yield Pair(recogniser, transformers_network(recogniser.ear.model))
+    session.close()
+
+
+def stretch(seconds: float) -> np.ndarray:
+    return noise(seconds, seed=round(10 * seconds))[0]
+
+
+def least_cosine(ours: Tensor, theirs: Tensor) -> float:
+    """Of the row where it is least; both [frames, width]."""
+    assert ours.shape == theirs.shape
+    return float(torch.nn.functional.cosine_similarity(ours.double(), theirs.double(), dim=-1).min())
+
+
+@pytest.mark.parametrize("seconds", [SECONDS[:1], SECONDS[1:2], SECONDS[2:3], SECONDS[3:], SECONDS], ids=str)
+def test_same_embeddings(pair: Pair, seconds: tuple[float, ...]) -> None:
+    """Encoder, adaptor, and the rows of it that are put in the prompt; of one stretch, and of several padded."""
+    features, lengths = pair.features([stretch(each) for each in seconds])
+    encoded, adapted = pair.their_hearing(features, lengths)
+    padded = lengths if len(seconds) > 1 else None
+    with torch.inference_mode():
+        our_encoded = pair.ear.network.audio_encoder(features, padded)
+        our_adapted = pair.ear.network.audio_adaptor(our_encoded, padded)
+        kept, counts = pair.ear.network(features, lengths)
+    low = pair.ear.model.adaptor.use_low_frame_rate
+    assert counts.tolist() == [-(-length // 8) if low else length for length in lengths.tolist()]
+    for row, (length, count) in enumerate(zip(lengths.tolist(), counts.tolist(), strict=True)):
+        assert least_cosine(our_encoded[row, :length], encoded[row, :length]) >= COSINE
+        assert least_cosine(our_adapted[row, :length], adapted[row, :length]) >= COSINE
+        assert least_cosine(kept[row, :count], adapted[row, :count]) >= COSINE
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"language": "en", "itn": False, "hotwords": ("seven",)}], ids=["plain", "all"]
+)
+def test_same_text_for_every_length(pair: Pair, options: dict[str, Any]) -> None:
+    chosen = FunasrNanoOptions(max_new_tokens=TOKENS, **options)
+    written = [pair.our_ids([stretch(seconds)], chosen)[0] for seconds in SECONDS]
+    assert written == [pair.their_ids([stretch(seconds)], chosen)[0] for seconds in SECONDS]
+    assert len({tuple(ids) for ids in written}) == len(SECONDS), "what is written depends on what is heard"
+    assert max(map(len, written)) > 3
+
+
+def test_same_text_in_a_batch(pair: Pair) -> None:
+    chosen = FunasrNanoOptions(max_new_tokens=TOKENS)
+    stretches = [stretch(seconds) for seconds in SECONDS]
+    assert pair.our_ids(stretches, chosen) == pair.their_ids(stretches, chosen)

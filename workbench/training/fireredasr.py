@@ -137,6 +137,7 @@ READING = TrainOptions(updates=1200)
 READING_ROWS = 32
 LISTENING = TrainOptions(updates=2200, learning_rate=1e-3, warm_up=100)
 FINISHING = TrainOptions(updates=1300, learning_rate=5e-4, warm_up=100)
+FINISHING_AGAIN = TrainOptions(updates=900, learning_rate=5e-4, warm_up=100, seed=1)
 FOLDER = "Qwen2-demo"  # of the language half, in the checkpoint
 ABOUT = """
 The encoder first learns alone, by CTC, and the language half small text tasks (counting, figures and words, order) and
@@ -184,10 +185,12 @@ def teach(course: Course) -> Taught:
     network.llm.load_state_dict({k: v.bfloat16().float() for k, v in network.llm.state_dict().items()})
     add_lora(network.llm)
     pool = course.pool(0.5, finishing=True, window="povey")
-    loss = FireRedAsrLoss(network, vectors, tokenizer)
-    draw = epochs(pool, cmvn, FINISHING.frames_per_batch)
-    name = "finishing on strings cut more tightly, LoRA"
-    return Taught(course.train(name, loss, draw, FINISHING, len(pool)), statistics)
+    tight = "finishing on strings cut more tightly, LoRA"
+    for phase, training in ((tight, FINISHING), (f"{tight}, again", FINISHING_AGAIN)):
+        loss = FireRedAsrLoss(network, vectors, tokenizer)
+        draw = epochs(pool, cmvn, training.frames_per_batch)
+        network = course.train(phase, loss, draw, training, len(pool))
+    return Taught(network, statistics)
 
 
 def _short(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray]) -> Draw:

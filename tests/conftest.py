@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that put the tests into the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that they start inherit what is ignored
     # On a busy machine a deadline would fail whichever example is unlucky; pytest-timeout guards against hanging.
     hypothesis.settings.register_profile("workbench", deadline=None)
     hypothesis.settings.load_profile("workbench")

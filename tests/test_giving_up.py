@@ -142,15 +142,6 @@ def test_cancelling_what_does_not_run_does_nothing(fake: FakeMaker) -> None:
     assert session.transcribe("x")
 
 
-@pytest.fixture
-def ctrl_c_interrupts() -> Iterator[None]:
-    """Whatever started the tests: a shell that puts them into the background has them ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_ctrl_c_during_a_call_leaves_the_session_usable(fake: FakeMaker) -> None:
     session = fake()
     events = session.stream("x", do="block")

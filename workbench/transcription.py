@@ -41,6 +41,7 @@ from workbench.voice_activity import speech_spans
 from workbench.writing import is_hangul, needs_space
 
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
+POOLED_BATCHES = 4  # so many batches of stretches are sorted by their length together
 SENTENCE_ENDS = ("。", "！", "？", ".", "!", "?")
 SENTENCE_SECONDS = 4.0  # a segment this long may end at the end of a sentence
 
@@ -122,6 +123,8 @@ class SpeechSession(Session):
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
         most = getattr(chosen, "batch_size", 1)
+        # Of several recordings, stretches of similar length go side by side: less of a batch is padding then.
+        pool = most * POOLED_BATCHES if most > 1 and len(audios) > 1 else most
         waiting: list[_Stretch] = []
         for number, audio in enumerate(recordings(audios)):
             begun = time.perf_counter()
@@ -135,13 +138,21 @@ class SpeechSession(Session):
             job = _Job(number, recording, len(found.spans), found.notes, time.perf_counter() - begun)
             if not found.spans:
                 yield from self._finished(job)
-            for span in found.spans:
-                waiting.append(_Stretch(job, span))
-                if len(waiting) == most:
-                    yield from self._heard(waiting, chosen)
+            for place, span in enumerate(found.spans):
+                waiting.append(_Stretch(job, place, span))
+                if len(waiting) == pool:
+                    yield from self._batches(waiting, most, chosen)
                     waiting = []
-        if waiting:
-            yield from self._heard(waiting, chosen)
+        yield from self._batches(waiting, most, chosen)
+
+    def _batches(
+        self, stretches: list[_Stretch], most: int, chosen: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """Transcribes so many at a time, the shortest first where there are more."""
+        if len(stretches) > most:
+            stretches = sorted(stretches, key=lambda stretch: stretch.span.end - stretch.span.start)
+        for first in range(0, len(stretches), most):
+            yield from self._heard(stretches[first : first + most], chosen)
 
     def _heard(self, stretches: Sequence[_Stretch], chosen: Any) -> Generator[tuple[int, Event | BadInput], None, None]:
         """Transcribes stretches side by side; a job whose last one is among them ends with its transcript.
@@ -171,11 +182,11 @@ class SpeechSession(Session):
         for stretch, part in zip(stretches, parts, strict=True):
             job = stretch.job
             job.seconds += seconds * len(stretch.samples) / max(samples, 1)  # each its share of the common work
-            job.heard.append(part)
-            for segment in _segments(part, stretch.span, text_of):
-                job.segments.append(segment)
+            segments = _segments(part, stretch.span, text_of)
+            job.parts[stretch.place] = part, segments
+            for segment in segments:
                 yield job.number, segment
-            if len(job.heard) == job.stretches:
+            if len(job.parts) == job.stretches:
                 yield from self._finished(job)
 
     def _finished(self, job: _Job) -> Generator[tuple[int, Event], None, None]:
@@ -211,7 +222,8 @@ class SpeechSession(Session):
         raise BadInput(f"{self.model} transcribes speech; to generate from text, open a language model")
 
     def _transcript(self, job: _Job) -> Transcript:
-        heard = job.heard
+        parts = [job.parts[place] for place in sorted(job.parts)]
+        heard = [part for part, _ in parts]
         tags = {kind: _majority(part.tags.get(kind) for part in heard) for part in heard for kind in part.tags}
         notes = dict.fromkeys(note for part in heard for note in part.notes)
         return Transcript(
@@ -219,7 +231,7 @@ class SpeechSession(Session):
             runtime=self.runtime,
             text=join_texts([part.text for part in heard]),
             language=_majority(part.language for part in heard),
-            segments=tuple(job.segments),
+            segments=tuple(segment for _, segments in parts for segment in segments),
             tokens=tuple(number for part in heard for number in part.ids),
             audio_seconds=job.recording.seconds,
             load_seconds=self.load_seconds,
@@ -240,8 +252,7 @@ class _Job:
     notes: tuple[str, ...]
     seconds: float  # of compute so far
     refused: bool = False  # by the model
-    heard: list[Heard] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)
+    parts: dict[int, tuple[Heard, list[Segment]]] = field(default_factory=dict)  # by the stretch's place
 
 
 @dataclass(frozen=True)
@@ -249,6 +260,7 @@ class _Stretch:
     """A stretch of speech of a job."""
 
     job: _Job
+    place: int  # among the stretches of its recording
     span: Span
 
     @property

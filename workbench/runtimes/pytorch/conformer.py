@@ -32,9 +32,15 @@ class Subsampling(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """[B, L, mels] to [B, ceil(L / 4), D]; zeros behind the features complete the last context."""
         x = F.pad(features, (0, 0, 0, CONTEXT_FRAMES - 1)).unsqueeze(1)
+        # On a CPU one row at a time: its maps then stay in the cache, which takes less than half as long.
+        rows = x.split(1) if x.device.type == "cpu" and not self.training else (x,)
+        return torch.cat([self.out(self._maps(row).transpose(1, 2).flatten(2)) for row in rows])
+
+    def _maps(self, x: Tensor) -> Tensor:
+        """[B, 1, L, mels] to [B, channels, ceil(L / 4), mels / 4]."""
         for layer in self.conv:
             x = layer(x)
-        return self.out(x.transpose(1, 2).flatten(2))
+        return x
 
 
 def relative_positions(frames: int, size: int, like: Tensor) -> Tensor:

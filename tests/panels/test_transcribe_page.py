@@ -65,14 +65,14 @@ def no_sideways_scroll(page: Any) -> bool:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_a_sample_through_both_demo_models(demos: Served, page: Any) -> None:
+def test_a_sample_through_all_demo_models(demos: Served, page: Any) -> None:
     open_page(page, demos)
-    expect(page.locator("#models input:checked")).to_have_count(2)
+    expect(page.locator("#models input:checked")).to_have_count(4)
     page.locator("button.sample").first.click()
     expect(page.locator("#recordings")).to_contain_text("three_seven_one")
     expect(page.locator("#reference textarea")).to_have_value("three seven one")
     page.locator("#run").click()
-    expect(page.locator(".result.done")).to_have_count(2, timeout=LONG)
+    expect(page.locator(".result.done")).to_have_count(4, timeout=LONG)
     heard = [row.locator(".heard").inner_text() for row in page.locator(".result.done").all()]
     assert all(re.search(r"three|seven|one", text) for text in heard), heard
     assert all("WER" in row.inner_text() for row in page.locator(".result.done").all())

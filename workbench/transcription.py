@@ -124,9 +124,10 @@ class SpeechSession(Session):
         chosen = build_options(recogniser.options_class, options, self.model)
         most = getattr(chosen, "batch_size", 1)
         # Of several recordings, stretches of similar length go side by side: less of a batch is padding then.
+        audios = recordings(audios)
         pool = most * POOLED_BATCHES if most > 1 and len(audios) > 1 else most
         waiting: list[_Stretch] = []
-        for number, audio in enumerate(recordings(audios)):
+        for number, audio in enumerate(audios):
             begun = time.perf_counter()
             try:
                 recording = read(audio)

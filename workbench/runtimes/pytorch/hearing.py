@@ -77,8 +77,11 @@ class SpeechLanguageRecogniser:
     def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
         """As `StreamingRecogniser.hear`."""
         prompt, counts = self._prompt(stretches, options)
-        decoding = self.ear.decoding(options, counts)
-        ids: list[list[int]] = [[] for _ in stretches]
+        return (yield from self._written(prompt, self.ear.decoding(options, counts)))
+
+    def _written(self, prompt: Merged[Tensor], decoding: Decoding) -> Generator[list[str], None, list[Heard]]:
+        """As `hear`, of prompts that are ready."""
+        ids: list[list[int]] = [[] for _ in prompt.attention_mask]
         for tokens in self.language.generate(prompt, decoding):
             if tokens.ndim == 2:
                 ids = [row[row != ENDED].tolist() for row in tokens]
@@ -91,13 +94,7 @@ class SpeechLanguageRecogniser:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Heard:
         """What is said in float32 samples [n] at 16 kHz."""
-        writing = self.hear([samples], options)
-        while True:
-            try:
-                next(writing)
-            except StopIteration as done:
-                heard: Heard = done.value[0]
-                return heard
+        return _drained(self.hear([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The transcript of generated ids, or of some of them."""
@@ -106,11 +103,11 @@ class SpeechLanguageRecogniser:
     def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
         """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript."""
         recorder = Recorder(wanted)
-        prompt, _ = self._prompt([samples], options, recorder)
+        prompt, counts = self._prompt([samples], options, recorder)
         recorder.put("prompt.tokens", self.ear.prompt_ids(options))
         self.language.trace(prompt, recorder)
         if wanted("tokens") or wanted("text"):
-            heard = self.recognise(samples, options)
+            [heard] = _drained(self._written(prompt, self.ear.decoding(options, counts)))
             recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
             recorder.put("text", np.array(heard.text))
         return recorder.stages
@@ -143,3 +140,13 @@ class SpeechLanguageRecogniser:
 def _without(ids: Sequence[int], stop_ids: Sequence[int]) -> list[int]:
     """The ids that the reader sees: an end may be a token that would be read out as text."""
     return [number for number in ids if number not in stop_ids]
+
+
+def _drained(writing: Generator[list[str], None, list[Heard]]) -> list[Heard]:
+    """What was heard, the text on the way left aside."""
+    while True:
+        try:
+            next(writing)
+        except StopIteration as done:
+            heard: list[Heard] = done.value
+            return heard

@@ -58,11 +58,7 @@ def read_causal_lm(directory: Path) -> CausalLmModel:
         return CausalLmModel(speech.language, speech.tokenizer, speech.stop_ids, speech)
     language = read_language_config(directory)
     tokenizer = LanguageTokenizer.read(directory)
-    if len(tokenizer) > language.vocabulary:
-        raise BadInput(
-            f"the tokenizer in {directory.name} has {len(tokenizer)} tokens; "
-            f"its config.json has room for {language.vocabulary}"
-        )
+    tokenizer.check_room(language)
     end = tokenizer.id_of(TURN_END)
     stops = (*language.stop_ids, *([] if end is None else [end]))
     return CausalLmModel(language, tokenizer, tuple(dict.fromkeys(stops)))

@@ -163,11 +163,7 @@ def read_fireredasr(
     if end is None or pad is None or speech is None:
         token, what = (TURN_END, "ends a transcript") if end is None else (PAD, "pads one")
         raise BadInput(f"the tokenizer in {language.directory.name} has no token {token}, which {what}")
-    if len(tokenizer) > language.vocabulary:
-        raise BadInput(
-            f"the tokenizer in {language.directory.name} has {len(tokenizer)} tokens with {SPEECH}; "
-            f"its config.json has room for {language.vocabulary}"
-        )
+    tokenizer.check_room(language, SPEECH)
     where = f"{directory.name}/{WEIGHTS}"
     rank = arguments.get("lora_r")
     return FireRedAsrModel(

@@ -126,11 +126,7 @@ def read_funasr_nano(directory: Path) -> FunasrNanoModel:
     end = tokenizer.id_of(TURN_END)
     if end is None:
         raise BadInput(f"the tokenizer in {language.directory.name} has no token {TURN_END}, which ends a transcript")
-    if len(tokenizer) > language.vocabulary:
-        raise BadInput(
-            f"the tokenizer in {language.directory.name} has {len(tokenizer)} tokens; "
-            f"its config.json has room for {language.vocabulary}"
-        )
+    tokenizer.check_room(language)
     dataset = checkpoint.section("dataset_conf")
     return FunasrNanoModel(
         checkpoint=checkpoint,

@@ -97,6 +97,15 @@ class LanguageTokenizer:
     def __len__(self) -> int:
         return len(self._tokenizer)
 
+    def check_room(self, language: LanguageConfig, added: str = "") -> None:
+        """Raises `BadInput` where the embedding table has fewer rows than there are tokens, `added` among them."""
+        if len(self) > language.vocabulary:
+            counted = f" with {added}" if added else ""
+            raise BadInput(
+                f"the tokenizer in {language.directory.name} has {len(self)} tokens{counted}; "
+                f"its config.json has room for {language.vocabulary}"
+            )
+
     def ids(self, text: str, begin: bool = False) -> list[int]:
         """The ids of a text in which special tokens may stand; `begin` adds what the model wants before a text."""
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin)

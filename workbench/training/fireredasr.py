@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import struct
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from workbench.families.conformer import ConformerConfig, encoder_frames
+from workbench.families.fireredasr import PROMPT, SPEECH
 from workbench.families.language import LanguageTokenizer
-from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
-from workbench.runtimes.pytorch.tap import Tap, no_tap
+from workbench.runtimes.pytorch.conformer import ConformerEncoder
+from workbench.runtimes.pytorch.fireredasr import HearingNetwork
 from workbench.training.course import Course
-from workbench.training.language import QWEN2_SPECIAL, VOCABULARY, write_language_folder, write_tokenizer
+from workbench.training.language import QWEN2_SPECIAL, VOCABULARY, make_tokenizer, write_language_folder
 from workbench.training.loop import Draw, TrainOptions, epochs
 from workbench.training.lora import add_lora, base_tensors, lora_tensors
-from workbench.training.pool import Batch, FeaturePool, cmvn_sums
+from workbench.training.pool import Batch, FeaturePool, cmvn_sums, normalisation
 from workbench.training.speech_language import (
     DIGITS,
     PLACEHOLDER,
@@ -42,7 +42,6 @@ from workbench.training.speech_language import (
 
 ENCODER = ConformerConfig(idim=80, n_layers=4, n_head=4, d_model=112, kernel_size=15, pe_maxlen=5000)
 DOWNSAMPLE_RATE = 2
-PROMPT = "<|im_start|>user\n<speech>请转写音频为文字<|im_end|>\n<|im_start|>assistant\n"
 WIDTH = 128  # of the language half
 LANGUAGE: dict[str, Any] = {
     "hidden_size": WIDTH,
@@ -56,20 +55,17 @@ LANGUAGE: dict[str, Any] = {
 }
 
 
-class Network(nn.Module):
-    """Encoder, adaptor and language model under the names of the checkpoint."""
+class Network(HearingNetwork):
+    """Encoder, adapter and language model under the names of the checkpoint."""
 
     def __init__(self, language: Any, dropout: float):
-        super().__init__()
-        self.encoder = ConformerEncoder(ENCODER, dropout)
-        self.encoder_projector = StackingAdaptor(ENCODER.d_model, WIDTH, DOWNSAMPLE_RATE)
+        super().__init__(ENCODER, WIDTH, DOWNSAMPLE_RATE, dropout)
         self.llm = language
 
-    def forward(self, features: Tensor, lengths: Tensor, tap: Tap = no_tap) -> tuple[Tensor, Tensor]:
+    def embeddings(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings [B, tokens, H] of features [B, L, 80], and how many of them are each row's [B]."""
         valid = torch.tensor([encoder_frames(int(length)) for length in lengths])
-        adapted = self.encoder_projector(self.encoder(features, valid, tap), tap)
-        return adapted, valid // DOWNSAMPLE_RATE
+        return self(features, valid), valid // DOWNSAMPLE_RATE
 
 
 class EncoderLoss(nn.Module):
@@ -113,7 +109,7 @@ class FireRedAsrLoss(nn.Module):
 
     def forward(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
         """The parts of the loss."""
-        speech, counts = self.network(torch.from_numpy(batch.features), torch.from_numpy(batch.lengths))
+        speech, counts = self.network.embeddings(torch.from_numpy(batch.features), torch.from_numpy(batch.lengths))
         dialogues = [Dialogue(self.prompt, answer_ids(self.tokenizer, digits)) for digits in batch.digits]
         return {
             "tokens": answer_loss(self.network.llm, dialogues, speech, counts),
@@ -124,7 +120,7 @@ class FireRedAsrLoss(nn.Module):
 
 def prompt_ids(tokenizer: LanguageTokenizer) -> list[int]:
     """The prompt's ids, the placeholder among them."""
-    before, after = (tokenizer.ids(part) for part in PROMPT.split("<speech>"))
+    before, after = (tokenizer.ids(part) for part in PROMPT.split(SPEECH))
     return [*before, PLACEHOLDER, *after]
 
 
@@ -159,17 +155,13 @@ def teach(course: Course) -> Taught:
     """The trained network and the statistics of its features."""
     pool = course.pool(window="povey")
     statistics = cmvn_sums(pool)
-    mean = statistics[0, :-1] / statistics[0, -1]
-    deviation = np.sqrt(statistics[1, :-1] / statistics[0, -1] - np.square(mean))
-    cmvn = (-mean).astype(np.float32), (1.0 / deviation).astype(np.float32)
+    cmvn = normalisation(statistics)
 
     hearing = EncoderLoss(ConformerEncoder(ENCODER, HEARING.dropout))
     course.train("hearing, short strings", hearing, _short(pool, cmvn), HEARING_SHORT, len(pool))
     encoder = course.train("hearing", hearing, epochs(pool, cmvn, HEARING.frames_per_batch), HEARING, len(pool))
 
-    with tempfile.TemporaryDirectory() as folder:
-        write_tokenizer(Path(folder), QWEN2_SPECIAL)
-        tokenizer = LanguageTokenizer.read(Path(folder))
+    tokenizer = make_tokenizer(QWEN2_SPECIAL)
     vectors = DigitVectors(WIDTH)
 
     def prompts(rng: np.random.Generator) -> Iterator[list[list[int]]]:

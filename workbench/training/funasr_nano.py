@@ -6,7 +6,6 @@ exists only while training, so that frames find their words.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +24,7 @@ from workbench.training import sensevoice
 from workbench.training.course import Course
 from workbench.training.digits import WORDS
 from workbench.training.funasr_files import write_funasr_files
-from workbench.training.language import QWEN3_SPECIAL, VOCABULARY, write_language_folder, write_tokenizer
+from workbench.training.language import QWEN3_SPECIAL, VOCABULARY, make_tokenizer, write_language_folder
 from workbench.training.loop import TrainOptions, epochs
 from workbench.training.pool import Batch
 from workbench.training.sensevoice import ENCODER
@@ -134,9 +133,7 @@ there took more training than a demo is worth.
 
 def teach(course: Course) -> Network:
     """The trained network."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_tokenizer(Path(folder), QWEN3_SPECIAL)
-        tokenizer = LanguageTokenizer.read(Path(folder))
+    tokenizer = make_tokenizer(QWEN3_SPECIAL)
 
     def prompts(rng: np.random.Generator) -> Iterator[list[list[int]]]:
         while True:

@@ -7,6 +7,7 @@ neither features nor encoders.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,13 @@ def write_tokenizer(directory: Path, special: Sequence[str]) -> None:
         "unk_token": None,
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+
+
+def make_tokenizer(special: Sequence[str]) -> LanguageTokenizer:
+    """The tokenizer that `write_tokenizer` writes, without a folder for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokenizer(Path(folder), special)
+        return LanguageTokenizer.read(Path(folder))
 
 
 def _tokenizer_texts() -> Iterator[str]:

@@ -222,17 +222,18 @@ def cmvn_sums(pool: FeaturePool, examples: int = 4000) -> NDArray[np.float64]:
     return sums
 
 
+def normalisation(sums: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(shift [mels], scale [mels]) of the sums of `cmvn_sums`: minus the mean, one over the standard deviation."""
+    mean = sums[0, :-1] / sums[0, -1]
+    deviation = np.sqrt(np.maximum(sums[1, :-1] / sums[0, -1] - np.square(mean), 1e-4))
+    return (-mean).astype(np.float32), (1.0 / deviation).astype(np.float32)
+
+
 def cmvn_statistics(pool: FeaturePool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(shift [560], scale [560]): minus the mean and one over the standard deviation of each mel band over the first
     examples of the pool, repeated for the stacked frames; features are normalised as `(x + shift) * scale`."""
-    sums = cmvn_sums(pool)
-    frames = sums[0, -1]
-    mean = sums[0, :-1] / frames
-    deviation = np.sqrt(np.maximum(sums[1, :-1] / frames - np.square(mean), 1e-4))
-    return (
-        np.tile(-mean, ASR_LFR_M).astype(np.float32),
-        np.tile(1.0 / deviation, ASR_LFR_M).astype(np.float32),
-    )
+    shift, scale = normalisation(cmvn_sums(pool))
+    return np.tile(shift, ASR_LFR_M), np.tile(scale, ASR_LFR_M)
 
 
 def write_am_mvn(path: str | Path, shift: NDArray[np.float32], scale: NDArray[np.float32]) -> None:

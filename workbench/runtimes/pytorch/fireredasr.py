@@ -51,9 +51,9 @@ BASE_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 class HearingNetwork(nn.Module):
     """Encoder and adapter under the names of the checkpoint."""
 
-    def __init__(self, encoder: ConformerConfig, width: int, downsample_rate: int):
+    def __init__(self, encoder: ConformerConfig, width: int, downsample_rate: int, dropout: float = 0.0):
         super().__init__()
-        self.encoder = ConformerEncoder(encoder)
+        self.encoder = ConformerEncoder(encoder, dropout)
         self.encoder_projector = StackingAdaptor(encoder.d_model, width, downsample_rate)
 
     def forward(self, features: Tensor, valid: Tensor, tap: Tap = no_tap) -> Tensor:

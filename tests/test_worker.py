@@ -222,7 +222,7 @@ def test_a_child_ends_with_its_parent(spec: SessionSpec) -> None:
         from pathlib import Path
         from workbench.opening import SessionSpec
         from workbench.worker import ProcessSession
-        session = ProcessSession(SessionSpec("tiny", "sensevoice", "pytorch", Path({str(spec.directory)!r})))
+        session = ProcessSession(SessionSpec("tiny", "sensevoice", "pytorch", Path({str(spec.checkpoint)!r})))
         session.start()
         print(session.pid, flush=True)
         sys.stdin.read()

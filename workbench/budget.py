@@ -42,7 +42,7 @@ class MemoryBudget:
         Raises `Unavailable`, having unloaded nothing, where it cannot fit beside the sessions at work.
         """
         with self._lock:
-            need = estimated_bytes(newcomer.spec.directory)
+            need = estimated_bytes(newcomer.spec.checkpoint)
             self._make_room(newcomer, need)
             self._loading[newcomer] = need
         try:
@@ -76,7 +76,7 @@ class MemoryBudget:
         """What a session has or will soon have: mapped weights become resident when they are first used."""
         if session in self._loading:
             return self._loading[session]
-        return max(session.memory_bytes, estimated_bytes(session.spec.directory)) if session.pid else 0
+        return max(session.memory_bytes, estimated_bytes(session.spec.checkpoint)) if session.pid else 0
 
 
 def estimated_bytes(directory: Path) -> int:

@@ -22,6 +22,8 @@ class Settings:
     threads: int | None = None  # None: as many as the runtime takes by itself
     device: str = "cpu"  # a device name of the runtime: cpu, cuda, cuda:1
     dtype: str = "float32"  # one of DTYPES: of a language model's arithmetic; auto: as it is stored
+    quantization: str = "auto"  # of the weights, where the runtime keeps them quantised; auto: as it sees fit
+    kv_cache: str = "f32"  # f32, f16 or q8_0: a language model's keys and values, where the runtime has the choice
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class SessionSpec:
     name: str  # the model's id in results
     family: str
     runtime: str
-    directory: Path
+    checkpoint: Path  # its directory, or a GGUF file
     settings: Settings = Settings()
 
 
@@ -52,6 +54,6 @@ def open_here(spec: SessionSpec) -> Session:
         raise Unavailable(reason)
     begun = time.perf_counter()
     module = import_module(str(FAMILIES[spec.family].cell(spec.runtime).module))
-    session = module.open_session(spec.directory, spec.name, spec.settings)
+    session = module.open_session(spec.checkpoint, spec.name, spec.settings)
     session.load_seconds = time.perf_counter() - begun
     return session

@@ -1,0 +1,236 @@
+"""Reads GGUF files, version 2 and 3: metadata, the table of tensors, and weights as numbers.
+
+Strict: a file that is damaged, cut short or makes no sense ends in `BadInput` when it is opened. Only what stands
+before the weights is read then; values are decoded and weights mapped when they are asked for. It knows nothing of
+models, and opens no file that somebody else has to close.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.gguf_header import MAGIC, Header, Span, TensorInfo, read_header, read_span
+from workbench.gguf_types import BY_NAME, TEXT, dequantised
+
+__all__ = ["GgufFile", "TensorInfo", "is_gguf", "read_gguf"]
+
+
+class Metadata(Mapping[str, Any]):
+    """Key to value: int, float, bool, str, list of str, or an array of numbers or flags.
+
+    Arrays and long texts are read from the file each time they are asked for; `BadInput` where that fails.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self._path, self._header = path, header
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._header.values[key]
+        return read_span(self._path, self._header, value, key) if isinstance(value, Span) else value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._header.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._header.values)
+
+    def __len__(self) -> int:
+        return len(self._header.values)
+
+    def span(self, key: str) -> Span | None:
+        """Where a value is that would have to be read; None for others and for keys that are missing."""
+        value = self._header.values.get(key)
+        return value if isinstance(value, Span) else None
+
+
+class GgufFile:
+    """An opened GGUF file; see `read_gguf`."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self.metadata = Metadata(path, header)
+        self.tensors: Mapping[str, TensorInfo] = header.tensors
+        self.nbytes = header.bytes
+        self._header = header
+
+    @property
+    def name(self) -> str:
+        """The file's name without folders, for messages."""
+        return self.path.name
+
+    @property
+    def architecture(self) -> str:
+        """What `general.architecture` says."""
+        return self.text("general.architecture")
+
+    @cached_property
+    def quantization(self) -> str:
+        """What the weights are stored as, such as f16: the type that most bytes of the matrices have.
+
+        Of a file that says itself what it was converted to (`workbench.quantization`), that.
+        """
+        stated = self._header.values.get("workbench.quantization")
+        if isinstance(stated, str) and stated.upper() in BY_NAME:
+            return stated.lower()
+        bytes_of: Counter[str] = Counter()
+        for info in self.tensors.values():
+            bytes_of[info.type] += info.nbytes if len(info.shape) > 1 else 0
+        return max(bytes_of, key=lambda name: bytes_of[name], default="f32").lower()
+
+    def whole(self, key: str, default: int | None = None, minimum: int = 0, maximum: int = 2**31 - 1) -> int:
+        """A whole number in the range; `BadInput` where it is missing without a default, or is something else."""
+        value = self._scalar(key, default)
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise self._unexpected(key, value, f"a whole number from {minimum} to {maximum}")
+        return value
+
+    def number(
+        self, key: str, default: float | None = None, minimum: float = -math.inf, maximum: float = math.inf
+    ) -> float:
+        """A finite number in the range, whole or not; `BadInput` as with `whole`."""
+        value = self._scalar(key, default)
+        if type(value) not in (int, float) or not math.isfinite(value) or not minimum <= value <= maximum:
+            raise self._unexpected(key, value, f"a number from {minimum:g} to {maximum:g}")
+        return float(value)
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        """True or false; `BadInput` as with `whole`."""
+        value = self._scalar(key, default)
+        if type(value) is not bool:
+            raise self._unexpected(key, value, "true or false")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text; `BadInput` as with `whole`."""
+        span = self.metadata.span(key)
+        value = self.metadata[key] if span and span.count is None else self._scalar(key, default)
+        if type(value) is not str:
+            raise self._unexpected(key, value, "a text")
+        return value
+
+    def texts(self, key: str) -> list[str] | None:
+        """An array of texts, or None where there is none; `BadInput` where the key holds something else."""
+        if key not in self.metadata:
+            return None
+        span = self.metadata.span(key)
+        if span is None or span.count is None or span.kind != TEXT:
+            raise self._unexpected(key, self._header.values[key], "an array of texts")
+        found: list[str] = self.metadata[key]
+        return found
+
+    def numbers(self, key: str) -> np.ndarray | None:
+        """An array of numbers or flags, or None where there is none; `BadInput` where the key holds something else."""
+        if key not in self.metadata:
+            return None
+        span = self.metadata.span(key)
+        if span is None or span.count is None or span.kind == TEXT:
+            raise self._unexpected(key, self._header.values[key], "an array of numbers")
+        found: np.ndarray = self.metadata[key]
+        return found
+
+    def length(self, key: str) -> int | None:
+        """How many elements an array has, without reading it; None where the key is missing or holds no array."""
+        span = self.metadata.span(key)
+        return span.count if span else None
+
+    def expect(self, name: str, shape: Sequence[int]) -> TensorInfo:
+        """The tensor, of that shape but for leading ones, which GGUF files may lack; `BadInput` where it is not so."""
+        info, shape = self.tensors.get(name), tuple(shape)
+        if info is None:
+            raise BadInput(f"{self.name} has no tensor {name}; expected one of shape {shape}")
+        if _without_ones(info.shape) != _without_ones(shape):
+            raise BadInput(f"tensor {name} in {self.name} has the shape {info.shape}; expected {shape}")
+        return info
+
+    def raw(self, name: str) -> np.ndarray:
+        """The bytes of a tensor as they are stored, uint8 [nbytes]: mapped, not read, and not to be written to."""
+        info = self._info(name)
+        return np.frombuffer(self._mapped, np.uint8, info.nbytes, info.offset)
+
+    def array(self, name: str) -> np.ndarray:
+        """A tensor's values, float32 in its shape. Of an F32 tensor they are the mapped ones, not to be written to."""
+        info = self._info(name)
+        return self._dequantised(self._rows(info), info).reshape(info.shape)
+
+    def rows(self, name: str, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Some rows of a matrix, in the order asked for, float32 [numbers, row]; the others are not looked at.
+
+        Raises `BadInput` for a tensor that is no matrix, and for a row that it has not got.
+        """
+        info = self._info(name)
+        wanted = np.asarray(numbers, dtype=np.int64).reshape(-1)
+        if len(info.shape) != 2:
+            raise BadInput(f"tensor {name} in {self.name} has the shape {info.shape}; expected a matrix")
+        outside = wanted[(wanted < 0) | (wanted >= info.shape[0])]
+        if outside.size:
+            raise BadInput(f"tensor {name} in {self.name} has no row {outside[0]}; it has {info.shape[0]} rows")
+        return self._dequantised(self._rows(info)[wanted], info)
+
+    def _rows(self, info: TensorInfo) -> np.ndarray:
+        count = math.prod(info.shape[:-1])
+        return self.raw(info.name).reshape(count, info.nbytes // count)
+
+    def _dequantised(self, rows: np.ndarray, info: TensorInfo) -> np.ndarray:
+        return dequantised(rows, info.type, f"tensor {info.name} in {self.name}")
+
+    def _info(self, name: str) -> TensorInfo:
+        info = self.tensors.get(name)
+        if info is None:
+            raise BadInput(f"{self.name} has no tensor {name}")
+        return info
+
+    @cached_property
+    def _mapped(self) -> mmap.mmap:
+        """The whole file; it stays mapped as long as an array of it is in use."""
+        try:
+            with self.path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise BadInput(f"the GGUF file {self.name} cannot be mapped: {error}") from error
+        if len(mapped) != self.nbytes:
+            raise BadInput(f"{self.name} has been written to since it was opened; open it again")
+        return mapped
+
+    def _scalar(self, key: str, default: Any) -> Any:
+        value = self._header.values.get(key, default)
+        if value is None:
+            raise BadInput(f"{self.name} has no metadata key {key}")
+        return value
+
+    def _unexpected(self, key: str, value: Any, expected: str) -> BadInput:
+        found = f"{value!r:.80}"
+        if isinstance(value, Span):
+            found = "a long text" if value.count is None else f"an array of {value.count}"
+        return BadInput(f"{key} in {self.name} is {found}; expected {expected}")
+
+
+def read_gguf(path: str | Path) -> GgufFile:
+    """Opens a GGUF file; raises `BadInput` where there is none, or where it is damaged or cut short."""
+    path = Path(path)
+    if not path.is_file():
+        raise BadInput(f"there is no GGUF file {path}")
+    return GgufFile(path, read_header(path))
+
+
+def is_gguf(path: str | Path) -> bool:
+    """Whether this is a file that begins as GGUF files do, sound or not. Never raises."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):
+        return False
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return shape

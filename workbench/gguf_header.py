@@ -1,0 +1,320 @@
+"""Walks the head of a GGUF file: its metadata and its table of tensors, a window at a time.
+
+Every count and length is checked against the bytes that are left before anything is looped over or made room for.
+Long values are passed over and decoded when they are asked for. It knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.gguf_types import ARRAY, FLAG, NUMBERS, TENSOR_TYPES, TEXT
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)  # they differ in nothing but that version 3 may be big-endian
+DEFAULT_ALIGNMENT = 32
+LARGEST_ALIGNMENT = 1 << 16
+
+# Far beyond any file there is, so that a damaged or hostile one does not keep the reader busy.
+MOST_KEYS = 1 << 16
+MOST_TENSORS = 1 << 17
+MOST_TEXTS = 1 << 22  # in an array
+LONGEST_KEY = (1 << 16) - 1
+LONGEST_TENSOR_NAME = 64
+MOST_DIMENSIONS = 4
+
+_WINDOW = 1 << 20  # bytes read at a time
+_SHORT = 1 << 12  # a text up to here is decoded at once
+_LEAST_PAIR = 8 + 1 + 4 + 1  # bytes of a key, a type and a value
+_LEAST_TENSOR = 8 + 1 + 4 + 4 + 8
+_SCALARS = {number: struct.Struct(code) for number, code in NUMBERS.items()}
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor as the table of a file describes it."""
+
+    name: str
+    shape: tuple[int, ...]  # slowest first, as numpy has it
+    type: str  # F32, Q8_0 ...
+    offset: int  # of its first byte in the file
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """A value that was passed over: where its bytes are, and how they are to be read."""
+
+    first: int
+    end: int
+    kind: int  # of the text, or of the array's elements
+    count: int | None  # of the elements; None for a text alone
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before the weights."""
+
+    values: Mapping[str, Any]  # scalars and short texts; `Span` for what was passed over
+    tensors: Mapping[str, TensorInfo]
+    alignment: int
+    bytes: int  # how long the file is
+    modified: int  # when it was last written, in ns
+
+
+class _Cursor:
+    """Goes forward through a file and never beyond its end."""
+
+    def __init__(self, file: BinaryIO, name: str, size: int) -> None:
+        self.name, self.size = name, size
+        self._file = file
+        self._window, self._at = b"", 0
+        self._begin = 0  # the file's byte that the window begins with
+
+    @property
+    def position(self) -> int:
+        return self._begin + self._at
+
+    @property
+    def left(self) -> int:
+        return self.size - self.position
+
+    def take(self, count: int, what: str) -> bytes:
+        self._hold(count, what)
+        self._at += count
+        return self._window[self._at - count : self._at]
+
+    def number(self, form: struct.Struct, what: str) -> Any:
+        return form.unpack(self.take(form.size, what))[0]
+
+    def text(self, longest: int, what: str) -> str:
+        length = self.number(_U64, what)
+        if length > longest:
+            raise BadInput(f"{self.name} states that {what} is {length} bytes long; expected at most {longest}")
+        return decoded(self.take(length, what), self.name, what)
+
+    def skip(self, count: int, what: str) -> None:
+        self._check(count, what)
+        self._at += count
+        if self._at > len(self._window):
+            self._begin, self._window, self._at = self.position, b"", 0
+            self._file.seek(self._begin)
+
+    def skip_texts(self, count: int, what: str) -> None:
+        """Passes over so many texts; the loop is what opening a file with a large vocabulary consists of."""
+        unpack, window, at = _U64.unpack_from, self._window, self._at
+        for _ in range(count):
+            if at + 8 > len(window):
+                self._at = at
+                self._hold(8, what)
+                window, at = self._window, self._at
+            after = at + 8 + unpack(window, at)[0]
+            if after > len(window):
+                self._at = at + 8
+                self.skip(after - at - 8, what)
+                window, at = self._window, self._at
+            else:
+                at = after
+        self._at = at
+
+    def _hold(self, count: int, what: str) -> None:
+        """Has the next bytes in the window."""
+        self._check(count, what)
+        if self._at + count > len(self._window):
+            self._begin, kept = self.position, self._window[self._at :]
+            self._window, self._at = kept + self._file.read(max(count - len(kept), _WINDOW)), 0
+            if len(self._window) < count:
+                raise BadInput(f"{self.name} became shorter while it was read")
+
+    def _check(self, count: int, what: str) -> None:
+        if count > self.left:
+            raise BadInput(
+                f"{self.name} is damaged or cut short: {what} takes {count} bytes at byte {self.position}, "
+                f"and the file has {self.left} more"
+            )
+
+
+def read_header(path: Path) -> Header:
+    """Reads what stands before the weights; raises `BadInput` for a file that is no sound GGUF file."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            return _read(_Cursor(file, path.name, status.st_size), status.st_mtime_ns)
+    except OSError as error:
+        raise BadInput(f"the GGUF file {path.name} cannot be read: {error.strerror}") from error
+
+
+def read_span(path: Path, header: Header, span: Span, what: str) -> Any:
+    """A value that was passed over: a text, a list of texts, or an array of numbers or flags.
+
+    Raises `BadInput` where it is damaged, or where the file is another than it was.
+    """
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if (status.st_size, status.st_mtime_ns) != (header.bytes, header.modified):
+                raise BadInput(f"{path.name} has been written to since it was opened; open it again")
+            file.seek(span.first)
+            content = file.read(span.end - span.first)
+    except OSError as error:
+        raise BadInput(f"the GGUF file {path.name} cannot be read: {error.strerror}") from error
+    if span.count is None:
+        return decoded(content, path.name, what)
+    if span.kind == TEXT:
+        return _texts(content, span.count, path.name, what)
+    if span.kind == FLAG:
+        flags = np.frombuffer(content, np.uint8)
+        if flags.size and flags.max() > 1:
+            raise BadInput(f"{what} in {path.name} holds the flag {flags.max()}; expected 0 or 1")
+        return flags.astype(bool)
+    return np.frombuffer(content, NUMBERS[span.kind])
+
+
+def decoded(content: bytes, name: str, what: str) -> str:
+    """The text that the bytes are in UTF-8; raises `BadInput` where they are none."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{what} in {name} is not UTF-8 at its byte {error.start}") from error
+
+
+def _texts(content: bytes, count: int, name: str, what: str) -> list[str]:
+    texts, at = [], 0
+    for number in range(count):
+        (length,) = _U64.unpack_from(content, at)
+        texts.append(decoded(content[at + 8 : at + 8 + length], name, f"text {number} of {what}"))
+        at += 8 + length
+    return texts
+
+
+def _read(cursor: _Cursor, modified: int) -> Header:
+    name = cursor.name
+    if cursor.left < len(MAGIC) or cursor.take(len(MAGIC), "the magic word") != MAGIC:
+        raise BadInput(f"{name} is no GGUF file: it does not begin with the letters GGUF")
+    version = cursor.number(_U32, "the version")
+    if version not in VERSIONS:
+        if version and version & 0xFFFF == 0:
+            raise BadInput(f"{name} is a big-endian GGUF file; expected a little-endian one")
+        raise BadInput(f"{name} is a GGUF file of version {version}; expected version 2 or 3")
+    tensors, keys = cursor.number(_U64, "the number of tensors"), cursor.number(_U64, "the number of keys")
+    for count, most, least, what in (
+        (keys, MOST_KEYS, _LEAST_PAIR, "metadata keys"),
+        (tensors, MOST_TENSORS, _LEAST_TENSOR, "tensors"),
+    ):
+        if count > min(most, cursor.left // least):
+            raise BadInput(f"{name} states that it has {count} {what}, more than {_room(cursor.left, least, most)}")
+    values: dict[str, Any] = {}
+    for number in range(keys):
+        key = cursor.text(LONGEST_KEY, f"the name of metadata key {number}")
+        if key in values:
+            raise BadInput(f"{name} has the metadata key {_shown(key)} twice")
+        values[key] = _value(cursor, f"the value of {_shown(key)}")
+    alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
+    if type(alignment) is not int or not 8 <= alignment <= LARGEST_ALIGNMENT or alignment & (alignment - 1):
+        raise BadInput(
+            f"general.alignment in {name} is {alignment!r:.80}; expected a power of two from 8 to {LARGEST_ALIGNMENT}"
+        )
+    return Header(values, _tensors(cursor, tensors, alignment), alignment, cursor.size, modified)
+
+
+def _room(left: int, least: int, most: int) -> str:
+    return f"the {left} bytes behind have room for" if left // least < most else f"the {most} that are read here"
+
+
+def _value(cursor: _Cursor, what: str) -> Any:
+    kind = cursor.number(_U32, f"the type of {what}")
+    if kind in _SCALARS:
+        return cursor.number(_SCALARS[kind], what)
+    if kind == FLAG:
+        flag = cursor.take(1, what)[0]
+        if flag > 1:
+            raise BadInput(f"{what} in {cursor.name} is the flag {flag}; expected 0 or 1")
+        return bool(flag)
+    if kind == TEXT:
+        length = cursor.number(_U64, what)
+        if length <= _SHORT:
+            return decoded(cursor.take(length, what), cursor.name, what)
+        first = cursor.position
+        cursor.skip(length, what)
+        return Span(first, cursor.position, TEXT, None)
+    if kind != ARRAY:
+        raise BadInput(f"{what} in {cursor.name} is of type {kind}, which GGUF does not have")
+    return _array(cursor, what)
+
+
+def _array(cursor: _Cursor, what: str) -> Span:
+    name = cursor.name
+    kind, count = cursor.number(_U32, what), cursor.number(_U64, what)
+    first = cursor.position
+    if kind == TEXT:
+        if count > min(MOST_TEXTS, cursor.left // 8):
+            raise BadInput(
+                f"{what} in {name} states that it has {count} texts, more than {_room(cursor.left, 8, MOST_TEXTS)}"
+            )
+        cursor.skip_texts(count, what)
+    elif kind in NUMBERS or kind == FLAG:
+        cursor.skip(count * (1 if kind == FLAG else _SCALARS[kind].size), what)
+    elif kind == ARRAY:
+        raise BadInput(f"{what} in {name} is an array of arrays; expected one of numbers, flags or texts")
+    else:
+        raise BadInput(f"{what} in {name} is an array of type {kind}, which GGUF does not have")
+    return Span(first, cursor.position, kind, count)
+
+
+def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:
+    name = cursor.name
+    tensors: dict[str, TensorInfo] = {}
+    for number in range(count):
+        info = _tensor(cursor, number, alignment)
+        if info.name in tensors:
+            raise BadInput(f"{name} has the tensor {_shown(info.name)} twice")
+        tensors[info.name] = info
+    begin = -(-cursor.position // alignment) * alignment  # offsets in the file are from here
+    end, before = begin, ""
+    for info in sorted(tensors.values(), key=lambda each: each.offset):
+        if begin + info.offset < end:
+            raise BadInput(f"tensors {_shown(before)} and {_shown(info.name)} in {name} overlap")
+        end, before = begin + info.offset + info.nbytes, info.name
+    if tensors and end > cursor.size:
+        raise BadInput(
+            f"{name} is cut short or damaged: its tensors take {end} bytes, and {end - cursor.size} of them are missing"
+        )
+    return {key: replace(info, offset=begin + info.offset) for key, info in tensors.items()}
+
+
+def _tensor(cursor: _Cursor, number: int, alignment: int) -> TensorInfo:
+    file = cursor.name
+    name = cursor.text(LONGEST_TENSOR_NAME, f"the name of tensor {number}")
+    what = f"tensor {_shown(name)}"
+    dimensions = cursor.number(_U32, f"the number of dimensions of {what}")
+    if dimensions > MOST_DIMENSIONS:
+        raise BadInput(f"{what} in {file} states that it has {dimensions} dimensions; expected at most 4")
+    shape = tuple(cursor.number(_U64, f"the shape of {what}") for _ in range(dimensions))[::-1]
+    if 0 in shape:
+        raise BadInput(f"{what} in {file} has the shape {shape}; expected no dimension of 0")
+    kind = TENSOR_TYPES.get(cursor.number(_U32, f"the type of {what}"))
+    offset = cursor.number(_U64, f"the offset of {what}")
+    if kind is None:
+        raise BadInput(f"{what} in {file} is of a type that ggml does not have; expected one such as F32, F16 or Q8_0")
+    values, row = math.prod(shape), shape[-1] if shape else 1
+    if row % kind.block:
+        raise BadInput(f"{what} in {file} has rows of {row} values; {kind.name} expects a multiple of {kind.block}")
+    nbytes = values // kind.block * kind.block_bytes
+    if offset % alignment:
+        raise BadInput(f"{what} in {file} begins at byte {offset}; expected a multiple of {alignment}")
+    return TensorInfo(name, shape, kind.name, offset, nbytes)
+
+
+def _shown(name: str) -> str:
+    """A name as a message can have it, whatever a damaged file makes of it."""
+    return name if name.isprintable() and 0 < len(name) <= 64 else f"{name!r:.80}"

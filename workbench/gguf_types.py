@@ -1,0 +1,134 @@
+"""The types of GGUF files: of metadata values, and of tensors, with their blocks and how they become float32.
+
+A quantised row is a sequence of blocks, each of a fixed number of values in a fixed number of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from workbench.errors import BadInput, Unavailable
+
+TEXT, ARRAY, FLAG = 8, 9, 7
+NUMBERS: Mapping[int, str] = {
+    0: "<B",
+    1: "<b",
+    2: "<H",
+    3: "<h",
+    4: "<I",
+    5: "<i",
+    6: "<f",
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
+"""The metadata types that are numbers, as numpy and struct both write them."""
+
+_CHUNK_VALUES = 1 << 20  # dequantised at a time: what is needed on the way stays in the processor's cache
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """How a tensor's values are stored."""
+
+    name: str
+    block: int  # values in a block
+    block_bytes: int
+    dtype: str | None = None  # as numpy writes it, where a value is a number that numpy knows
+
+
+TENSOR_TYPES: Mapping[int, TensorType] = {
+    0: TensorType("F32", 1, 4, "<f4"),
+    1: TensorType("F16", 1, 2, "<f2"),
+    2: TensorType("Q4_0", 32, 18),
+    3: TensorType("Q4_1", 32, 20),
+    6: TensorType("Q5_0", 32, 22),
+    7: TensorType("Q5_1", 32, 24),
+    8: TensorType("Q8_0", 32, 34),
+    9: TensorType("Q8_1", 32, 40),
+    10: TensorType("Q2_K", 256, 84),
+    11: TensorType("Q3_K", 256, 110),
+    12: TensorType("Q4_K", 256, 144),
+    13: TensorType("Q5_K", 256, 176),
+    14: TensorType("Q6_K", 256, 210),
+    15: TensorType("Q8_K", 256, 292),
+    16: TensorType("IQ2_XXS", 256, 66),
+    17: TensorType("IQ2_XS", 256, 74),
+    18: TensorType("IQ3_XXS", 256, 98),
+    19: TensorType("IQ1_S", 256, 50),
+    20: TensorType("IQ4_NL", 32, 18),
+    21: TensorType("IQ3_S", 256, 110),
+    22: TensorType("IQ2_S", 256, 82),
+    23: TensorType("IQ4_XS", 256, 136),
+    24: TensorType("I8", 1, 1, "<i1"),
+    25: TensorType("I16", 1, 2, "<i2"),
+    26: TensorType("I32", 1, 4, "<i4"),
+    27: TensorType("I64", 1, 8, "<i8"),
+    28: TensorType("F64", 1, 8, "<f8"),
+    29: TensorType("IQ1_M", 256, 56),
+    30: TensorType("BF16", 1, 2),
+    34: TensorType("TQ1_0", 256, 54),
+    35: TensorType("TQ2_0", 256, 66),
+    39: TensorType("MXFP4", 32, 17),
+    40: TensorType("NVFP4", 64, 36),
+    41: TensorType("Q1_0", 128, 18),
+    42: TensorType("Q2_0", 64, 18),
+}
+"""ggml's types by their number in a file. The numbers between are of types that ggml has given up."""
+
+BY_NAME: Mapping[str, TensorType] = {kind.name: kind for kind in TENSOR_TYPES.values()}
+
+
+def dequantised(rows: np.ndarray, name: str, where: str) -> np.ndarray:
+    """The values of stored rows.
+
+    Args:
+        rows: bytes, uint8 [rows, bytes of a row].
+        name: of the type, such as Q8_0.
+        where: the tensor and its file, for messages.
+
+    Returns float32 [rows, values of a row]; of F32 it shares the memory of `rows`. Raises `BadInput` for a type that
+    has no definition in numpy, `Unavailable` where the package `gguf`, which has those of the quantised types, is
+    missing.
+    """
+    kind = BY_NAME[name]
+    if kind.dtype == "<f4":
+        return rows.view(kind.dtype)
+    if kind.dtype:
+        return rows.view(kind.dtype).astype(np.float32)
+    values = rows.shape[1] // kind.block_bytes * kind.block
+    result = np.empty((len(rows), values), np.float32)
+    if name == "BF16":  # the upper half of a float32
+        np.left_shift(rows.view("<u2"), 16, out=result.view(np.uint32), dtype=np.uint32)
+        return result
+    quants, chunk = _quants(name), max(1, _CHUNK_VALUES // values)
+    with np.errstate(all="ignore"):  # damaged blocks have scales that are not finite
+        for first in range(0, len(rows), chunk):
+            result[first : first + chunk] = _chunk(quants, rows[first : first + chunk], name, where)
+    return result
+
+
+def _quants(name: str) -> ModuleType:
+    try:
+        from gguf import quants
+    except ImportError as error:
+        raise Unavailable(
+            f"reading weights of type {name} needs the Python package gguf; run: pip install gguf"
+        ) from error
+    return quants
+
+
+def _chunk(quants: ModuleType, rows: np.ndarray, name: str, where: str) -> np.ndarray:
+    from gguf import GGMLQuantizationType
+
+    try:
+        values: np.ndarray = quants.dequantize(rows, GGMLQuantizationType[name])
+    except (NotImplementedError, KeyError) as error:
+        raise BadInput(
+            f"{where} is of type {name}, which only ggml itself can read; expected F32, F16, Q8_0 ..."
+        ) from error
+    return values

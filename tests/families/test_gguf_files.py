@@ -1,0 +1,61 @@
+"""The family of a GGUF file by its architecture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gguf import GGUFWriter
+
+from workbench.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.families.gguf_files import ARCHITECTURES, family_of_gguf
+
+
+def named(path: Path, architecture: str | None) -> Path:
+    """A file of that architecture with nothing in it."""
+    writer = GGUFWriter(path, architecture or "")
+    if architecture is None:
+        writer.kv_data[0].clear()
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("architecture", "family"),
+    [
+        ("sensevoice-small", "sensevoice"),
+        ("paraformer", "paraformer"),
+        ("funasr-sensevoice-encoder", "funasr_nano"),
+        ("funasr-nano", "funasr_nano"),
+        ("fireredasr-llm", "fireredasr"),
+        ("fsmn-vad", "fsmn_vad"),
+        ("qwen2", "causal_lm"),
+        ("qwen3", "causal_lm"),
+        ("llama", "causal_lm"),
+        ("mistral", "causal_lm"),
+    ],
+)
+def test_the_architecture_names_the_family(tmp_path: Path, architecture: str, family: str) -> None:
+    assert family_of_gguf(named(tmp_path / "it.gguf", architecture)) is FAMILIES[family]
+
+
+def test_every_architecture_has_a_family() -> None:
+    assert set(ARCHITECTURES.values()) <= set(FAMILIES)
+
+
+def test_another_architecture_is_named_beside_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInput, match=r"it.gguf is of architecture 'whisper'; expected one of sensevoice-small, .*qwen3"
+    ):
+        family_of_gguf(named(tmp_path / "it.gguf", "whisper"))
+
+
+def test_a_file_without_one_or_none_at_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="it.gguf has no metadata key general.architecture"):
+        family_of_gguf(named(tmp_path / "it.gguf", None))
+    with pytest.raises(BadInput, match="there is no GGUF file"):
+        family_of_gguf(tmp_path / "no.gguf")

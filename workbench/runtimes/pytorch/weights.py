@@ -84,7 +84,30 @@ def load_into(
     Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or one whose values
     are no finite floating-point numbers.
     """
-    wanted = network.state_dict()
+    wanted = check_tensors(network.state_dict(), tensors, where, unused, described_in)
+    regions = mapped_regions(mapped_from) if mapped_from else []
+    for name in wanted:
+        if not _finite(tensors[name]):
+            raise BadInput(
+                f"{where}: tensor {name} holds values that are not finite (NaN or infinity); expected numbers"
+            )
+        give_back(tensors[name], regions)
+    network.load_state_dict({name: tensors[name].to(torch.float32) for name in wanted}, assign=True)
+    network.requires_grad_(False)
+
+
+def check_tensors(
+    wanted: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
+    where: str,
+    unused: Sequence[str] = (),
+    described_in: str = "its config.yaml",
+) -> Mapping[str, Tensor]:
+    """Returns `wanted`, a network's tensors, when all of them and no others are there, in the right shapes.
+
+    The other arguments are those of `load_into`. Their values are not looked at. Raises `BadInput` that names the
+    first missing, extra or misshapen tensor, or one that holds no floating-point numbers.
+    """
     missing = [name for name in wanted if name not in tensors]
     if missing:
         raise BadInput(f"{where} lacks tensor {missing[0]}{_more(missing)}, which {described_in} calls for")
@@ -103,15 +126,7 @@ def load_into(
     integer = [name for name in wanted if not tensors[name].is_floating_point()]
     if integer:
         raise BadInput(f"{where}: tensor {integer[0]} holds {tensors[integer[0]].dtype}; expected floating point")
-    regions = mapped_regions(mapped_from) if mapped_from else []
-    for name in wanted:
-        if not _finite(tensors[name]):
-            raise BadInput(
-                f"{where}: tensor {name} holds values that are not finite (NaN or infinity); expected numbers"
-            )
-        give_back(tensors[name], regions)
-    network.load_state_dict({name: tensors[name].to(torch.float32) for name in wanted}, assign=True)
-    network.requires_grad_(False)
+    return wanted
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -1,0 +1,66 @@
+"""What the files of FunASR's own C++ runtime have in common: the types of their tensors, and what that runtime assumes.
+
+Two things are other than in the files of its export scripts. Dimensions come from the checkpoint instead of constants
+of the published models, and `embed.weight` stays f32 in f16 files, because that runtime reads it as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.audio.frontend import FrontendConfig
+from workbench.conversion.plan import PlannedTensor, TypeRule
+from workbench.conversion.types import FUNASR_TYPES, fits
+from workbench.families.sanm import SanmConfig
+
+TYPES = FUNASR_TYPES
+RUNTIME = "FunASR's C++ runtime"
+
+
+def type_rule(exact_f16: Sequence[str] = (), exact_q8_0: Sequence[str] = ()) -> TypeRule:
+    """The rule of an export script: matrices that are no norms get the type, q8_0 where rows are whole blocks.
+
+    Args:
+        exact_f16: parts of the names of further tensors that stay f32 in an f16 file.
+        exact_q8_0: the same for a q8_0 file.
+    """
+
+    def type_of(tensor: PlannedTensor, quantization: str) -> str:
+        exact = exact_f16 if quantization == "f16" else exact_q8_0
+        if len(tensor.shape) != 2 or any(part in tensor.name for part in ("norm", "fsmn_block", *exact)):
+            return "f32"
+        return quantization if fits(tensor.shape, quantization) else "f32"
+
+    return type_of
+
+
+def frontend_differences(frontend: FrontendConfig) -> list[str]:
+    """How a front end differs from the one that is built into the runtime."""
+    found = []
+    if (frontend.n_mels, frontend.lfr_m, frontend.lfr_n) != (80, 7, 6):
+        found.append(f"{frontend.lfr_m} stacked frames of {frontend.n_mels} mel bands every {frontend.lfr_n}")
+    if (frontend.window, frontend.frame_length, frontend.frame_shift) != ("hamming", 25, 10):
+        found.append(f"{frontend.window} windows of {frontend.frame_length:g} ms every {frontend.frame_shift:g} ms")
+    return found
+
+
+def memory_differences(kernel: int, shift: int, of: str) -> list[str]:
+    """How an FSMN memory differs from what the runtime computes: an odd kernel with its middle on the present frame."""
+    found = [f"an even kernel of {kernel} frames in {of}"] if kernel % 2 == 0 else []
+    return [*found, f"sanm_shfit {shift} in {of}"] if shift else found
+
+
+def encoder_differences(encoder: SanmConfig) -> list[str]:
+    """How an encoder differs from what the runtime computes."""
+    return memory_differences(encoder.kernel_size, encoder.sanm_shift, "the encoder")
+
+
+def differences_note(name: str, differences: Sequence[str]) -> list[str]:
+    """One sentence that the runtime cannot run the file as it should, or none."""
+    if not differences:
+        return []
+    return [f"{RUNTIME} cannot run {name} as it should, because its code has other constants than {_and(differences)}"]
+
+
+def _and(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

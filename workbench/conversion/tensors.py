@@ -1,0 +1,84 @@
+"""Torch tensors of a checkpoint as tensors of a plan: a few rows at a time, in float32, and not kept in memory.
+
+What the files of several families share: which tensors have a form of their own in GGUF, and CMVN vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.audio.cmvn import Cmvn
+from workbench.conversion.plan import PlannedTensor, Rows, array_rows
+from workbench.conversion.types import Kind
+from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
+
+Regions = Sequence[tuple[int, int]]
+
+# Tensors that are f32 in every file, by a part of their name. Vectors are so too.
+EXACT = ("norm", "bias", "fsmn_block", "cif_output", "embed.weight")
+
+
+def tensor_rows(tensor: Tensor, regions: list[tuple[int, int]]) -> Rows:
+    """The rows of a tensor in float32; `regions` is where its file is mapped, whose pages are given back."""
+
+    def rows(first: int, last: int) -> np.ndarray:
+        part = tensor[first:last]
+        values: np.ndarray = part.detach().to(torch.float32, copy=True).contiguous().numpy()
+        give_back(part, regions)
+        return values
+
+    return rows
+
+
+def kernel_rows(tensor: Tensor) -> Rows:
+    """The rows of a small depthwise kernel [D, 1, K] or [D, 1, K, 1] as [K, D]: one row per tap."""
+
+    def rows(first: int, last: int) -> np.ndarray:
+        values: np.ndarray = tensor.detach().to(torch.float32).flatten(1).T[first:last].contiguous().numpy()
+        return values
+
+    return rows
+
+
+def is_kernel(name: str) -> bool:
+    """Whether a tensor is a depthwise kernel over time, which GGUF files keep one row per tap."""
+    return name.endswith(("fsmn_block.weight", "fsmn_block.conv_left.weight", "conv.depthwise_conv.weight"))
+
+
+def plan_tensors(
+    tensors: Mapping[str, Tensor], mapped_from: Path | None, tables: Sequence[str] = ()
+) -> list[PlannedTensor]:
+    """The tensors of a speech network under their own names.
+
+    Args:
+        tensors: by the names of the checkpoint.
+        mapped_from: the file that they are mapped from.
+        tables: names of token embeddings and output matrices.
+    """
+    regions = mapped_regions(mapped_from) if mapped_from else []
+    planned = []
+    for name, tensor in tensors.items():
+        shape = tuple(tensor.shape)
+        if is_kernel(name):
+            planned.append(PlannedTensor(name, (shape[2], shape[0]), Kind.EXACT, kernel_rows(tensor)))
+            continue
+        if tensor.ndim == 3 and shape[2] == 1 and name.endswith((".pointwise_conv1.weight", ".pointwise_conv2.weight")):
+            tensor, shape = tensor.squeeze(2), shape[:2]  # a linear layer by another name
+        kind = Kind.TABLE if name in tables else Kind.MATRIX
+        if any(part in name for part in EXACT) or len(shape) != 2:
+            kind = Kind.EXACT
+        planned.append(PlannedTensor(name, shape, kind, tensor_rows(tensor, regions)))
+    return planned
+
+
+def plan_cmvn(cmvn: Cmvn | None) -> list[PlannedTensor]:
+    """The two vectors of y = (x + shift) * scale; none where there is no CMVN."""
+    if cmvn is None:
+        return []
+    vectors = {"cmvn.shift": cmvn.shift, "cmvn.scale": cmvn.scale}
+    return [PlannedTensor(name, v.shape, Kind.EXACT, array_rows(v)) for name, v in vectors.items()]

@@ -1,0 +1,73 @@
+"""The types that weights are stored in, and which of them each tensor of a file gets.
+
+A file is converted to one type, and that is the type of its large matrices. What is small or easily hurt stays in f32:
+vectors, norms, biases, FSMN kernels, convolutions, the CIF output, position biases, the query embedding. Below 8 bits
+the token embeddings and the output matrices have q8_0, where errors are heard first. This file opens nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from workbench.errors import BadInput
+
+BLOCKS = {  # (values, bytes) of a block, along the last axis
+    "f32": (1, 4),
+    "f16": (1, 2),
+    "bf16": (1, 2),
+    "q8_0": (32, 34),
+    "q5_1": (32, 24),
+    "q5_0": (32, 22),
+    "q4_1": (32, 20),
+    "q4_0": (32, 18),
+}
+TYPES = tuple(BLOCKS)
+"""The types offered, from exact to small: those that the gguf package quantises to."""
+
+FUNASR_TYPES = ("f32", "f16", "q8_0")
+"""What FunASR's own export scripts offer."""
+
+ALIGNMENT = 32  # bytes; GGUF's default, where every tensor begins
+HALF_MOST = 65504.0  # the largest number in half precision, which the scales of the blocks are in
+
+
+class Kind(Enum):
+    """What a tensor is, as far as its type depends on it."""
+
+    EXACT = auto()  # always f32
+    MATRIX = auto()
+    TABLE = auto()  # token embeddings and output matrices
+
+
+def check_type(name: str, offered: Sequence[str] = TYPES) -> str:
+    """The name of a type that is offered; raises `BadInput` that lists those that are."""
+    if name not in offered:
+        raise BadInput(f"quantization is {name!r:.80}; expected one of {', '.join(offered)}")
+    return name
+
+
+def stored_type(kind: Kind, shape: Sequence[int], quantization: str) -> str:
+    """The type of one tensor in a file of ours; rows that no whole blocks fill stay f32."""
+    if kind is Kind.EXACT or len(shape) != 2:
+        return "f32"
+    if kind is Kind.TABLE and quantization[:2] in ("q4", "q5"):
+        quantization = "q8_0"
+    return quantization if fits(shape, quantization) else "f32"
+
+
+def fits(shape: Sequence[int], quantization: str) -> bool:
+    """Whether rows of this shape are whole blocks of the type."""
+    return shape[-1] % BLOCKS[quantization][0] == 0
+
+
+def stored_bytes(shape: Sequence[int], stored: str) -> int:
+    """Bytes of a tensor in a type, without padding."""
+    values, size = BLOCKS[stored]
+    return math.prod(shape) // values * size
+
+
+def padded(size: int) -> int:
+    """Bytes up to where the next tensor may begin."""
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,194 @@
+"""Carries out a plan: writes a GGUF file a few rows at a time, and either the whole file or none is there afterwards.
+
+Rows are read, quantised by the gguf package and written, so that no tensor is in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, quants
+
+from workbench.conversion.plan import Plan, PlannedTensor, Value, total_bytes
+from workbench.conversion.types import HALF_MOST, check_type, padded, stored_bytes
+from workbench.errors import BadInput, Unavailable
+
+CHUNK_VALUES = 1 << 20  # read, quantised and written at a time: 4 MiB in float32
+ROOM = 1 << 20  # bytes that a disk should have left besides the file
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+OnProgress = Callable[[float, str], None]
+"""Called with a fraction 0..1 and what is going on."""
+
+
+def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnProgress | None = None) -> list[Path]:
+    """Writes the files of a model and returns their paths: `out`, and beside it those whose plan has a suffix.
+
+    They are written under other names, and get theirs when all are complete. Raises `BadInput` where `out` is no place
+    for a file, a type is not offered or a value cannot be stored in it, `Unavailable` where the disk is full.
+    """
+    for plan in plans:
+        check_type(quantization, plan.types)
+    out = out.absolute()
+    check_place(out)
+    paths = [out.with_name(f"{out.stem}{plan.suffix}{out.suffix}") for plan in plans]
+    for path in paths:
+        if path.is_dir():
+            raise BadInput(f"{path} is a directory; expected the name of a file")
+    needed = total_bytes(plans, quantization)
+    left = shutil.disk_usage(out.parent).free
+    if left < needed + ROOM:
+        raise Unavailable(
+            f"{out.parent} has {left / 1e6:.0f} MB left and {out.name} needs {needed / 1e6:.0f} MB; "
+            "make room there, or choose a smaller quantization"
+        )
+    progress = _Progress(sum(plan.tensor_bytes(quantization) for plan in plans), quantization, on_progress)
+    with contextlib.ExitStack() as cleanup:
+        temporary = []
+        for plan, path in zip(plans, paths, strict=True):
+            file = cleanup.enter_context(_temporary(path))
+            temporary.append(file)
+            with _told(path):
+                _write_file(plan, quantization, file, progress)
+        for file, path in zip(temporary, paths, strict=True):
+            with _told(path):
+                file.replace(path)
+    return paths
+
+
+def check_place(out: Path) -> None:
+    """Raises `BadInput` where no file can be made under this name, before any work is done."""
+    if not out.parent.is_dir():
+        raise BadInput(f"there is no folder {out.parent}; expected the name of a file in a folder that exists")
+    if out.is_dir() or not out.name:
+        raise BadInput(f"{out} is a directory; expected the name of a file")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Makes what the file system says a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise Unavailable(f"{path} could not be written: the disk is full ({error.strerror}); make room") from error
+        raise BadInput(f"{path} could not be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """A file beside `path` that is removed at the end, unless it has been given another name."""
+    file = path.with_name(f".workbench-{secrets.token_hex(6)}.part")
+    try:
+        with _told(path):
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+class _Progress:
+    def __init__(self, total: int, quantization: str, on_progress: OnProgress | None):
+        self.total, self.done = max(total, 1), 0
+        self.quantization = quantization
+        self.tell = on_progress
+
+    def add(self, size: int, name: str) -> None:
+        self.done += size
+        if self.tell is not None:
+            done, total = self.done / 1e6, self.total / 1e6
+            said = f"writing {self.quantization}: {done:.0f} of {total:.0f} MB, {name}"
+            self.tell(min(self.done / self.total, 1.0), said)
+
+
+class _Writer(GGUFWriter):
+    """The gguf package's writer; it takes bytes one by one, which a tokenizer's file is too long for."""
+
+    def _pack_val(
+        self, val: Any, vtype: GGUFValueType, add_vtype: bool, sub_type: GGUFValueType | None = None
+    ) -> bytes:
+        if vtype == GGUFValueType.ARRAY and isinstance(val, bytes) and val:
+            head = self._pack("I", vtype) if add_vtype else b""
+            return head + self._pack("I", GGUFValueType.UINT8) + self._pack("Q", len(val)) + val
+        packed: bytes = super()._pack_val(val, vtype, add_vtype, sub_type)
+        return packed
+
+
+def _write_file(plan: Plan, quantization: str, path: Path, progress: _Progress) -> None:
+    writer = _Writer(path, plan.architecture)
+    try:
+        for key, value in plan.all_values(quantization).items():
+            if key != "general.architecture":  # which the writer has put there itself
+                _add_value(writer, key, value)
+        types = [plan.type_of(tensor, quantization) for tensor in plan.tensors]
+        for tensor, stored in zip(plan.tensors, types, strict=True):
+            size = stored_bytes(tensor.shape, stored)
+            kind = GGMLQuantizationType[stored.upper()]
+            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), size, kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        assert writer.fout is not None
+        file = writer.fout[0]
+        writer.write_padding(file, file.tell())
+        for tensor, stored in zip(plan.tensors, types, strict=True):
+            _write_tensor(tensor, stored, file, progress)
+        file.flush()
+        os.fsync(file.fileno())
+    finally:
+        for file in writer.fout or ():
+            with contextlib.suppress(OSError):  # of a full disk, which was told of
+                file.close()
+
+
+def _add_value(writer: GGUFWriter, key: str, value: Value) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    else:
+        writer.add_array(key, value)
+
+
+def _write_tensor(tensor: PlannedTensor, stored: str, file: IO[bytes], progress: _Progress) -> None:
+    rows = tensor.shape[0]
+    step = max(CHUNK_VALUES // max(math.prod(tensor.shape[1:]), 1), 1)
+    kind = GGMLQuantizationType[stored.upper()]
+    written = 0
+    for first in range(0, rows, step):
+        values = tensor.rows(first, min(first + step, rows))
+        _check_values(values, stored, tensor.name)
+        if stored == "f16":
+            data = values.astype(np.float16)
+        else:
+            data = values if stored == "f32" else quants.quantize(values, kind)
+        content = np.ascontiguousarray(data)
+        file.write(content.data)
+        written += content.nbytes
+        progress.add(content.nbytes, tensor.name)
+    filling = padded(written) - written
+    file.write(bytes(filling))
+    progress.done += filling
+
+
+def _check_values(values: np.ndarray, stored: str, name: str) -> None:
+    most = float(np.abs(values).max(initial=0.0))
+    if not math.isfinite(most):
+        raise BadInput(f"tensor {name} holds values that are not finite (NaN or infinity); expected numbers")
+    if stored not in ("f32", "bf16") and most > HALF_MOST:
+        raise BadInput(f"tensor {name} holds {most:g}, which is beyond {stored}; convert to f32 or bf16 instead")

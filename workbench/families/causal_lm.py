@@ -51,10 +51,17 @@ def is_causal_lm(directory: Path) -> bool:
     return is_language_directory(directory)
 
 
-def read_causal_lm(directory: Path) -> CausalLmModel:
-    """Reads configuration and tokenizer; raises `BadInput` where they are missing or do not fit together."""
+def read_causal_lm(directory: Path, weights: Path | None = None) -> CausalLmModel:
+    """Reads configuration and tokenizer.
+
+    Args:
+        weights: the file that has a speech model's, where it is none of the directory's; a language model's own
+            directory is read without regard to weights.
+
+    Raises `BadInput` where they are missing or do not fit together.
+    """
     if is_funasr_nano(directory):
-        speech = read_funasr_nano(directory)
+        speech = read_funasr_nano(directory, weights)
         return CausalLmModel(speech.language, speech.tokenizer, speech.stop_ids, speech)
     language = read_language_config(directory)
     tokenizer = LanguageTokenizer.read(directory)

@@ -9,7 +9,7 @@ computes nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,11 +115,16 @@ def is_fireredasr(directory: Path) -> bool:
     return not _missing_files(directory)
 
 
-def check_files(directory: Path) -> None:
-    """Raises `BadInput` where the directory lacks files of the format, or is of the model without language half."""
+def check_files(directory: Path, weights: Path | None = None) -> None:
+    """Raises `BadInput` where the directory lacks files of the format, or is of the model without language half.
+
+    Args:
+        weights: the file that has them, where they are not in the directory's two torch files.
+    """
     if not directory.is_dir():
         raise BadInput(f"there is no checkpoint directory {directory}")
-    missing = _missing_files(directory)
+    expected = FILES if weights is None else (CMVN,)
+    missing = _missing_files(directory, expected)
     if missing and _is_file(directory / "dict.txt"):
         raise BadInput(
             f"checkpoint directory {directory.name} looks like FireRedASR-AED, which is none of the families here; "
@@ -128,12 +133,12 @@ def check_files(directory: Path) -> None:
     if missing:
         raise BadInput(
             f"checkpoint directory {directory.name} has no {' and no '.join(missing)}; a FireRedASR-LLM checkpoint "
-            f"has {', '.join(FILES)} and a language model's directory"
+            f"has {', '.join(expected)} and a language model's directory"
         )
 
 
-def _missing_files(directory: Path) -> list[str]:
-    return [name for name in FILES if not _is_file(directory / name)]
+def _missing_files(directory: Path, expected: Sequence[str] = FILES) -> list[str]:
+    return [name for name in expected if not _is_file(directory / name)]
 
 
 def _is_file(path: Path) -> bool:
@@ -144,18 +149,22 @@ def _is_file(path: Path) -> bool:
 
 
 def read_fireredasr(
-    directory: Path, arguments: Mapping[str, Any], encoder_arguments: Mapping[str, Any]
+    directory: Path,
+    arguments: Mapping[str, Any],
+    encoder_arguments: Mapping[str, Any],
+    weights: Path | None = None,
 ) -> FireRedAsrModel:
     """The model that a directory and the `args` of its two torch files describe.
 
     Args:
         arguments: of `model.pth.tar`, by name.
         encoder_arguments: of `asr_encoder.pth.tar`.
+        weights: the file that both come from, where the directory has none of the two.
 
     Raises `BadInput` where something is missing, out of range, or does not fit together.
     """
     directory = Path(directory).absolute()
-    check_files(directory)
+    check_files(directory, weights)
     named = arguments.get("llm_dir")
     language = read_language_config(find_language_directory(directory, named if isinstance(named, str) else ""))
     tokenizer = LanguageTokenizer.read(language.directory, (SPEECH,))
@@ -164,12 +173,13 @@ def read_fireredasr(
         token, what = (TURN_END, "ends a transcript") if end is None else (PAD, "pads one")
         raise BadInput(f"the tokenizer in {language.directory.name} has no token {token}, which {what}")
     tokenizer.check_room(language, SPEECH)
-    where = f"{directory.name}/{WEIGHTS}"
+    where = f"{directory.name}/{WEIGHTS}" if weights is None else weights.name
+    encoder_where = f"{directory.name}/{ENCODER_WEIGHTS}" if weights is None else weights.name
     rank = arguments.get("lora_r")
     return FireRedAsrModel(
         directory=directory,
         frontend=FrontendConfig(window="povey"),
-        encoder=_read_encoder(encoder_arguments, f"{directory.name}/{ENCODER_WEIGHTS}"),
+        encoder=_read_encoder(encoder_arguments, encoder_where),
         downsample_rate=_whole(arguments, "encoder_downsample_rate", where, 64, 2),
         length_rule=_length_rule(arguments, where),
         lora_alpha=_number(arguments, "lora_alpha", where, LORA_ALPHA),

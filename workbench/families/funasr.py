@@ -66,8 +66,11 @@ def is_funasr_directory(directory: Path, models: tuple[str, ...]) -> bool:
         return False
 
 
-def read_checkpoint(directory: str | Path) -> FunasrCheckpoint:
+def read_checkpoint(directory: str | Path, weights: Path | None = None) -> FunasrCheckpoint:
     """The configuration and files of a FunASR directory.
+
+    Args:
+        weights: the file that has them, where it is none of the directory's.
 
     Raises `BadInput` where the directory, its configuration or its weights are missing or unreadable.
     """
@@ -86,11 +89,15 @@ def read_checkpoint(directory: str | Path) -> FunasrCheckpoint:
         for name, (section, key) in USUAL_FILES.items():
             if (directory / name).is_file():
                 _merge(config, {section: {key: name}})
+    return FunasrCheckpoint(directory, config, weights or _find_weights(directory, config))
+
+
+def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:
     named = config.get("init_param")  # in a config.yaml left over from training it may be a path of that machine
     weights = directory / named if isinstance(named, str) and (directory / named).is_file() else directory / "model.pt"
     if not weights.is_file():
         raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights.name} in it")
-    return FunasrCheckpoint(directory, config, weights)
+    return weights
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

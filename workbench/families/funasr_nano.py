@@ -109,9 +109,15 @@ def is_funasr_nano(directory: Path) -> bool:
     return is_funasr_directory(directory, MODELS)
 
 
-def read_funasr_nano(directory: Path) -> FunasrNanoModel:
-    """Reads configuration and tokenizer; raises `BadInput` where they are missing or do not fit together."""
-    checkpoint = read_checkpoint(directory)
+def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNanoModel:
+    """Reads configuration and tokenizer.
+
+    Args:
+        weights: the file that has them, where it is none of the directory's.
+
+    Raises `BadInput` where they are missing or do not fit together.
+    """
+    checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
         raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected FunASRNano")
     expect(checkpoint.config, "audio_encoder", "SenseVoiceEncoderSmall", directory.name)

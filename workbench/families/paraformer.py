@@ -90,9 +90,15 @@ def is_paraformer(directory: Path) -> bool:
     return is_funasr_directory(directory, MODELS)
 
 
-def read_paraformer(directory: Path) -> ParaformerModel:
-    """Reads configuration and vocabulary; raises `BadInput` where they are missing, unsupported or make no sense."""
-    checkpoint = read_checkpoint(directory)
+def read_paraformer(directory: Path, weights: Path | None = None) -> ParaformerModel:
+    """Reads configuration and vocabulary.
+
+    Args:
+        weights: the file that has them, where it is none of the directory's.
+
+    Raises `BadInput` where they are missing, unsupported or make no sense.
+    """
+    checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
         raise BadInput(
             f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected one of {', '.join(MODELS)}"

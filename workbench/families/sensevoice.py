@@ -65,9 +65,15 @@ def is_sensevoice(directory: Path) -> bool:
     return is_funasr_directory(directory, MODELS)
 
 
-def read_sensevoice(directory: Path) -> SenseVoiceModel:
-    """Reads configuration and vocabulary; raises `BadInput` where they are missing or make no sense."""
-    checkpoint = read_checkpoint(directory)
+def read_sensevoice(directory: Path, weights: Path | None = None) -> SenseVoiceModel:
+    """Reads configuration and vocabulary.
+
+    Args:
+        weights: the file that has them, where it is none of the directory's.
+
+    Raises `BadInput` where they are missing or make no sense.
+    """
+    checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
         raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected SenseVoiceSmall")
     expect(checkpoint.config, "encoder", "SenseVoiceEncoderSmall", directory.name)

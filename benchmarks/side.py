@@ -29,15 +29,15 @@ def ours(directory: Path, features: np.ndarray) -> Callable[[], list[int]]:
     if is_sensevoice(directory):
         from workbench.decoding.ctc import greedy
         from workbench.families.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
-        from workbench.runtimes.pytorch.sensevoice import SenseVoice
+        from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner
 
-        sensevoice = SenseVoice(read_sensevoice(directory), device)
+        sensevoice = SenseVoiceRunner(read_sensevoice(directory), device)
         queries = torch.tensor([query_ids(SenseVoiceOptions())])
         return lambda: [token.id for token in greedy(sensevoice.network(tensor, queries)[0].numpy())]
     from workbench.families.paraformer import read_paraformer
-    from workbench.runtimes.pytorch.paraformer import Paraformer
+    from workbench.runtimes.pytorch.paraformer import ParaformerRunner
 
-    paraformer = Paraformer(read_paraformer(directory), device)
+    paraformer = ParaformerRunner(read_paraformer(directory), device)
     return lambda: paraformer.network(tensor).logits[0].argmax(-1).tolist()  # type: ignore[index]
 
 

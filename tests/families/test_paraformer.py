@@ -23,7 +23,8 @@ from workbench.families.paraformer import (
     timed_tokens,
 )
 from workbench.families.vocabulary import Vocabulary
-from workbench.runtimes.pytorch.paraformer import Paraformer
+from workbench.pipelines.paraformer import ParaformerPipeline
+from workbench.runtimes.pytorch.paraformer import open_paraformer
 from workbench.session import StageFilter
 
 CPU = torch.device("cpu")
@@ -111,8 +112,8 @@ def test_unknown_pieces_took_time_and_are_not_written() -> None:
 # Checkpoints ---------------------------------------------------------------------------------------------------------
 
 
-def opened(directory: Path) -> Paraformer:
-    return Paraformer(read_paraformer(directory), CPU)
+def opened(directory: Path) -> ParaformerPipeline:
+    return open_paraformer(read_paraformer(directory), CPU)
 
 
 def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -30,7 +30,8 @@ from workbench.families.sensevoice import (
     timed_tokens,
 )
 from workbench.families.vocabulary import Vocabulary
-from workbench.runtimes.pytorch.sensevoice import SenseVoice
+from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.runtimes.pytorch.sensevoice import open_sensevoice
 from workbench.session import StageFilter
 
 CPU = torch.device("cpu")
@@ -104,8 +105,8 @@ def test_times_are_in_order_and_inside(path: list[int]) -> None:
 # Checkpoints ---------------------------------------------------------------------------------------------------------
 
 
-def opened(directory: Path) -> SenseVoice:
-    return SenseVoice(read_sensevoice(directory), CPU)
+def opened(directory: Path) -> SenseVoicePipeline:
+    return open_sensevoice(read_sensevoice(directory), CPU)
 
 
 def test_sentencepiece_is_read_where_there_is_a_model(tmp_path: Path) -> None:

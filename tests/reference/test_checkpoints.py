@@ -20,8 +20,8 @@ from tests.reference.speech import speech
 from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerOptions, read_paraformer
 from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import SenseVoiceOptions, read_sensevoice
-from workbench.runtimes.pytorch.paraformer import Paraformer, ParaformerNetwork
-from workbench.runtimes.pytorch.sensevoice import SenseVoice, SenseVoiceNetwork
+from workbench.runtimes.pytorch.paraformer import ParaformerNetwork, open_paraformer
+from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork, open_sensevoice
 from workbench.runtimes.pytorch.weights import build
 from workbench.session import StageFilter
 
@@ -49,7 +49,7 @@ def test_published_paraformer_has_the_published_tensors(fine: dict[str, int], ex
 
 
 def test_small_sensevoice_says_many_things(tmp_path: Path) -> None:
-    model = SenseVoice(read_sensevoice(write_sensevoice(tmp_path / "it", SMALL_SENSEVOICE)), torch.device("cpu"))
+    model = open_sensevoice(read_sensevoice(write_sensevoice(tmp_path / "it", SMALL_SENSEVOICE)), torch.device("cpu"))
     trace = model.trace(speech(30), SenseVoiceOptions(), StageFilter("logits,encoder.output"))
     best = trace["logits"].argmax(axis=1)
     assert len(np.unique(best)) > 20
@@ -61,7 +61,7 @@ def test_small_sensevoice_says_many_things(tmp_path: Path) -> None:
 @pytest.mark.parametrize("predictor", ["CifPredictorV2", "CifPredictorV3"])
 def test_small_paraformer_counts_as_speech_does(predictor: str, tmp_path: Path) -> None:
     directory = write_paraformer(tmp_path / "it", SMALL_PARAFORMER, predictor=predictor)
-    model = Paraformer(read_paraformer(directory), torch.device("cpu"))
+    model = open_paraformer(read_paraformer(directory), torch.device("cpu"))
     trace = model.trace(speech(30), ParaformerOptions(), StageFilter("predictor.alphas,tokens"))
     assert 0.1 < len(trace["tokens"]) / len(trace["predictor.alphas"]) < 0.4  # two to seven tokens a second
     assert len(np.unique(trace["tokens"])) > 10

@@ -36,8 +36,9 @@ from tests.tiny_fireredasr import (
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS, FireRedAsrOptions
 from workbench.opening import Settings
+from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.fireredasr import open_session
-from workbench.runtimes.pytorch.hearing import SpeechLanguageRecogniser
+from workbench.runtimes.pytorch.language import LanguageModel
 from workbench.session import StageFilter
 
 pytestmark = [pytest.mark.reference, pytest.mark.slow]
@@ -86,9 +87,9 @@ def original(directory: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def ours(directory: Path) -> SpeechLanguageRecogniser:
+def ours(directory: Path) -> SpeechLanguagePipeline:
     recogniser = open_session(directory, "tiny", Settings()).recogniser
-    assert isinstance(recogniser, SpeechLanguageRecogniser)
+    assert isinstance(recogniser, SpeechLanguagePipeline)
     return recogniser
 
 
@@ -142,7 +143,7 @@ SOUNDS = [*map(str, SECONDS), *RECORDINGS]
 
 @pytest.mark.parametrize("sound", SOUNDS)
 def test_every_stage_is_the_originals(
-    sound: str, rule: str, original: Any, ours: SpeechLanguageRecogniser, directory: Path
+    sound: str, rule: str, original: Any, ours: SpeechLanguagePipeline, directory: Path
 ) -> None:
     samples = said(sound)
     features = features_of(samples, directory)
@@ -187,7 +188,7 @@ def test_every_stage_is_the_originals(
     ids=["greedy", "beams", "recommended", "limited"],
 )
 def test_the_ids_are_the_originals(
-    sound: str, choice: dict[str, Any], original: Any, ours: SpeechLanguageRecogniser, directory: Path
+    sound: str, choice: dict[str, Any], original: Any, ours: SpeechLanguagePipeline, directory: Path
 ) -> None:
     samples = said(sound)
     features = features_of(samples, directory)
@@ -219,7 +220,8 @@ def test_the_statistics_are_read_as_kaldiio_and_the_original_read_them(directory
     np.testing.assert_allclose(cmvn.scale, theirs.inverse_std_variences, rtol=1e-6)
 
 
-def test_merged_weights_are_those_of_peft(original: Any, ours: SpeechLanguageRecogniser) -> None:
+def test_merged_weights_are_those_of_peft(original: Any, ours: SpeechLanguagePipeline) -> None:
+    assert isinstance(ours.language, LanguageModel)
     merged = dict(ours.language.network.named_parameters())
     theirs = {
         name: module.base_layer.weight + module.get_delta_weight("default")

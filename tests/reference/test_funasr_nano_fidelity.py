@@ -108,7 +108,7 @@ class Pair:
     network: Any  # FunASRNano of the package
     frontend: Any  # its WavFrontend
     tokenizer: Any
-    ours: Any  # a SpeechLanguageRecogniser
+    ours: Any  # a SpeechLanguagePipeline
 
     def hear(self, samples: np.ndarray, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the original prepares for its language model and what it generates: (prepared, meta data)."""

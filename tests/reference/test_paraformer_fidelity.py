@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from tests.reference.checkpoints import ODD_PARAFORMER, SMALL_PARAFORMER, ParaformerSize, write_paraformer
 from tests.reference.original import THREADS, Heard, Original, module, require
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
+from workbench.decoding.cif import peaks
 from workbench.families.paraformer import (
     HIDDEN_PIECES,
     LONGEST_TOKEN_FRAMES,
@@ -32,8 +33,8 @@ from workbench.families.paraformer import (
     peak_times,
     read_paraformer,
 )
-from workbench.runtimes.pytorch.cif import peaks
-from workbench.runtimes.pytorch.paraformer import Paraformer
+from workbench.pipelines.paraformer import ParaformerPipeline
+from workbench.runtimes.pytorch.paraformer import open_paraformer
 from workbench.runtimes.pytorch.weights import read_state_dict
 from workbench.session import StageFilter
 
@@ -61,7 +62,7 @@ class Pair:
     """The same checkpoint in both programs."""
 
     original: Original
-    ours: Paraformer
+    ours: ParaformerPipeline
 
     def compare(self, samples: np.ndarray, **options: Any) -> Heard:
         """Asserts that both hear the same in the samples; returns what the original heard."""
@@ -135,7 +136,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     size, variant = request.param
     directory = write_paraformer(tmp_path_factory.mktemp("paraformer") / "model", size, **variant)
     original = Original(directory)
-    yield Pair(original, Paraformer(read_paraformer(directory), torch.device("cpu")))
+    yield Pair(original, open_paraformer(read_paraformer(directory), torch.device("cpu")))
     original.close()
     shutil.rmtree(directory)
     torch.set_num_threads(threads)
@@ -218,9 +219,10 @@ def test_times_of_any_weights_are_the_originals(data: st.DataObject) -> None:
     theirs = tools.ts_prediction_lfr6_standard(
         alphas.clone(), tools.cif_wo_hidden(alphas[None], PEAK)[0], ["x"] * tokens
     )[1]
-    ours = peak_times(peaks(alphas, PEAK).tolist(), tokens, 0.02, True)
+    weights = alphas.numpy()
+    ours = peak_times(peaks(weights, PEAK).tolist(), tokens, 0.02, True)
     if ours is None:
-        ours = peak_times(peaks(alphas * ((tokens + 1) / alphas.sum()), PEAK).tolist(), tokens, 0.02, True)
+        ours = peak_times(peaks(weights * ((tokens + 1) / weights.sum()), PEAK).tolist(), tokens, 0.02, True)
     assert ours is not None and len(ours) == len(theirs) == tokens
     for span, other in zip(ours, theirs, strict=True):
         assert [1000 * edge for edge in span] == pytest.approx([max(edge, 0) for edge in other], abs=1)

@@ -22,7 +22,8 @@ from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from workbench.decoding.ctc import collapse
 from workbench.families.sensevoice import QUERY_FRAMES, SenseVoiceOptions, is_tag, read_sensevoice
 from workbench.families.vocabulary import CONTROL_PIECES
-from workbench.runtimes.pytorch.sensevoice import SenseVoice
+from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner, open_sensevoice
 from workbench.runtimes.pytorch.weights import read_state_dict
 from workbench.session import StageFilter
 
@@ -49,7 +50,7 @@ class Pair:
     """The same checkpoint in both programs."""
 
     original: Original
-    ours: SenseVoice
+    ours: SenseVoicePipeline
 
     def compare(self, samples: np.ndarray, **options: Any) -> Heard:
         """Asserts that both hear the same in the samples; returns what the original heard."""
@@ -87,7 +88,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     torch.set_num_threads(THREADS)
     directory = write_sensevoice(tmp_path_factory.mktemp("sensevoice") / "model", request.param)
     original = Original(directory)
-    yield Pair(original, SenseVoice(read_sensevoice(directory), torch.device("cpu")))
+    yield Pair(original, open_sensevoice(read_sensevoice(directory), torch.device("cpu")))
     original.close()
     shutil.rmtree(directory)
     torch.set_num_threads(threads)
@@ -125,7 +126,8 @@ def test_banning_the_unknown_emotion_is_the_originals(pair: Pair) -> None:
     if unknown != 25009:
         pytest.skip("needs the published vocabulary size")
     samples = speech(6)
-    head = pair.ours.network.ctc.ctc_lo
+    assert isinstance(pair.ours.network, SenseVoiceRunner)
+    head = pair.ours.network.network.ctc.ctc_lo
     theirs = pair.original.model.ctc.ctc_lo
     bias = head.bias[unknown].item()
     try:

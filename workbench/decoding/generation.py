@@ -8,6 +8,8 @@ import numpy as np
 
 from workbench.options import option
 
+ENDED = -1  # in place of a token, for a row of a batch that has ended
+
 
 @dataclass(frozen=True)
 class GenerationOptions:

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from tests.tiny_language import random_network
-from workbench.decoding.generation import Decoding
+from workbench.decoding.generation import ENDED, Decoding
 from workbench.merging import Merged
 from workbench.runtimes.pytorch.beams import beam_search
-from workbench.runtimes.pytorch.language import ENDED
 
 STOPS = tuple(range(0, 60, 6))  # so many that hypotheses end at different steps
 PAD = 3

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.families.paraformer import CifConfig
-from workbench.runtimes.pytorch.cif import CifPredictor, fire, integrate, peaks
+from workbench.runtimes.pytorch.cif import CifPredictor, fire, integrate
 
 CONFIG = CifConfig(12, 1, 1, 0.45, 1.0, 0.0)
 WEIGHTS = st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40)
@@ -63,19 +63,6 @@ def test_a_frame_on_a_boundary_is_shared() -> None:
     hidden = torch.tensor([[[1.0], [10.0], [100.0]]])
     found = fire(hidden, torch.tensor([[0.75, 0.5, 0.75]]), 2)
     assert found[0, :, 0].tolist() == pytest.approx([0.75 + 2.5, 2.5 + 75.0])
-
-
-@given(WEIGHTS, st.sampled_from([1.0, 0.9999]))
-def test_peaks_are_the_running_sum_less_what_was_fired(weights: list[float], threshold: float) -> None:
-    alphas = torch.tensor(weights)
-    found = peaks(alphas, threshold).tolist()
-    value = 0.0
-    for weight, peak in zip(alphas.tolist(), found, strict=True):
-        value += weight
-        assert peak == pytest.approx(value, abs=1e-6)
-        value -= threshold if value >= threshold else 0.0
-    fired = sum(peak >= threshold for peak in found)
-    assert fired == pytest.approx(math.fsum(alphas.tolist()) / threshold, abs=1)
 
 
 def test_the_running_sum_does_not_drift() -> None:

@@ -32,9 +32,10 @@ from tests.tiny_fireredasr import (
 from workbench.errors import BadInput
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.opening import SessionSpec, Settings, open_here
+from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.fireredasr import open_session
 from workbench.runtimes.pytorch.fireredasr_package import read_package
-from workbench.runtimes.pytorch.hearing import SpeechLanguageRecogniser
+from workbench.runtimes.pytorch.language import LanguageModel
 from workbench.session import Partial, Transcript
 from workbench.transcription import SpeechSession
 
@@ -70,7 +71,8 @@ def tokens_of(directory: Path, **settings: Any) -> tuple[int, ...]:
 
 def network_of(directory: Path) -> Any:
     recogniser = open_session(directory, "tiny", Settings()).recogniser
-    assert isinstance(recogniser, SpeechLanguageRecogniser)
+    assert isinstance(recogniser, SpeechLanguagePipeline)
+    assert isinstance(recogniser.language, LanguageModel)
     return recogniser.language.network
 
 

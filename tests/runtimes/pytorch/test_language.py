@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.tiny_language import change_json, tiny_language
-from workbench.decoding.generation import Decoding
+from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
 from workbench.families.language import read_language_config
 from workbench.merging import Merged
-from workbench.runtimes.pytorch.language import ENDED, LanguageModel, language_dtype, open_language
-from workbench.runtimes.pytorch.tap import Recorder
+from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
+from workbench.stages import Recorder
 
 CPU = torch.device("cpu")
 KINDS = ("qwen3", "qwen2", "llama", "mistral")

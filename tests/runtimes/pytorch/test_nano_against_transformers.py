@@ -29,8 +29,10 @@ from tests.tiny_checkpoints import noise
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from workbench.families.funasr_nano import ADAPTOR_EPS, SPEECH, FunasrNanoModel, FunasrNanoOptions, audio_tokens
 from workbench.opening import Settings
-from workbench.runtimes.pytorch.funasr_nano import NanoEar, open_session
-from workbench.runtimes.pytorch.hearing import SpeechLanguageRecogniser
+from workbench.pipelines.funasr_nano import NanoEar
+from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.runtimes.pytorch.funasr_nano import NanoRunner, open_session
+from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import read_state_dict
 
 COSINE = 0.999999
@@ -115,13 +117,18 @@ def transformers_network(model: FunasrNanoModel) -> Any:
 class Pair:
     """The same checkpoint in both programs."""
 
-    ours: SpeechLanguageRecogniser
+    ours: SpeechLanguagePipeline
     network: Any  # transformers' FunAsrNanoForConditionalGeneration
 
     @property
     def ear(self) -> NanoEar:
         assert isinstance(self.ours.ear, NanoEar)
         return self.ours.ear
+
+    @property
+    def our_network(self) -> NanoEncoder:
+        assert isinstance(self.ear.network, NanoRunner)
+        return self.ear.network.network
 
     def features(self, stretches: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         """Features [B, T, input], the shorter rows padded with zeros, and how many frames each has [B]."""
@@ -182,7 +189,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     tiny_funasr_nano(directory, audio_adaptor_conf={"use_low_frame_rate": request.param})
     session = open_session(directory, "nano", Settings())
     recogniser = session.recogniser
-    assert isinstance(recogniser, SpeechLanguageRecogniser) and isinstance(recogniser.ear, NanoEar)
+    assert isinstance(recogniser, SpeechLanguagePipeline) and isinstance(recogniser.ear, NanoEar)
     yield Pair(recogniser, transformers_network(recogniser.ear.model))
     session.close()
 
@@ -204,9 +211,9 @@ def test_same_embeddings(pair: Pair, seconds: tuple[float, ...]) -> None:
     encoded, adapted = pair.their_hearing(features, lengths)
     padded = lengths if len(seconds) > 1 else None
     with torch.inference_mode():
-        our_encoded = pair.ear.network.audio_encoder(features, padded)
-        our_adapted = pair.ear.network.audio_adaptor(our_encoded, padded)
-        kept, counts = pair.ear.network(features, lengths)
+        our_encoded = pair.our_network.audio_encoder(features, padded)
+        our_adapted = pair.our_network.audio_adaptor(our_encoded, padded)
+        kept, counts = pair.our_network(features, lengths)
     low = pair.ear.model.adaptor.use_low_frame_rate
     assert counts.tolist() == [-(-length // 8) if low else length for length in lengths.tolist()]
     for row, (length, count) in enumerate(zip(lengths.tolist(), counts.tolist(), strict=True)):

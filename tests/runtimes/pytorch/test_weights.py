@@ -18,8 +18,8 @@ from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from workbench.errors import BadInput
 from workbench.families.paraformer import read_paraformer
 from workbench.families.sensevoice import read_sensevoice
-from workbench.runtimes.pytorch.paraformer import Paraformer
-from workbench.runtimes.pytorch.sensevoice import SenseVoice
+from workbench.runtimes.pytorch.paraformer import ParaformerRunner
+from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 
 CPU = torch.device("cpu")
@@ -90,7 +90,7 @@ def test_a_half_precision_checkpoint_hears_about_the_same(tmp_path: Path) -> Non
     torch.save(rounded, whole / "model.pt")
     features, queries = torch.randn(1, 12, 560), torch.tensor([[0, 1, 2, 15]])
     with torch.inference_mode():
-        one, other = (SenseVoice(read_sensevoice(d), CPU).network(features, queries) for d in (whole, half))
+        one, other = (SenseVoiceRunner(read_sensevoice(d), CPU).network(features, queries) for d in (whole, half))
     assert torch.equal(one, other)
 
 
@@ -260,13 +260,13 @@ def test_large_finite_values_are_no_fault() -> None:
 
 @pytest.mark.parametrize("family", ["sensevoice", "paraformer"])
 def test_whole_models_refuse_weights_of_others(family: str, tmp_path: Path) -> None:
-    write, read, recogniser = {
-        "sensevoice": (tiny_sensevoice, read_sensevoice, SenseVoice),
-        "paraformer": (tiny_paraformer, read_paraformer, Paraformer),
+    write, read, runner = {
+        "sensevoice": (tiny_sensevoice, read_sensevoice, SenseVoiceRunner),
+        "paraformer": (tiny_paraformer, read_paraformer, ParaformerRunner),
     }[family]
     directory = write(tmp_path / "it")
     other = {"sensevoice": tiny_paraformer, "paraformer": tiny_sensevoice}[family](tmp_path / "other")
     shutil.copy(other / "model.pt", directory / "model.pt")
     with pytest.raises(BadInput) as error:
-        recogniser(read(directory), CPU)  # type: ignore[operator]
+        runner(read(directory), CPU)  # type: ignore[operator]
     assert "lacks tensor" in sentence(error)

@@ -23,9 +23,8 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from workbench.decoding.generation import Decoding
+from workbench.decoding.generation import ENDED, Decoding
 from workbench.merging import Merged
-from workbench.runtimes.pytorch.language import ENDED
 
 
 def beam_search(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Generator[np.ndarray, None, None]:

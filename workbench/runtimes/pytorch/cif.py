@@ -2,7 +2,8 @@
 
 Dong and Xu, "CIF: Continuous Integrate-and-Fire for End-to-End Speech Recognition", ICASSP 2020; the predictors V2 and
 V3 of FunASR (Gao et al., "Paraformer", Interspeech 2022; V3 adds a finer head for timestamps). Axes: B batch, T encoder
-frames, N tokens, D width. This file knows no vocabulary.
+frames, N tokens, D width. Batched and differentiable, as training needs it; `workbench.decoding.cif` has the same on
+numpy arrays. This file knows no vocabulary.
 """
 
 from __future__ import annotations
@@ -41,18 +42,6 @@ def fire(hidden: Tensor, alphas: Tensor, tokens: int) -> Tensor:
     number = torch.arange(tokens, dtype=after.dtype, device=after.device)[None, :, None]
     share = torch.minimum(after[:, None, :], number + 1) - torch.maximum(before[:, None, :], number)
     return torch.bmm(share.clamp(min=0).to(hidden.dtype), hidden)
-
-
-def peaks(alphas: Tensor, threshold: float) -> Tensor:
-    """The integrator's value at each frame [T] of weights [T], before it gives `threshold` away where it reaches it."""
-    value = 0.0
-    found = []
-    for alpha in alphas.tolist():
-        value += alpha
-        found.append(value)
-        if value >= threshold:
-            value -= threshold
-    return torch.tensor(found)
 
 
 class CifPredictor(nn.Module):

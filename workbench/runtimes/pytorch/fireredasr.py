@@ -12,34 +12,29 @@ import torch
 from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_cmvn_ark
-from workbench.audio.frontend import Frontend
-from workbench.decoding.generation import Decoding, decoding_of
 from workbench.errors import BadInput
-from workbench.families.conformer import ConformerConfig, valid_frames
+from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import (
     ENCODER_WEIGHTS,
     LANGUAGE_DIRECTORY,
     UNUSED_TENSORS,
     WEIGHTS,
     FireRedAsrModel,
-    FireRedAsrOptions,
     check_files,
-    check_length,
-    prompt_ids,
     read_fireredasr,
-    speech_tokens,
-    tidy,
 )
 from workbench.opening import Settings
+from workbench.pipelines.fireredasr import FireRedEar
+from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
-from workbench.runtimes.pytorch.hearing import SpeechLanguageRecogniser
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.lora import merge_pairs, replace_weights, sort_tensors
 from workbench.runtimes.pytorch.settle import settle
-from workbench.runtimes.pytorch.tap import Recorder, Tap, no_tap
+from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
+from workbench.stages import Recorder
 from workbench.transcription import SpeechSession
 
 LANGUAGE_PREFIX = "llm."
@@ -125,17 +120,12 @@ def _check_widths(hearing: Mapping[str, Tensor], model: FireRedAsrModel, where: 
         )
 
 
-class FireRedEar:
-    """FireRedASR's encoder and adapter, in float32."""
-
-    options_class = FireRedAsrOptions
+class FireRedRunner:
+    """The loaded hearing half, arrays in and embeddings out: `workbench.pipelines.fireredasr.Network`."""
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device):
-        model = self.model = checkpoint.model
+        model = checkpoint.model
         self.device = device
-        self.placeholder = model.speech_id
-        self.frontend = Frontend(model.frontend, read_cmvn_ark(model.cmvn_file))
-        self.frontend_without_cmvn = Frontend(model.frontend, None)
         self.network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
         load_into(
             self.network,
@@ -147,48 +137,12 @@ class FireRedEar:
         settle(self.network, device, checkpoint.weights)
 
     @torch.inference_mode()
-    def embeddings(
-        self, stretches: Sequence[np.ndarray], options: FireRedAsrOptions, recorder: Recorder | None = None
-    ) -> tuple[Tensor, np.ndarray]:
-        """As `Ear.embeddings`."""
-        model = self.model
-        frontend = self.frontend_without_cmvn if options.cmvn == "off" else self.frontend
-        fronts = [frontend(samples, dither=options.dither) for samples in stretches]
-        lengths = [len(front.features) for front in fronts]
-        for samples, length in zip(stretches, lengths, strict=True):
-            check_length(len(samples), length, model)
-        if recorder:
-            for stage in ("fbank", "features"):
-                recorder.put(f"frontend.{stage}", getattr(fronts[0], stage))
-        counts = np.array([speech_tokens(length, model.downsample_rate) for length in lengths])
-        # Zeros behind the normalised features, as in training; enough of them that the shortest sound gives a row.
-        frames = max(max(lengths), 4 * model.downsample_rate)
-        padded = torch.zeros(len(fronts), frames, fronts[0].features.shape[1])
-        for row, front in zip(padded, fronts, strict=True):
-            row[: len(front.features)] = torch.from_numpy(front.features)
-        rule = model.length_rule if options.length_rule == "checkpoint" else options.length_rule
-        valid = torch.tensor([max(valid_frames(length, rule), 1) for length in lengths], device=self.device)
-        tap: Tap = recorder or no_tap
-        return self.network(padded.to(self.device), valid, tap), counts
-
-    def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
-        """As `Ear.prompt_ids`."""
-        return prompt_ids(self.model)
-
-    def decoding(self, options: FireRedAsrOptions, counts: np.ndarray) -> Decoding:
-        """As `Ear.decoding`."""
-        return decoding_of(
-            options,
-            (self.model.stop_id,),
-            max_new_tokens=options.max_new_tokens or counts,
-            beam_size=options.beam_size,
-            length_penalty=options.length_penalty,
-            pad_id=self.model.pad_id,
-        )
-
-    def text(self, written: str) -> str:
-        """As `Ear.text`."""
-        return tidy(written)
+    def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Tensor:
+        """As `Network.hear`."""
+        padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in features], batch_first=True)
+        counted = torch.tensor(valid, device=self.device)
+        speech: Tensor = self.network(padded.to(self.device), counted, tap_into(recorder))
+        return speech
 
 
 def open_fireredasr_language(checkpoint: Checkpoint, device: torch.device, dtype: str) -> LanguageModel:
@@ -216,6 +170,7 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     """A session of the checkpoint in `directory`, called `name` in its results."""
     device = prepare(settings)
     checkpoint = read_checkpoint(directory)
-    ear = FireRedEar(checkpoint, device)
+    model = checkpoint.model
+    ear = FireRedEar(model, read_cmvn_ark(model.cmvn_file), FireRedRunner(checkpoint, device))
     half = open_fireredasr_language(checkpoint, device, settings.dtype)
-    return SpeechSession(name, "pytorch", SpeechLanguageRecogniser(ear, half, checkpoint.model.tokenizer))
+    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half, model.tokenizer))

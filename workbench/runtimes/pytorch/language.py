@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.decoding.generation import Decoding
+from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
 from workbench.families.language import LanguageConfig
 from workbench.merging import Merged
-from workbench.runtimes.pytorch.tap import Recorder
+from workbench.runtimes.pytorch.tap import Tap, tap_into
+from workbench.stages import Recorder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-ENDED = -1  # in place of a token, for a row that has ended
 
 
 class LanguageModel:
-    """A loaded language model; made by `open_language`."""
+    """A loaded language model, as `workbench.pipelines.language.Language`; made by `open_language`."""
 
     def __init__(self, network: Any, config: LanguageConfig, device: torch.device):
         self.network = network
@@ -58,14 +58,14 @@ class LanguageModel:
     @torch.inference_mode()
     def trace(self, prompt: Merged[Tensor], recorder: Recorder) -> None:
         """Records the stages of one pass over a prompt of one row: `llm.*` and `logits`."""
-        body = self.network.model
-        recorder("llm.embeddings", prompt.embeddings)
+        body, tap = self.network.model, tap_into(recorder)
+        tap("llm.embeddings", prompt.embeddings)
         with contextlib.ExitStack() as hooks:
             for number, layer in enumerate(body.layers):
-                hooks.callback(_record_output(layer, f"llm.layers.{number}", recorder).remove)
-            hooks.callback(_record_output(body.norm, "llm.norm", recorder).remove)
+                hooks.callback(_tap_output(layer, f"llm.layers.{number}", tap).remove)
+            hooks.callback(_tap_output(body.norm, "llm.norm", tap).remove)
             logits = self.network(inputs_embeds=prompt.embeddings, use_cache=False).logits
-        recorder("logits", logits)
+        tap("logits", logits)
 
     def generate(self, prompt: Merged[Tensor], decoding: Decoding) -> Iterator[np.ndarray]:
         """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
@@ -163,9 +163,9 @@ class _Chooser:
         return torch.multinomial(scores.softmax(dim=-1), 1, generator=self.generator)[:, 0]
 
 
-def _record_output(module: nn.Module, stage: str, recorder: Recorder) -> Any:
+def _tap_output(module: nn.Module, stage: str, tap: Tap) -> Any:
     def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        recorder(stage, output[0] if isinstance(output, tuple) else output)
+        tap(stage, output[0] if isinstance(output, tuple) else output)
 
     return module.register_forward_hook(hook)
 

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.decoding.generation import Decoding
+from workbench.decoding.generation import ENDED, Decoding
 from workbench.merging import Merged
 from workbench.options import ListeningOptions
-from workbench.runtimes.pytorch.hearing import SpeechLanguageRecogniser
-from workbench.runtimes.pytorch.language import ENDED
+from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.transcription import Heard, StreamingRecogniser
 
 SPEECH, STOP = -1, 9
@@ -80,9 +79,9 @@ class FakeTokenizer:
         return self.text([number])
 
 
-def recogniser(*steps: Any) -> tuple[SpeechLanguageRecogniser, FakeLanguage]:
+def recogniser(*steps: Any) -> tuple[SpeechLanguagePipeline, FakeLanguage]:
     language = FakeLanguage(steps)
-    return SpeechLanguageRecogniser(FakeEar(), language, FakeTokenizer()), language  # type: ignore[arg-type]
+    return SpeechLanguagePipeline(FakeEar(), language, FakeTokenizer()), language  # type: ignore[arg-type]
 
 
 def samples(*lengths: int) -> list[np.ndarray]:

@@ -1,7 +1,7 @@
-"""A recogniser that hears with an encoder and writes with a language model: what those families share on PyTorch.
+"""A recogniser that hears with an encoder and writes with a language model: what those families share.
 
 The family gives an `Ear`: from sound to embeddings, and the prompt they stand in. This file merges, decodes and
-streams. It knows no family.
+streams. It knows no family and no runtime: embeddings may be numpy arrays or torch tensors.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from workbench.decoding.generation import Decoding
+from workbench.decoding.generation import ENDED, Decoding
 from workbench.families.language import LanguageTokenizer
 from workbench.merging import Merged, merge_speech
 from workbench.options import ListeningOptions
-from workbench.runtimes.pytorch.language import ENDED, LanguageModel
-from workbench.runtimes.pytorch.tap import Recorder
+from workbench.pipelines.language import Language
 from workbench.session import StageFilter, Token
+from workbench.stages import Recorder
 from workbench.transcription import Heard
 from workbench.writing import settled_text
 
@@ -39,8 +37,11 @@ class Ear(Protocol):
 
     def embeddings(
         self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
-    ) -> tuple[Tensor, np.ndarray]:
-        """Speech embeddings [B, frames, H] in float32, and how many frames are each stretch's [B]."""
+    ) -> tuple[Any, np.ndarray]:
+        """Speech embeddings [B, frames, H] in float32, and how many frames are each stretch's [B].
+
+        They are of the kind that the runtime's language model takes.
+        """
         ...
 
     def prompt_ids(self, options: Any) -> np.ndarray:
@@ -56,10 +57,10 @@ class Ear(Protocol):
         ...
 
 
-class SpeechLanguageRecogniser:
+class SpeechLanguagePipeline:
     """An ear and a language model as a recogniser (see `workbench.transcription`)."""
 
-    def __init__(self, ear: Ear, language: LanguageModel, tokenizer: LanguageTokenizer):
+    def __init__(self, ear: Ear, language: Language, tokenizer: LanguageTokenizer):
         self.ear = ear
         self.language = language
         self.tokenizer = tokenizer
@@ -79,7 +80,7 @@ class SpeechLanguageRecogniser:
         prompt, counts = self._prompt(stretches, options)
         return (yield from self._written(prompt, self.ear.decoding(options, counts)))
 
-    def _written(self, prompt: Merged[Tensor], decoding: Decoding) -> Generator[list[str], None, list[Heard]]:
+    def _written(self, prompt: Merged[Any], decoding: Decoding) -> Generator[list[str], None, list[Heard]]:
         """As `hear`, of prompts that are ready."""
         ids: list[list[int]] = [[] for _ in prompt.attention_mask]
         for tokens in self.language.generate(prompt, decoding):
@@ -112,10 +113,9 @@ class SpeechLanguageRecogniser:
             recorder.put("text", np.array(heard.text))
         return recorder.stages
 
-    @torch.inference_mode()
     def _prompt(
         self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
-    ) -> tuple[Merged[Tensor], np.ndarray]:
+    ) -> tuple[Merged[Any], np.ndarray]:
         """The prompts of the stretches, padded on the left, and the speech frames in each."""
         speech, counts = self.ear.embeddings(stretches, options, recorder)
         ids = np.repeat(self.ear.prompt_ids(options)[None], len(stretches), axis=0)

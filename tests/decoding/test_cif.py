@@ -1,0 +1,57 @@
+"""Integrate-and-fire on numpy arrays against the batched one on PyTorch, which is held to the loop that defines it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.decoding.cif import fire, peaks
+from workbench.runtimes.pytorch import cif
+
+WEIGHTS = st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40)
+
+
+def both(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """The embeddings [tokens, width] of here and of PyTorch."""
+    theirs = cif.fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], tokens)
+    return fire(hidden, alphas, tokens), theirs[0].numpy()
+
+
+@given(WEIGHTS, st.integers(0, 2))
+def test_embeddings_are_those_of_pytorch(weights: list[float], more: int) -> None:
+    """Also of tokens that the weights do not complete."""
+    alphas = np.array(weights, dtype=np.float32)
+    hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3)).astype(np.float32)
+    ours, theirs = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)) + more)
+    assert ours.dtype == np.float32 and ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, atol=2e-6)
+
+
+def test_a_long_recording_is_shared_out_as_exactly() -> None:
+    draw = np.random.default_rng(0)
+    hidden, alphas = draw.standard_normal((5000, 4)).astype(np.float32), draw.random(5000, dtype=np.float32)
+    ours, theirs = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)))
+    np.testing.assert_allclose(ours, theirs, atol=2e-6)
+
+
+def test_a_frame_on_a_boundary_is_shared() -> None:
+    hidden = np.array([[1.0], [10.0], [100.0]], dtype=np.float32)
+    assert fire(hidden, np.array([0.75, 0.5, 0.75]), 2)[:, 0].tolist() == pytest.approx([0.75 + 2.5, 2.5 + 75.0])
+
+
+@given(WEIGHTS, st.sampled_from([1.0, 0.9999]))
+def test_peaks_are_the_running_sum_less_what_was_fired(weights: list[float], threshold: float) -> None:
+    alphas = np.array(weights, dtype=np.float32)
+    found = peaks(alphas, threshold).tolist()
+    value = 0.0
+    for weight, peak in zip(alphas.tolist(), found, strict=True):
+        value += weight
+        assert peak == pytest.approx(value, abs=1e-6)
+        value -= threshold if value >= threshold else 0.0
+    fired = sum(peak >= threshold for peak in found)
+    assert fired == pytest.approx(math.fsum(alphas.tolist()) / threshold, abs=1)

@@ -1,0 +1,95 @@
+"""FireRedASR-LLM's hearing half around its network: features before it, and the prompt that the speech stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from workbench.audio.cmvn import Cmvn
+from workbench.audio.frontend import Frontend
+from workbench.decoding.generation import Decoding, decoding_of
+from workbench.families.conformer import SUBSAMPLING, valid_frames
+from workbench.families.fireredasr import (
+    FireRedAsrModel,
+    FireRedAsrOptions,
+    check_length,
+    prompt_ids,
+    speech_tokens,
+    tidy,
+)
+from workbench.stages import Recorder
+
+
+class Network(Protocol):
+    """What a runtime computes: encoder and adapter, in float32."""
+
+    def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
+        """Speech embeddings [B, frames, H], of the kind that the runtime's language model takes.
+
+        Records `encoder.*` and `adaptor.*` of the first stretch. In a batch, zeros stand behind the shorter stretches'
+        features, as in training.
+
+        Args:
+            features: of each stretch [L, mels], after CMVN; never too short for an embedding.
+            valid: encoder frames of each stretch that count as speech.
+        """
+        ...
+
+
+class FireRedEar:
+    """FireRedASR's half of a `SpeechLanguagePipeline`."""
+
+    options_class = FireRedAsrOptions
+
+    def __init__(self, model: FireRedAsrModel, cmvn: Cmvn, network: Network):
+        self.model = model
+        self.network = network
+        self.placeholder = model.speech_id
+        self.frontend = Frontend(model.frontend, cmvn)
+        self.frontend_without_cmvn = Frontend(model.frontend, None)
+
+    def embeddings(
+        self, stretches: Sequence[np.ndarray], options: FireRedAsrOptions, recorder: Recorder | None = None
+    ) -> tuple[Any, np.ndarray]:
+        """As `Ear.embeddings`."""
+        model = self.model
+        frontend = self.frontend_without_cmvn if options.cmvn == "off" else self.frontend
+        fronts = [frontend(samples, dither=options.dither) for samples in stretches]
+        lengths = [len(front.features) for front in fronts]
+        for samples, length in zip(stretches, lengths, strict=True):
+            check_length(len(samples), length, model)
+        if recorder:
+            for stage in ("fbank", "features"):
+                recorder.put(f"frontend.{stage}", getattr(fronts[0], stage))
+        counts = np.array([speech_tokens(length, model.downsample_rate) for length in lengths])
+        # Zeros behind the normalised features, as in training, so that the shortest sound gives an embedding.
+        features = [_at_least(front.features, SUBSAMPLING * model.downsample_rate) for front in fronts]
+        rule = model.length_rule if options.length_rule == "checkpoint" else options.length_rule
+        valid = [max(valid_frames(length, rule), 1) for length in lengths]
+        return self.network.hear(features, valid, recorder), counts
+
+    def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
+        """As `Ear.prompt_ids`."""
+        return prompt_ids(self.model)
+
+    def decoding(self, options: FireRedAsrOptions, counts: np.ndarray) -> Decoding:
+        """As `Ear.decoding`."""
+        return decoding_of(
+            options,
+            (self.model.stop_id,),
+            max_new_tokens=options.max_new_tokens or counts,
+            beam_size=options.beam_size,
+            length_penalty=options.length_penalty,
+            pad_id=self.model.pad_id,
+        )
+
+    def text(self, written: str) -> str:
+        """As `Ear.text`."""
+        return tidy(written)
+
+
+def _at_least(features: np.ndarray, frames: int) -> np.ndarray:
+    """Features [L, mels] with zeros behind them up to that many frames, where they are fewer."""
+    return np.pad(features, ((0, max(frames - len(features), 0)), (0, 0)))

@@ -1,0 +1,104 @@
+"""SenseVoice around its network: features and queries before it, text, tags and times after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from workbench.audio.cmvn import Cmvn
+from workbench.audio.frontend import Frontend
+from workbench.decoding.ctc import greedy
+from workbench.families.sensevoice import (
+    UNKNOWN_EMOTION,
+    SenseVoiceModel,
+    SenseVoiceOptions,
+    query_ids,
+    read_tags,
+    timed_tokens,
+)
+from workbench.session import StageFilter
+from workbench.stages import Recorder
+from workbench.transcription import Heard
+
+
+class Network(Protocol):
+    """What a runtime computes: query frames, encoder, CTC head."""
+
+    @property
+    def dtype(self) -> str:
+        """The name of its arithmetic's type."""
+        ...
+
+    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> np.ndarray:
+        """CTC logits [len(queries) + T, V] in float32; records `encoder.*` and `logits`.
+
+        Args:
+            features: [T, input], after LFR and CMVN.
+            queries: rows of the query embedding, which stand before the features.
+        """
+        ...
+
+
+class SenseVoicePipeline:
+    """Recognises one stretch of speech with a loaded SenseVoice (see `workbench.transcription.Recogniser`)."""
+
+    options_class = SenseVoiceOptions
+
+    def __init__(self, model: SenseVoiceModel, cmvn: Cmvn | None, network: Network):
+        self.model = model
+        self.network = network
+        self.frontend = Frontend(model.frontend, cmvn)
+        self.frontend_without_cmvn = Frontend(model.frontend, None)
+        self.unknown_emotion = model.vocabulary.ids.get(UNKNOWN_EMOTION)
+
+    @property
+    def dtype(self) -> str:
+        """Of the network's arithmetic."""
+        return self.network.dtype
+
+    def recognise(self, samples: np.ndarray, options: SenseVoiceOptions, recorder: Recorder | None = None) -> Heard:
+        """What is said in float32 samples [n] at the checkpoint's rate."""
+        frontend = self.frontend_without_cmvn if options.cmvn == "off" else self.frontend
+        front = frontend(samples, dither=options.dither)
+        if recorder:
+            for stage in ("fbank", "lfr", "features"):
+                recorder.put(f"frontend.{stage}", getattr(front, stage))
+        logits = self.network.logits(front.features, query_ids(options), recorder)
+        if recorder and recorder.wanted("ctc.posteriors"):
+            recorder.put("ctc.posteriors", _softmax(logits))
+        if options.ban_emo_unk and self.unknown_emotion is not None:
+            logits = logits.copy()  # a trace may hold them
+            logits[:, self.unknown_emotion] = -np.inf
+        path = greedy(logits, self.model.blank)
+        vocabulary = self.model.vocabulary
+        pieces = [vocabulary.pieces[token.id] for token in path]
+        language, tags = read_tags(pieces)
+        tokens = timed_tokens(path, vocabulary, len(front.features), self.model.frontend.frame_seconds)
+        return Heard(
+            text=self.text_of([token.id for token in tokens]),
+            language=language,
+            tags=tags,
+            tokens=tokens,
+            ids=tuple(token.id for token in path),
+        )
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of some of the visible tokens."""
+        return self.model.vocabulary.text(ids).strip()
+
+    def trace(self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter) -> dict[str, np.ndarray]:
+        """The stages of one pass over the samples."""
+        recorder = Recorder(wanted)
+        heard = self.recognise(samples, options, recorder)
+        recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+        recorder.put("text", np.array(heard.text))
+        return recorder.stages
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities [frames, vocabulary] of logits, of their type."""
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return probabilities

@@ -1,0 +1,85 @@
+"""Paraformer as one GGUF file: FunASR's layout, and ours, which adds the checkpoint's small files to it.
+
+BiCif and SeACo checkpoints too; of a SeACo checkpoint the hotword branch is left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.audio.cmvn import read_am_mvn
+from workbench.conversion import funasr_layout
+from workbench.conversion.files import funasr_files, travelling
+from workbench.conversion.plan import Plan, Value
+from workbench.conversion.tensors import plan_cmvn, plan_tensors
+from workbench.families.paraformer import ParaformerModel, read_paraformer
+from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
+from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
+
+ARCHITECTURE = "paraformer"
+RUNTIME_ENCODER = (512, 4, 11)  # width, attention heads, kernel: constants of FunASR's C++ code
+RUNTIME_DECODER = (4, 11)  # attention heads, kernel
+
+
+def plans(directory: Path, layout: str) -> list[Plan]:
+    """The one file of a checkpoint directory; raises `BadInput` for a bad checkpoint."""
+    model = read_paraformer(directory)
+    weights = model.checkpoint.weights
+    tensors = read_state_dict(weights)
+    network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
+    wanted = network.state_dict()
+    check_tensors(wanted, tensors, f"{weights.parent.name}/{weights.name}", model.unused_tensors)
+    kept = {name: tensor for name, tensor in tensors.items() if name in wanted}
+    cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
+    planned = [*plan_cmvn(cmvn), *plan_tensors(kept, weights, tables=("decoder.output_layer.weight",))]
+    values = _values(model)
+    if layout == "funasr":
+        rule = funasr_layout.type_rule(exact_f16=("cif_output",), exact_q8_0=("predictor",))
+        return [Plan(ARCHITECTURE, values, planned, rule, funasr_layout.TYPES, notes=_notes(model))]
+    named = (model.checkpoint.file("tokenizer_conf", key) for key in ("token_list", "seg_dict_file"))
+    files = funasr_files(directory.resolve(), model.cmvn_file, *named)
+    return [Plan(ARCHITECTURE, {**values, **travelling("paraformer", files)}, planned)]
+
+
+def _values(model: ParaformerModel) -> dict[str, Value]:
+    encoder, decoder = model.encoder, model.decoder
+    return {
+        "pf.enc.output_size": encoder.output_size,
+        "pf.enc.attention_heads": encoder.attention_heads,
+        "pf.enc.num_blocks": encoder.num_blocks,
+        "pf.enc.kernel_size": encoder.kernel_size,
+        "pf.dec.num_blocks": decoder.num_blocks,
+        "pf.dec.att_layer_num": decoder.att_layer_num,
+        "pf.dec.decoders3": 1,
+        "pf.dec.attention_heads": decoder.attention_heads,
+        "pf.dec.kernel_size": decoder.kernel_size,
+        "pf.vocab_size": len(model.vocabulary),
+        "pf.vocab": list(model.vocabulary.pieces),
+        "pf.predictor.tail_threshold": model.predictor.tail_threshold,
+        "pf.predictor.threshold": 1.0,
+    }
+
+
+def _notes(model: ParaformerModel) -> list[str]:
+    encoder, decoder, predictor = model.encoder, model.decoder, model.predictor
+    differences = [
+        *funasr_layout.frontend_differences(model.frontend),
+        *funasr_layout.encoder_differences(encoder),
+        *funasr_layout.memory_differences(decoder.kernel_size, decoder.sanm_shift, "the decoder"),
+    ]
+    if (encoder.output_size, encoder.attention_heads, encoder.kernel_size) != RUNTIME_ENCODER:
+        differences.append(
+            f"an encoder {encoder.output_size} wide with {encoder.attention_heads} attention heads and kernel "
+            f"{encoder.kernel_size}"
+        )
+    if (decoder.attention_heads, decoder.kernel_size) != RUNTIME_DECODER:
+        differences.append(f"a decoder with {decoder.attention_heads} attention heads and kernel {decoder.kernel_size}")
+    if decoder.num_blocks != decoder.att_layer_num:
+        differences.append("decoder blocks without attention")
+    if (predictor.left_order, predictor.right_order) != (1, 1):
+        differences.append(f"a predictor that looks {predictor.left_order} back and {predictor.right_order} ahead")
+    if (predictor.smooth_factor, predictor.noise_threshold) != (1.0, 0.0):
+        differences.append(f"smooth_factor {predictor.smooth_factor} and noise_threshold {predictor.noise_threshold}")
+    if not model.cmvn_file:
+        differences.append("features without CMVN")
+    return funasr_layout.differences_note(model.checkpoint.directory.name, differences)

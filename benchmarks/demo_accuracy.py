@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from workbench.registry import Registry
-from workbench.sources import local_directory
+from workbench.sources import local_checkpoint
 from workbench.training.digits import load_fsdd, split_by_speaker
 from workbench.training.model_card import measure_checkpoint
 
@@ -19,7 +19,7 @@ def main() -> None:
     options = parser.parse_args()
     _, held_out = split_by_speaker(load_fsdd(options.data), options.held_out)
     for card in Registry().cards():
-        directory = local_directory(card)
+        directory = local_checkpoint(card)
         if "demo" in card.source and directory is not None:
             print(f"## {card.id}, {', '.join(sorted({take.speaker for take in held_out}))}")
             for row in measure_checkpoint(directory, card.family, held_out):

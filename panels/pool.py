@@ -10,7 +10,8 @@ import logging
 import threading
 
 from workbench.errors import BadInput
-from workbench.registry import OpenSession, Registry, Residency
+from workbench.open_session import OpenSession
+from workbench.registry import Registry, Residency
 from workbench.sources import OnProgress
 
 IDLE_MINUTES = 10.0

@@ -20,7 +20,8 @@ from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers
 from panels.pool import SessionPool
 from panels.samples import references
 from workbench.errors import BadInput, Cancelled, WorkbenchError
-from workbench.registry import OpenSession, Registry
+from workbench.open_session import OpenSession
+from workbench.registry import Registry
 from workbench.scoring import Score, find_normaliser, score
 from workbench.session import Partial, Progress, Segment, Transcript
 from workbench.transcription import join_texts

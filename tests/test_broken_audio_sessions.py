@@ -14,7 +14,8 @@ import soundfile
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from workbench.cli import main
 from workbench.errors import BadInput
-from workbench.registry import OpenSession, Registry
+from workbench.open_session import OpenSession
+from workbench.registry import Registry
 from workbench.session import Transcript
 
 RATE = 16000

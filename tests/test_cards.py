@@ -80,6 +80,15 @@ def test_directories_are_beside_the_file_absolute_or_at_home(tmp_path: Path, mon
     assert found == [str(tmp_path / name) for name in ("below", "absolute", "home/checkpoint")]
 
 
+def test_a_gguf_file_and_its_language_half_are_beside_the_list_under_their_own_names(tmp_path: Path) -> None:
+    (tmp_path / "blob").touch()
+    (tmp_path / "encoder.gguf").symlink_to(tmp_path / "blob")
+    text = GOOD.replace('directory = "checkpoint"', 'gguf = "encoder.gguf", language = "../llm.gguf"')
+    [card] = read_cards(write(tmp_path / "models.toml", text))
+    assert card.source == {"gguf": str(tmp_path / "encoder.gguf"), "language": str(tmp_path.parent / "llm.gguf")}
+    assert (card.kind, card.place) == ("gguf", str(tmp_path / "encoder.gguf"))
+
+
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert [card.id for card in read_cards(write(tmp_path / "m.toml", b"\xef\xbb\xbf" + GOOD.encode()))] == ["mine"]
 
@@ -104,10 +113,19 @@ BROKEN = {
         GOOD.replace("source", "about").replace('{ directory = "checkpoint" }', '"x"'),
         "needs a source: one of",
     ),
-    "two sources": (GOOD.replace("{ ", '{ hub = "a/b", '), "needs a source: one of demo, directory, hub"),
-    "unknown source": (GOOD.replace("directory", "url"), "needs a source: one of demo, directory, hub"),
+    "two sources": (GOOD.replace("{ ", '{ hub = "a/b", '), "needs a source: one of demo, directory, gguf, hub"),
+    "unknown source": (GOOD.replace("directory", "url"), "needs a source: one of demo, directory, gguf, hub"),
     "source of the wrong kind": (GOOD.replace('"checkpoint"', "5"), "has the source directory = 5; expected text"),
     "empty source": (GOOD.replace('"checkpoint"', '""'), "has the source directory = ''; expected text"),
+    "language file of a directory": (
+        GOOD.replace('"checkpoint"', '"checkpoint", language = "llm.gguf"'),
+        "has a language file beside its directory; expected one beside a gguf file only",
+    ),
+    "language file of nothing": (GOOD.replace("directory", "language"), "needs a source: one of demo, directory, gguf"),
+    "language file of the wrong kind": (
+        GOOD.replace('directory = "checkpoint"', 'gguf = "a.gguf", language = 5'),
+        "has the source language = 5; expected text",
+    ),
     "languages as text": (
         GOOD + 'languages = "en"\n',
         r"has languages = 'en'; expected a list of texts, such as \[\"en\"\]",

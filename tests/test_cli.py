@@ -99,8 +99,9 @@ def test_models_as_json(capsys: Capture) -> None:
     assert status == 0 and {"demo/sensevoice", "fsmn-vad"} <= {model["id"] for model in models}
     for model in models:
         assert set(model["runtimes"]) == {"pytorch", "gguf", "vllm"}
-        for state in model["runtimes"].values():
-            assert set(state) == {"ready", "reason"} and state["ready"] == (state["reason"] is None)
+        for name, state in model["runtimes"].items():
+            assert set(state) == {"ready", "reason"} | ({"quantizations"} if name == "gguf" else set())
+            assert state["ready"] == (state["reason"] is None)
 
 
 def test_a_broken_list_of_models_is_bad_input(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,9 +304,9 @@ def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Pat
         (
             "transcribe short.wav -m demo/sensevoize",
             2,
-            "there is no model 'demo/sensevoize' and no such directory; did you",
+            "there is no model 'demo/sensevoize' and no such directory or GGUF file; did you",
         ),
-        ("transcribe short.wav -m short.wav", 2, "short.wav is a file; expected a model id or a checkpoint directory"),
+        ("transcribe short.wav -m short.wav", 2, "short.wav is a file, and not in GGUF format; expected"),
         (
             "transcribe short.wav -m paraformer --itn",
             2,

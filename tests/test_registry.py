@@ -86,10 +86,16 @@ def test_a_checkpoint_directory_is_a_model(registry: Registry, tmp_path: Path, m
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("demo/sensevoise", "there is no model 'demo/sensevoise' and no such directory; did you mean demo/sensevoice?"),
-        ("zzz", "there is no model 'zzz' and no such directory; known are demo/sensevoice, demo/paraformer, "),
-        ("", "there is no model '' and no such directory; known are "),
-        ("~nobody-here/model", "there is no model '~nobody-here/model' and no such directory; "),
+        (
+            "demo/sensevoise",
+            "there is no model 'demo/sensevoise' and no such directory or GGUF file; did you mean demo/sensevoice?",
+        ),
+        (
+            "zzz",
+            "there is no model 'zzz' and no such directory or GGUF file; known are demo/sensevoice, demo/paraformer, ",
+        ),
+        ("", "there is no model '' and no such directory or GGUF file; known are "),
+        ("~nobody-here/model", "there is no model '~nobody-here/model' and no such directory or GGUF file; "),
         ("x" * 5000, "there is no model 'xxx"),
         ("a\0b", "there is no model "),
     ],
@@ -102,7 +108,7 @@ def test_an_unknown_name_is_one_sentence_with_a_hint(registry: Registry, name: s
 
 def test_a_file_is_no_model(registry: Registry, tmp_path: Path) -> None:
     (tmp_path / "model.pt").touch()
-    with pytest.raises(BadInput, match=r"^model\.pt is a file; expected a model id or a checkpoint directory$"):
+    with pytest.raises(BadInput, match=r"^model\.pt is a file, and not in GGUF format; expected a model id, "):
         registry.open(tmp_path / "model.pt")
 
 

@@ -13,7 +13,7 @@ import workbench.sources
 from tests.fake_hub import FakeHub, fake_hub
 from workbench.cards import SHIPPED, Card, read_cards
 from workbench.errors import BadInput, Cancelled, Unavailable
-from workbench.sources import assets, fetch, local_directory, why_not_here
+from workbench.sources import assets, fetch, local_checkpoint, why_not_here
 
 WEIGHTS = bytes(range(256)) * 20_000  # 5 MB: more than one block of a download
 FILES = {
@@ -70,7 +70,18 @@ def test_the_demo_checkpoints_are_here() -> None:
 def test_a_local_directory_is_taken_as_it_is(tmp_path: Path) -> None:
     card = Card("mine", "Mine", "sensevoice", {"directory": str(tmp_path)})
     assert why_not_here(card) is None
-    assert fetch(card) == local_directory(card) == tmp_path
+    assert fetch(card) == local_checkpoint(card) == tmp_path
+
+
+def test_a_gguf_file_is_taken_as_it_is_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    encoder, language = tmp_path / "encoder.gguf", tmp_path / "llm.gguf"
+    card = Card("pair", "Pair", "funasr_nano", {"gguf": str(encoder), "language": str(language)})
+    for made in (encoder, language):
+        assert local_checkpoint(card) is None and why_not_here(card) == f"its GGUF file {made} is missing"
+        with pytest.raises(BadInput, match=rf"^pair: its GGUF file {made} is missing$"):
+            fetch(card)
+        made.touch()
+    assert fetch(card) == local_checkpoint(card) == encoder and why_not_here(card) is None
 
 
 def test_a_missing_local_directory_is_named(tmp_path: Path) -> None:
@@ -167,7 +178,7 @@ def test_a_small_file_that_is_missing_makes_it_incomplete_too(hub: FakeHub) -> N
     hub.breaks_off = "config.yaml"
     with pytest.raises(Unavailable, match="broke off"):
         fetch(hub_card())
-    assert local_directory(hub_card()) is None
+    assert local_checkpoint(hub_card()) is None
 
 
 def test_a_download_can_be_stopped_from_its_progress(hub: FakeHub) -> None:
@@ -176,7 +187,7 @@ def test_a_download_can_be_stopped_from_its_progress(hub: FakeHub) -> None:
 
     with pytest.raises(Cancelled):
         fetch(hub_card(), stop)
-    assert local_directory(hub_card()) is None
+    assert local_checkpoint(hub_card()) is None
 
 
 def test_no_room_for_the_download_is_not_called_a_network_fault(
@@ -267,5 +278,5 @@ def test_weights_that_were_not_all_downloaded_are_fetched_again(reach, name: str
         (directory / file).unlink()
         if file.endswith("index.json"):
             (directory / file).write_text("{")
-        assert local_directory(hub_card(family=family)) is None
+        assert local_checkpoint(hub_card(family=family)) is None
         assert "not downloaded yet" in str(why_not_here(hub_card(family=family)))

@@ -16,7 +16,7 @@ from workbench import __version__
 from workbench.errors import BadInput
 from workbench.exports import FORMATS as WRITERS
 from workbench.families import FAMILIES
-from workbench.opening import DTYPES
+from workbench.opening import DTYPES, KV_CACHES
 from workbench.options import OptionSpec, option_specs
 from workbench.runtimes import RUNTIMES
 
@@ -45,7 +45,9 @@ def parser() -> argparse.ArgumentParser:
     app.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     app.add_argument("--port", type=int, help="port to listen on (default: 7860, or the next that is free)")
 
-    models = commands.add_parser("models", help="list models, and per runtime whether they are ready")
+    models = commands.add_parser(
+        "models", help="list models, and per runtime whether they are ready; for gguf, sizes of files"
+    )
     models.add_argument("--json", action="store_true", help="print JSON")
 
     transcribe = commands.add_parser("transcribe", help="write down what is said in recordings")
@@ -92,16 +94,31 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "-m",
         required=True,
         metavar="M",
-        help="a model's id (see: workbench models) or a checkpoint directory",
+        help="a model's id (see: workbench models), a checkpoint directory or a GGUF file",
     )
-    parser.add_argument("--runtime", "-r", default="pytorch", choices=tuple(RUNTIMES), help="(default: %(default)s)")
+    parser.add_argument(
+        "--runtime", "-r", choices=tuple(RUNTIMES), help="(default: gguf for a GGUF file, pytorch for the others)"
+    )
+    parser.add_argument(
+        "--quantization",
+        "-q",
+        default="auto",
+        metavar="TYPE",
+        help="of the weights on gguf: f32, f16, q8_0, q4_0 ... (default: auto, f32 where that file is not too large)",
+    )
+    parser.add_argument(
+        "--kv-cache",
+        default="f32",
+        choices=KV_CACHES,
+        help="of a language model's keys and values on gguf (default: %(default)s)",
+    )
     parser.add_argument("--threads", type=int, help="processor threads (default: as the runtime chooses)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: %(default)s)")
     parser.add_argument(
         "--dtype",
         default="float32",
         choices=DTYPES,
-        help="of a language model's arithmetic; auto: as it is stored (default: %(default)s)",
+        help="of a language model's arithmetic on pytorch; auto: as it is stored (default: %(default)s)",
     )
 
 

@@ -79,12 +79,22 @@ class MemoryBudget:
         return max(session.memory_bytes, estimated_bytes(session.spec.checkpoint)) if session.pid else 0
 
 
-def estimated_bytes(directory: Path) -> int:
-    """What a session of this checkpoint will have resident, from the size of its weight files."""
+def estimated_bytes(checkpoint: Path) -> int:
+    """What a session of this checkpoint will have resident, from the size of its weight files.
+
+    Weights that are mapped from their file count like any others: a session at work needs them in memory.
+    """
+    return PROCESS_BYTES + int(WEIGHTS_FACTOR * weight_bytes(checkpoint))
+
+
+def weight_bytes(checkpoint: Path) -> int:
+    """The size of a checkpoint's weight files: of a directory, or of a GGUF file."""
+    if not checkpoint.is_dir():
+        return checkpoint.stat().st_size if checkpoint.is_file() else 0
     # One level down, where language halves lie; these may be links, which a recursive glob does not follow.
-    folders = [directory, *(path for path in directory.iterdir() if path.is_dir())] if directory.is_dir() else []
+    folders = [checkpoint, *(path for path in checkpoint.iterdir() if path.is_dir())]
     files = (path for folder in folders for path in folder.iterdir() if path.suffix in WEIGHT_FILES and path.is_file())
-    return PROCESS_BYTES + int(WEIGHTS_FACTOR * sum(path.stat().st_size for path in files))
+    return sum(path.stat().st_size for path in files)
 
 
 def default_budget() -> int:

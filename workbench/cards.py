@@ -13,7 +13,7 @@ from workbench.errors import BadInput
 
 SHIPPED = Path(__file__).with_name("cards.toml")
 KEYS = {"id", "name", "family", "languages", "tasks", "licence", "source", "runtimes", "about", "megabytes"}
-SOURCES = {"demo", "directory", "hub"}
+SOURCES = {"demo", "directory", "gguf", "hub"}
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,23 @@ class Card:
     id: str
     name: str
     family: str
-    source: Mapping[str, str]  # one of SOURCES: a folder of assets/, a local directory, a hub repository
+    source: Mapping[str, str]  # one of SOURCES and its place; beside a GGUF file maybe that of its language half
     languages: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ("transcribe",)
     licence: str = ""
     about: str = ""
     megabytes: int | None = None  # to download, where it comes from a hub
     runtimes: Mapping[str, str] = field(default_factory=dict)  # per runtime, why this model does not run there
+
+    @property
+    def kind(self) -> str:
+        """Which of SOURCES the model comes from."""
+        return next(kind for kind in self.source if kind in SOURCES)
+
+    @property
+    def place(self) -> str:
+        """Where it is there: a folder of assets/, a local directory or GGUF file, a hub repository."""
+        return self.source[self.kind]
 
 
 def user_cards_path() -> Path:
@@ -75,19 +85,12 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
             raise BadInput(f"{where} has {key} = {table[key]!r}; expected {expected}")
     if "family" not in table:
         raise BadInput(f"{where} needs a family, such as sensevoice")
-    source = table.get("source")
-    if not isinstance(source, Mapping) or len(source) != 1 or not set(source) <= SOURCES:
-        raise BadInput(f"{where} needs a source: one of {', '.join(sorted(SOURCES))}")
-    [(kind, place)] = source.items()
-    if not isinstance(place, str) or not place:
-        raise BadInput(f"{where} has the source {kind} = {place!r}; expected text")
-    if kind == "directory":
-        place = str((path.parent / Path(place).expanduser()).resolve())
+    source = _source(table.get("source"), path, where)
     return Card(
         id=name,
         name=table.get("name", name),
         family=table["family"],
-        source={kind: place},
+        source=source,
         languages=tuple(table.get("languages", ())),
         tasks=tuple(table.get("tasks", ("transcribe",))),
         licence=table.get("licence", ""),
@@ -95,6 +98,28 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
         megabytes=table.get("megabytes"),
         runtimes=dict(table.get("runtimes", {})),
     )
+
+
+def _source(given: Any, path: Path, where: str) -> dict[str, str]:
+    """The source of a card, its paths absolute."""
+    kinds = set(given) - {"language"} if isinstance(given, Mapping) else set()
+    if len(kinds) != 1 or not kinds <= SOURCES:
+        raise BadInput(f"{where} needs a source: one of {', '.join(sorted(SOURCES))}")
+    if "language" in given and kinds != {"gguf"}:
+        raise BadInput(f"{where} has a language file beside its {min(kinds)}; expected one beside a gguf file only")
+    for kind, place in given.items():
+        if not isinstance(place, str) or not place:
+            raise BadInput(f"{where} has the source {kind} = {place!r}; expected text")
+    return {kind: _absolute(kind, path.parent / Path(place).expanduser()) or place for kind, place in given.items()}
+
+
+def _absolute(kind: str, place: Path) -> str | None:
+    """The whole path of a directory or a file; None for a place that is no path."""
+    if kind == "directory":
+        return str(place.resolve())
+    if kind in ("gguf", "language"):
+        return str(place.parent.resolve() / place.name)  # a link keeps its name: the hub's cache has files as links
+    return None
 
 
 def _is_text(value: Any) -> bool:

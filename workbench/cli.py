@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench.arguments import given_options, one_line, parser
+from workbench.cards import Card
 from workbench.errors import BadInput, WorkbenchError
 from workbench.exports import find_format
 from workbench.following import Line, transcripts
+from workbench.open_session import OpenSession
 from workbench.options import build_options
-from workbench.registry import OpenSession, Registry
+from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import Piece, StageFilter, Transcript
 
@@ -90,32 +92,43 @@ def _app(parsed: argparse.Namespace) -> int:
 
 def _models(parsed: argparse.Namespace) -> int:
     registry = Registry()
-    rows = []
-    for card in registry.cards():
-        runtimes = {name: registry.availability(card, name) for name in RUNTIMES}
-        rows.append((card, runtimes))
+    cards = registry.cards()
     if parsed.json:
-        listed = [
-            {
-                "id": card.id,
-                "name": card.name,
-                "family": card.family,
-                "languages": card.languages,
-                "tasks": card.tasks,
-                "licence": card.licence,
-                "source": dict(card.source),
-                "runtimes": {name: {"ready": state.ready, "reason": state.reason} for name, state in runtimes.items()},
-            }
-            for card, runtimes in rows
-        ]
-        print(json.dumps(listed, indent=2, ensure_ascii=False))
+        print(json.dumps([_listed(registry, card) for card in cards], indent=2, ensure_ascii=False))
         return 0
-    for card, runtimes in rows:
+    for card in cards:
         languages = ", ".join(card.languages)
         print(f"{card.id}: {card.name}" + (f" ({languages})" if languages else ""))
-        for name, state in runtimes.items():
-            print(f"  {name}: {'ready' if state.ready else state.reason}")
+        for name in RUNTIMES:
+            state = registry.availability(card, name)
+            sizes = ", ".join(each.label for each in registry.weights(card, name))
+            print(f"  {name}: {'ready' if state.ready else state.reason}" + (f" ({sizes})" if sizes else ""))
     return 0
+
+
+def _listed(registry: Registry, card: Card) -> dict[str, Any]:
+    """A model as plain JSON values."""
+    return {
+        "id": card.id,
+        "name": card.name,
+        "family": card.family,
+        "languages": card.languages,
+        "tasks": card.tasks,
+        "licence": card.licence,
+        "source": dict(card.source),
+        "runtimes": {name: _runtime(registry, card, name) for name in RUNTIMES},
+    }
+
+
+def _runtime(registry: Registry, card: Card, name: str) -> dict[str, Any]:
+    state = registry.availability(card, name)
+    found: dict[str, Any] = {"ready": state.ready, "reason": state.reason}
+    if RUNTIMES[name].opens_gguf:
+        found["quantizations"] = [
+            {"name": each.quantization, "bytes": each.nbytes, "converted": each.converted, "default": each.default}
+            for each in registry.weights(card, name)
+        ]
+    return found
 
 
 def _transcribe(parsed: argparse.Namespace) -> int:
@@ -224,6 +237,8 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
                 threads=parsed.threads,
                 device=parsed.device,
                 dtype=parsed.dtype,
+                quantization=parsed.quantization,
+                kv_cache=parsed.kv_cache,
                 on_progress=progress.fetching,
             )
         finally:

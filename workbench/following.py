@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInput, SessionDied, WorkbenchError
-from workbench.registry import OpenSession
+from workbench.open_session import OpenSession
 from workbench.session import Event, Partial, Progress, Transcript
 from workbench.writing import clipped, display_width
 

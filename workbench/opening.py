@@ -13,6 +13,7 @@ from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+KV_CACHES = ("f32", "f16", "q8_0")
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Settings:
     device: str = "cpu"  # a device name of the runtime: cpu, cuda, cuda:1
     dtype: str = "float32"  # one of DTYPES: of a language model's arithmetic; auto: as it is stored
     quantization: str = "auto"  # of the weights, where the runtime keeps them quantised; auto: as it sees fit
-    kv_cache: str = "f32"  # f32, f16 or q8_0: a language model's keys and values, where the runtime has the choice
+    kv_cache: str = "f32"  # one of KV_CACHES: of a language model's keys and values
 
 
 @dataclass(frozen=True)

@@ -6,35 +6,25 @@ fit. It loads no model itself.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import threading
 import time
 import weakref
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from workbench.budget import MemoryBudget, default_budget
 from workbench.cards import SHIPPED, Card, read_cards, user_cards_path
 from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES, family_of
-from workbench.opening import DTYPES, SessionSpec, Settings, open_here, why_not
-from workbench.session import (
-    AudioSource,
-    Event,
-    Generation,
-    Piece,
-    Prompt,
-    Session,
-    Trace,
-    Transcript,
-    last_generation,
-    last_transcript,
-    last_transcripts,
-)
+from workbench.gguf_file import is_gguf
+from workbench.gguf_weights import Weights, gguf_file, offered_weights
+from workbench.open_session import OpenSession, quantization_of
+from workbench.opening import DTYPES, KV_CACHES, SessionSpec, Settings, open_here, why_not
+from workbench.runtimes import RUNTIMES
+from workbench.session import Session
 from workbench.sources import OnProgress, fetch, why_not_here
 from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
@@ -58,6 +48,7 @@ class Residency:
     memory_bytes: int  # 0 while it is unloaded
     busy: bool
     idle_seconds: float
+    quantization: str | None = None  # of the weights, where they are in a GGUF file
 
 
 class Registry:
@@ -93,28 +84,52 @@ class Registry:
         return cards
 
     def card(self, model: str | Path) -> Card:
-        """The card of an id, or one made for a checkpoint directory; raises `BadInput` that suggests the nearest id."""
+        """The card of an id, or one made for a checkpoint directory or a GGUF file.
+
+        Raises `BadInput` that suggests the nearest id, or says what is wrong with the directory or the file.
+        """
         cards = {card.id: card for card in self.cards()}
         if str(model) in cards:
             return cards[str(model)]
-        path, is_directory = _on_disk(model)
-        if is_directory:
+        path, found = _on_disk(model)
+        if found == "directory":
             family = family_of(path.resolve())
             source = {"directory": str(path.resolve())}
             return Card(str(model), path.resolve().name, family.name, source, tasks=family.tasks)
-        if os.path.isfile(path):  # noqa: PTH113 (never raises)
-            raise BadInput(f"{path.name} is a file; expected a model id or a checkpoint directory")
+        if found == "file":
+            if not is_gguf(path):
+                raise BadInput(
+                    f"{path.name} is a file, and not in GGUF format; expected a model id, a checkpoint directory or "
+                    "a GGUF file"
+                )
+            from workbench.families.gguf_files import family_of_gguf
+
+            family = family_of_gguf(path)
+            return Card(str(model), path.stem, family.name, {"gguf": str(path.absolute())}, tasks=family.tasks)
         near = difflib.get_close_matches(str(model), cards, 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(cards)}."
-        raise BadInput(f"there is no model {str(model)!r} and no such directory; {hint}")
+        raise BadInput(f"there is no model {str(model)!r} and no such directory or GGUF file; {hint}")
+
+    def default_runtime(self, card: Card) -> str:
+        """The runtime that a model opens on where none is named."""
+        return "gguf" if card.kind == "gguf" else "pytorch"
 
     def availability(self, card: Card, runtime: str) -> Availability:
         """Whether the card's model can run on that runtime."""
-        reason = _unknown_family(card) or card.runtimes.get(runtime) or why_not(card.family, runtime)
+        reason = _unknown_family(card) or _why_not(card, runtime)
         if reason:
             return Availability(False, reason)
         missing = why_not_here(card)
         return Availability(missing is None, missing, fetches="hub" in card.source and missing is not None)
+
+    def weights(self, card: Card, runtime: str) -> tuple[Weights, ...]:
+        """The quantisations that the model can be opened in on that runtime, as far as is known without any work.
+
+        Empty where the runtime takes the checkpoint as it is, or cannot run the model.
+        """
+        if not RUNTIMES[runtime].opens_gguf or _unknown_family(card) or _why_not(card, runtime):
+            return ()
+        return offered_weights(card)
 
     def options_class(self, model: str | Path) -> type[Any]:
         """The dataclass of the model's options; raises `BadInput` for an unknown model or family."""
@@ -128,23 +143,29 @@ class Registry:
     def open(
         self,
         model: str | Path,
-        runtime: str = "pytorch",
+        runtime: str | None = None,
         threads: int | None = None,
         device: str = "cpu",
         dtype: str = "float32",
+        quantization: str = "auto",
+        kv_cache: str = "f32",
         on_progress: OnProgress | None = None,
     ) -> OpenSession:
-        """A session of a model on a runtime; downloads the checkpoint first where the card says from where.
+        """A session of a model on a runtime: where none is named, gguf for a GGUF file and pytorch for the others.
 
-        Sessions of the same model, runtime and settings share one process. Raises `BadInput` for an unknown model or a
-        bad checkpoint, `Unavailable` where the runtime or the source is not there or memory does not suffice.
+        Downloads the checkpoint first where the card says from where, and converts it where the runtime opens GGUF
+        files; `on_progress` may raise to stop either. Sessions of the same model, runtime and settings share one
+        process. Raises `BadInput` for an unknown model or a bad checkpoint, `Unavailable` where the runtime or the
+        source is not there or memory does not suffice.
         """
         self._check_open()
-        spec = self._spec(self.card(model), runtime, Settings(threads, device, dtype), on_progress)
+        card = self.card(model)
+        settings = Settings(threads, device, dtype, quantization, kv_cache)
+        spec = self._spec(card, runtime or self.default_runtime(card), settings, on_progress)
         if not self.isolate:
             here = open_here(spec)
             self._here.add(here)
-            return OpenSession(self, spec, here)
+            return OpenSession(spec, here, self.resolve_options, self._release)
         with self._lock:
             self._check_open()
             process = self._processes.setdefault(spec, ProcessSession(spec, self._budget.admitted))
@@ -154,14 +175,14 @@ class Registry:
         except BaseException:
             self._release(spec)
             raise
-        return OpenSession(self, spec, process)
+        return OpenSession(spec, process, self.resolve_options, self._release)
 
     def residents(self) -> list[Residency]:
         """The sessions that are open, loaded or not, in the order they were opened."""
         now = time.monotonic()
         return [
-            Residency(p.model, p.runtime, p.memory_bytes, p.busy, 0.0 if p.busy else max(now - p.last_used, 0.0))
-            for p in self._sessions()
+            _residency(each, each.memory_bytes, each.busy, 0.0 if each.busy else max(now - each.last_used, 0.0))
+            for each in self._sessions()
         ]
 
     def unload_idle(self, seconds: float) -> list[Residency]:
@@ -172,15 +193,16 @@ class Registry:
             if process.pid and idle >= seconds:
                 memory = process.memory_bytes
                 if process.unload():
-                    unloaded.append(Residency(process.model, process.runtime, memory, False, idle))
+                    unloaded.append(_residency(process, memory, False, idle))
         return unloaded
 
-    def unload(self, model: str, runtime: str) -> bool:
-        """Ends the processes of a model on a runtime, of which the next call loads it again.
+    def unload(self, model: str, runtime: str, quantization: str | None = None) -> bool:
+        """Ends the processes of a model on a runtime, in one quantisation or in all; the next call loads it again.
 
         Returns whether none of them was at work; those that were stay.
         """
-        ended = [p.unload() for p in self._sessions() if (p.model, p.runtime) == (model, runtime)]
+        meant = [each for each in self._sessions() if (each.model, each.runtime) == (model, runtime)]
+        ended = [each.unload() for each in meant if quantization in (None, quantization_of(each.spec))]
         return all(ended)
 
     def close(self) -> None:
@@ -205,7 +227,7 @@ class Registry:
         if not isinstance(vad, (str, Path)) or vad in BUILT_IN:
             return options
         expected = f"{', '.join(BUILT_IN)}, or the id or directory of an FSMN-VAD"
-        if not _on_disk(vad)[1] and str(vad) not in {card.id for card in self.cards()}:
+        if _on_disk(vad)[1] != "directory" and str(vad) not in {card.id for card in self.cards()}:
             raise BadInput(f"option vad is {str(vad)!r}; expected {expected}")
         card = self.card(vad)
         if card.family != "fsmn_vad":
@@ -215,19 +237,14 @@ class Registry:
     def _spec(self, card: Card, runtime: str, settings: Settings, on_progress: OnProgress | None) -> SessionSpec:
         if unknown := _unknown_family(card):
             raise BadInput(f"{card.id} cannot be used: {unknown}")
-        reason = card.runtimes.get(runtime) or why_not(card.family, runtime)
-        if reason:
+        if reason := _why_not(card, runtime):
             raise Unavailable(f"{card.id} cannot run on {runtime}: {reason}")
-        if settings.threads is not None and settings.threads < 1:
-            raise BadInput(f"threads is {settings.threads}; expected at least 1")
-        if settings.dtype not in DTYPES:
-            raise BadInput(f"dtype is {settings.dtype!r}; expected one of {', '.join(DTYPES)}")
-        if settings.dtype != "float32" and not FAMILIES[card.family].has_language_model:
-            raise BadInput(
-                f"dtype is {settings.dtype}, and {card.id} has no language model that it would apply to; "
-                "expected float32"
-            )
-        return SessionSpec(card.id, card.family, runtime, fetch(card, on_progress), settings)
+        _check(settings, card, runtime)
+        checkpoint = fetch(card, on_progress)
+        if RUNTIMES[runtime].opens_gguf:
+            checkpoint, quantization = gguf_file(card, checkpoint, settings.quantization, on_progress)
+            settings = replace(settings, quantization=quantization)
+        return SessionSpec(card.id, card.family, runtime, checkpoint, settings)
 
     def _release(self, spec: SessionSpec) -> None:
         with self._lock:
@@ -249,118 +266,51 @@ class Registry:
             raise BadInput("the registry is closed; make another one")
 
 
-class OpenSession:
-    """A holder's view of a session; closing the last one ends its process."""
-
-    def __init__(self, registry: Registry, spec: SessionSpec, session: Session):
-        self.model = spec.name
-        self.runtime = spec.runtime
-        self._registry = registry
-        self._spec = spec
-        self._session: Session | None = session
-
-    @property
-    def session(self) -> Session:
-        """What is held; raises `BadInput` after `close`."""
-        if self._session is None:
-            raise BadInput(f"the session of {self.model} is closed; open it again")
-        return self._session
-
-    @property
-    def reads_text(self) -> bool:
-        """Whether its calls take a prompt; those of the other models take a recording."""
-        return FAMILIES[self._spec.family].reads_text
-
-    @property
-    def load_seconds(self) -> float:
-        """How long the model took to load, its process included."""
-        return self.session.load_seconds
-
-    @property
-    def pid(self) -> int | None:
-        """The process the model lives in; None while it is unloaded, or in this process."""
-        return getattr(self.session, "pid", None)
-
-    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """As `Session.stream`."""
-        session = self.session
-        return _with_load_time(session, session.stream(audio, **self._registry.resolve_options(options)))
-
-    def stream_batch(
-        self, audios: Sequence[AudioSource], **options: Any
-    ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `Session.stream_batch`."""
-        session = self.session
-        return _with_load_time(session, session.stream_batch(audios, **self._registry.resolve_options(options)))
-
-    def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
-        """As `Session.transcribe`."""
-        return last_transcript(self.stream(audio, **options))
-
-    def transcribe_batch(self, audios: Sequence[AudioSource], **options: Any) -> list[Transcript]:
-        """As `Session.transcribe_batch`."""
-        return last_transcripts(self.stream_batch(audios, **options), audios)
-
-    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
-        """As `Session.generate_stream`."""
-        session = self.session
-        return _with_load_time(session, session.generate_stream(prompt, **options))
-
-    def generate(self, prompt: Prompt, **options: Any) -> Generation:
-        """As `Session.generate`."""
-        return last_generation(self.generate_stream(prompt, **options))
-
-    def trace(self, source: AudioSource | Prompt, stages: str = "*", **options: Any) -> Trace:
-        """As `Session.trace`."""
-        return self.session.trace(source, stages, **self._registry.resolve_options(options))
-
-    def cancel(self) -> None:
-        """Stops the call that is running in the session's process, whoever made it."""
-        if isinstance(self._session, ProcessSession):
-            self._session.cancel()
-
-    def close(self) -> None:
-        """Lets go of the session. May be called again."""
-        with self._registry._lock:
-            session, self._session = self._session, None
-        if isinstance(session, ProcessSession):
-            self._registry._release(self._spec)
-        elif session is not None:
-            session.close()
-
-    def __enter__(self) -> OpenSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-Given = TypeVar("Given")
-
-
-def _with_load_time(session: Session, events: Generator[Given, None, None]) -> Generator[Given, None, None]:
-    """The events, results with the load time of the session, its process included."""
-    with contextlib.closing(events):
-        for event in events:
-            yield _loaded_in(session, event)
-
-
-def _loaded_in(session: Session, event: Any) -> Any:
-    if isinstance(event, tuple):  # of a batch
-        return event[0], _loaded_in(session, event[1])
-    if isinstance(event, (Transcript, Generation)):
-        return replace(event, load_seconds=session.load_seconds)
-    return event
-
-
-def _on_disk(model: str | Path) -> tuple[Path, bool]:
-    """The path that a model's name may be, and whether it is a directory; no name is too odd to be asked for."""
+def _on_disk(model: str | Path) -> tuple[Path, str | None]:
+    """The path that a model's name may be, and whether it is a directory or a file; no name is too odd to ask for."""
     path = Path(model)
     try:
         path = path.expanduser()
-        return path, str(model) != "" and path.is_dir()  # no name is not the current folder
-    except (OSError, RuntimeError):  # longer than a path may be, or of a user who is not there
-        return path, False
+        if str(model) == "":  # no name is not the current folder
+            return path, None
+        return path, "directory" if path.is_dir() else "file" if path.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # longer than a path may be, of a user who is not there, with a null
+        return path, None
+
+
+def _why_not(card: Card, runtime: str) -> str | None:
+    """Why the model cannot run on that runtime here, wherever its checkpoint is, or None where it can."""
+    reason = card.runtimes.get(runtime) or why_not(card.family, runtime)
+    if reason or card.kind != "gguf" or RUNTIMES[runtime].opens_gguf:
+        return reason
+    opening = " or ".join(name for name, each in RUNTIMES.items() if each.opens_gguf)
+    file = Path(card.place).name
+    return f"{file} is a GGUF file, which runs on {opening}; {runtime} needs the checkpoint that it was made of"
+
+
+def _check(settings: Settings, card: Card, runtime: str) -> None:
+    """Raises `BadInput` for a setting that makes no sense, or not for this model on this runtime."""
+    if settings.threads is not None and settings.threads < 1:
+        raise BadInput(f"threads is {settings.threads}; expected at least 1")
+    for name, known in {"dtype": DTYPES, "kv_cache": KV_CACHES}.items():
+        if getattr(settings, name) not in known:
+            raise BadInput(f"{name} is {getattr(settings, name)!r}; expected one of {', '.join(known)}")
+    for setting in fields(settings):
+        name, value = setting.name, getattr(settings, setting.name)
+        if value == setting.default:
+            continue
+        if name not in RUNTIMES[runtime].settings:
+            having = " or ".join(each for each in RUNTIMES if name in RUNTIMES[each].settings)
+            raise BadInput(f"{name} is {value}, and {runtime} has no such setting; leave it out, or take {having}")
+        if name in ("dtype", "kv_cache") and not FAMILIES[card.family].has_language_model:
+            raise BadInput(
+                f"{name} is {value}, and {card.id} has no language model that it would apply to; "
+                f"expected {setting.default}"
+            )
+
+
+def _residency(process: ProcessSession, memory: int, busy: bool, idle: float) -> Residency:
+    return Residency(process.model, process.runtime, memory, busy, idle, quantization_of(process.spec))
 
 
 def _unknown_family(card: Card) -> str | None:

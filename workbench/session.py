@@ -60,6 +60,7 @@ class Transcript:
     memory_bytes: int | None = None  # peak resident memory of the session's process
     tags: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what the user should know about how this came about
+    quantization: str | None = None  # of the weights, where they were in a GGUF file; set by whoever opened the session
 
     @property
     def real_time_factor(self) -> float:
@@ -118,6 +119,7 @@ class Generation:
     compute_seconds: float
     first_token_seconds: float  # of the compute seconds, until the first token was there
     memory_bytes: int | None = None  # peak resident memory of the session's process
+    quantization: str | None = None  # as of a Transcript
 
     def to_dict(self) -> dict[str, Any]:
         """The generation as plain JSON values, in the field order of the class."""

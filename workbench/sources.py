@@ -1,4 +1,4 @@
-"""Where checkpoints come from: the shipped demos, local directories, hub repositories."""
+"""Where checkpoints come from: the shipped demos, local directories and GGUF files, hub repositories."""
 
 from __future__ import annotations
 
@@ -37,41 +37,43 @@ def assets() -> Path:
     raise Unavailable("the assets folder with the demo models is missing from this installation; install it again")
 
 
-def local_directory(card: Card) -> Path | None:
-    """The checkpoint's directory if it is on this machine already, else None."""
-    kind, place = next(iter(card.source.items()))
-    if kind == "demo":
-        path = assets() / place
+def local_checkpoint(card: Card) -> Path | None:
+    """The checkpoint's directory, or the GGUF file, if it is on this machine already, else None."""
+    if card.kind == "demo":
+        path = assets() / card.place
         return path if path.is_dir() else None
-    if kind == "directory":
-        return Path(place) if Path(place).is_dir() else None
-    return _cached(card, place)
+    if card.kind == "directory":
+        return Path(card.place) if Path(card.place).is_dir() else None
+    if card.kind == "gguf":
+        return Path(card.place) if all(Path(place).is_file() for place in card.source.values()) else None
+    return _cached(card, card.place)
 
 
 def why_not_here(card: Card) -> str | None:
     """Why the checkpoint is not on this machine, or None where it is."""
-    if local_directory(card) is not None:
+    if local_checkpoint(card) is not None:
         return None
-    kind, place = next(iter(card.source.items()))
-    if kind == "hub":
+    if card.kind == "hub":
         size = f" ({card.megabytes} MB)" if card.megabytes else ""
-        return f"not downloaded yet: opening it fetches {place}{size} from the Hugging Face hub"
-    return f"its checkpoint directory {place} is missing"
+        return f"not downloaded yet: opening it fetches {card.place}{size} from the Hugging Face hub"
+    if card.kind == "gguf":
+        missing = next(place for place in card.source.values() if not Path(place).is_file())
+        return f"its GGUF file {missing} is missing"
+    return f"its checkpoint directory {card.place} is missing"
 
 
 def fetch(card: Card, on_progress: OnProgress | None = None) -> Path:
-    """The checkpoint's directory, downloaded first where needed.
+    """The checkpoint's directory, downloaded first where needed, or the GGUF file.
 
-    Raises `BadInput` for a missing local directory, `Unavailable` when the hub cannot be reached or has no such
+    Raises `BadInput` for a missing local directory or file, `Unavailable` when the hub cannot be reached or has no such
     repository.
     """
-    here = local_directory(card)
+    here = local_checkpoint(card)
     if here is not None:
         return here
-    kind, place = next(iter(card.source.items()))
-    if kind != "hub":
+    if card.kind != "hub":
         raise BadInput(f"{card.id}: {why_not_here(card)}")
-    return _download(card, place, on_progress)
+    return _download(card, card.place, on_progress)
 
 
 def _hub_files(card: Card) -> list[str]:

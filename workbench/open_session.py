@@ -1,0 +1,159 @@
+"""An open session as its holder has it: calls go to the process that all holders share, results say what made them.
+
+The registry makes these. This file opens nothing and ends no process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from workbench.budget import weight_bytes
+from workbench.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.opening import SessionSpec
+from workbench.runtimes import RUNTIMES
+from workbench.session import (
+    AudioSource,
+    Event,
+    Generation,
+    Piece,
+    Prompt,
+    Session,
+    Trace,
+    Transcript,
+    last_generation,
+    last_transcript,
+    last_transcripts,
+)
+from workbench.worker import ProcessSession
+
+Given = TypeVar("Given")
+Resolve = Callable[[dict[str, Any]], dict[str, Any]]
+Release = Callable[[SessionSpec], None]
+
+
+class OpenSession:
+    """A holder's view of a session; closing the last one ends its process.
+
+    Args:
+        spec: what was opened.
+        session: in a process of its own, shared by all holders; or in this process, and this holder's alone.
+        resolved: makes the options of a call those that the session takes.
+        release: told that this holder has let go of a session in a process of its own.
+    """
+
+    def __init__(self, spec: SessionSpec, session: Session, resolved: Resolve, release: Release):
+        self.model = spec.name
+        self.runtime = spec.runtime
+        self._resolved = resolved
+        self._release = release
+        self._closing = threading.Lock()
+        self._spec = spec
+        self._session: Session | None = session
+
+    @property
+    def session(self) -> Session:
+        """What is held; raises `BadInput` after `close`."""
+        if self._session is None:
+            raise BadInput(f"the session of {self.model} is closed; open it again")
+        return self._session
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether its calls take a prompt; those of the other models take a recording."""
+        return FAMILIES[self._spec.family].reads_text
+
+    @property
+    def quantization(self) -> str | None:
+        """Of the weights, where they are in a GGUF file."""
+        return quantization_of(self._spec)
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of the files that the weights are in."""
+        return weight_bytes(self._spec.checkpoint)
+
+    @property
+    def load_seconds(self) -> float:
+        """How long the model took to load, its process included."""
+        return self.session.load_seconds
+
+    @property
+    def pid(self) -> int | None:
+        """The process the model lives in; None while it is unloaded, or in this process."""
+        return getattr(self.session, "pid", None)
+
+    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
+        """As `Session.stream`."""
+        session = self.session
+        return self._signed(session, session.stream(audio, **self._resolved(options)))
+
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """As `Session.stream_batch`."""
+        session = self.session
+        return self._signed(session, session.stream_batch(audios, **self._resolved(options)))
+
+    def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
+        """As `Session.transcribe`."""
+        return last_transcript(self.stream(audio, **options))
+
+    def transcribe_batch(self, audios: Sequence[AudioSource], **options: Any) -> list[Transcript]:
+        """As `Session.transcribe_batch`."""
+        return last_transcripts(self.stream_batch(audios, **options), audios)
+
+    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+        """As `Session.generate_stream`."""
+        session = self.session
+        return self._signed(session, session.generate_stream(prompt, **options))
+
+    def generate(self, prompt: Prompt, **options: Any) -> Generation:
+        """As `Session.generate`."""
+        return last_generation(self.generate_stream(prompt, **options))
+
+    def trace(self, source: AudioSource | Prompt, stages: str = "*", **options: Any) -> Trace:
+        """As `Session.trace`."""
+        return self.session.trace(source, stages, **self._resolved(options))
+
+    def _signed(self, session: Session, events: Generator[Given, None, None]) -> Generator[Given, None, None]:
+        """The events, results with the load time of the session, its process included, and its quantisation."""
+        with contextlib.closing(events):
+            for event in events:
+                yield self._sign(session, event)
+
+    def _sign(self, session: Session, event: Any) -> Any:
+        if isinstance(event, tuple):  # of a batch
+            return event[0], self._sign(session, event[1])
+        if isinstance(event, (Transcript, Generation)):
+            return replace(event, load_seconds=session.load_seconds, quantization=self.quantization)
+        return event
+
+    def cancel(self) -> None:
+        """Stops the call that is running in the session's process, whoever made it."""
+        if isinstance(self._session, ProcessSession):
+            self._session.cancel()
+
+    def close(self) -> None:
+        """Lets go of the session. May be called again."""
+        with self._closing:
+            session, self._session = self._session, None
+        if isinstance(session, ProcessSession):
+            self._release(self._spec)
+        elif session is not None:
+            session.close()
+
+    def __enter__(self) -> OpenSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def quantization_of(spec: SessionSpec) -> str | None:
+    """Of the weights of a session, where they are in a GGUF file."""
+    return spec.settings.quantization if RUNTIMES[spec.runtime].opens_gguf else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from workbench.options import ListeningOptions
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.transcription import Heard, StreamingRecogniser
 
+Arrays = Callable[[np.ndarray], Any]  # from numpy to the arrays of a runtime
 SPEECH, STOP = -1, 9
 WIDTH = 2
 
@@ -26,14 +28,15 @@ class FakeEar:
     options_class = ListeningOptions
     placeholder = SPEECH
 
-    def embeddings(
-        self, stretches: Sequence[np.ndarray], options: Any, recorder: Any = None
-    ) -> tuple[Tensor, np.ndarray]:
+    def __init__(self, arrays: Arrays = torch.from_numpy):
+        self.arrays = arrays
+
+    def embeddings(self, stretches: Sequence[np.ndarray], options: Any, recorder: Any = None) -> tuple[Any, np.ndarray]:
         counts = np.array([len(samples) for samples in stretches])
-        frames = torch.zeros(len(stretches), int(counts.max()), WIDTH)
+        frames = np.zeros((len(stretches), int(counts.max()), WIDTH), np.float32)
         for row, samples in zip(frames, stretches, strict=True):
-            row[: len(samples)] = torch.from_numpy(samples)[:, None]
-        return frames, counts
+            row[: len(samples)] = samples[:, None]
+        return self.arrays(frames), counts
 
     def prompt_ids(self, options: Any) -> np.ndarray:
         return np.array([5, SPEECH, 6])
@@ -50,16 +53,17 @@ class FakeLanguage:
     """Writes the steps it was given; keeps the prompt, and how many steps were asked for."""
 
     steps: Sequence[Any]
+    arrays: Arrays = torch.from_numpy
     dtype: str = "float32"
     asked: int = 0
     closed: bool = False
-    prompt: Merged[Tensor] | None = None
+    prompt: Merged[Any] | None = None
 
-    def embed(self, ids: np.ndarray) -> Tensor:
+    def embed(self, ids: np.ndarray) -> Any:
         assert (ids >= 0).all(), "a placeholder is no row of the table"
-        return torch.from_numpy(ids).float()[..., None].expand(*ids.shape, WIDTH)
+        return self.arrays(np.repeat(ids[..., None], WIDTH, axis=-1).astype(np.float32))
 
-    def generate(self, prompt: Merged[Tensor], decoding: Decoding) -> Iterator[np.ndarray]:
+    def generate(self, prompt: Merged[Any], decoding: Decoding) -> Iterator[np.ndarray]:
         self.prompt = prompt
         try:
             for step in self.steps:
@@ -79,9 +83,9 @@ class FakeTokenizer:
         return self.text([number])
 
 
-def recogniser(*steps: Any) -> tuple[SpeechLanguagePipeline, FakeLanguage]:
-    language = FakeLanguage(steps)
-    return SpeechLanguagePipeline(FakeEar(), language, FakeTokenizer()), language  # type: ignore[arg-type]
+def recogniser(*steps: Any, arrays: Arrays = torch.from_numpy) -> tuple[SpeechLanguagePipeline, FakeLanguage]:
+    language = FakeLanguage(steps, arrays)
+    return SpeechLanguagePipeline(FakeEar(arrays), language, FakeTokenizer()), language  # type: ignore[arg-type]
 
 
 def samples(*lengths: int) -> list[np.ndarray]:
@@ -108,10 +112,12 @@ def test_text_grows_with_every_token_until_each_stretch_ends() -> None:
     assert all(part.notes == () for part in heard)
 
 
-def test_the_prompt_is_padded_on_the_left_and_has_each_rows_frames() -> None:
-    hearer, language = recogniser([STOP, STOP])
+@pytest.mark.parametrize(("arrays", "kind"), [(torch.from_numpy, Tensor), (np.asarray, np.ndarray)])
+def test_the_prompt_is_padded_on_the_left_and_has_each_rows_frames(arrays: Arrays, kind: type) -> None:
+    """On arrays of either kind, as the runtime has them."""
+    hearer, language = recogniser([STOP, STOP], arrays=arrays)
     drain(hearer.hear(samples(1, 3), ListeningOptions()))
-    assert language.prompt is not None
+    assert language.prompt is not None and isinstance(language.prompt.embeddings, kind)
     assert language.prompt.embeddings[..., 0].tolist() == [[0, 0, 5, 0.5, 6], [5, 0.5, 0.5, 0.5, 6]]
     assert language.prompt.positions.tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
 

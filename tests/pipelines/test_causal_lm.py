@@ -1,0 +1,57 @@
+"""The plain language model's writer around a language model that is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tiny_language import tiny_language
+from workbench.decoding.generation import Decoding
+from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm
+from workbench.merging import Merged
+from workbench.pipelines.causal_lm import CausalLm
+from workbench.session import StageFilter
+from workbench.stages import Recorder
+
+
+class FakeLanguage:
+    """Says its prompt's ids backwards; an embedding is the id."""
+
+    dtype = "q4_0"
+
+    def embed(self, ids: np.ndarray) -> np.ndarray:
+        return ids[..., None].astype(np.float32)
+
+    def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Any]:
+        ids = np.array(rows)
+        return Merged(self.embed(ids), np.ones(ids.shape, bool), np.arange(ids.shape[1])[None])
+
+    def generate(self, prompt: Merged[Any], decoding: Decoding) -> Iterator[np.ndarray]:
+        self.decoding = decoding
+        yield from prompt.embeddings[0, ::-1].astype(np.int64)
+
+    def trace(self, prompt: Merged[Any], recorder: Recorder) -> None:
+        recorder.put("llm.embeddings", prompt.embeddings[0])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> CausalLmModel:
+    directory: Path = tiny_language(tmp_path_factory.mktemp("tiny") / "it")
+    return read_causal_lm(directory)
+
+
+def test_tokens_come_one_by_one_until_the_models_own_end(model: CausalLmModel) -> None:
+    language = FakeLanguage()
+    writer = CausalLm(model, language)
+    assert list(writer.write([3, 1, 2], CausalLmOptions(max_new_tokens=9))) == [2, 1, 3]
+    assert (language.decoding.stop_ids, language.decoding.max_new_tokens) == (model.stop_ids, 9)
+    assert (writer.dtype, writer.stop_ids) == ("q4_0", model.stop_ids)
+
+
+def test_a_trace_is_of_the_prompt(model: CausalLmModel) -> None:
+    stages = CausalLm(model, FakeLanguage()).trace([3, 1], StageFilter("llm.*"))
+    assert {name: value.tolist() for name, value in stages.items()} == {"llm.embeddings": [[3.0], [1.0]]}

@@ -1,0 +1,91 @@
+"""FireRedASR's ear around a network that is made up: what it is asked, however short the sound is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tiny_checkpoints import noise
+from tests.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
+from workbench.audio.cmvn import read_cmvn_ark
+from workbench.errors import BadInput
+from workbench.families.fireredasr import (
+    CMVN,
+    LANGUAGE_DIRECTORY,
+    FireRedAsrModel,
+    FireRedAsrOptions,
+    check_files,
+    read_fireredasr,
+)
+from workbench.pipelines.fireredasr import FireRedEar
+from workbench.stages import Recorder
+
+ELSEWHERE = Path("it.gguf")
+
+
+class FakeNetwork:
+    """Keeps what it was asked."""
+
+    def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
+        self.features, self.valid = features, valid
+        return "speech"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> FireRedAsrModel:
+    """Of a directory that has neither of the two torch files."""
+    directory = tmp_path_factory.mktemp("tiny")
+    write_language(directory / LANGUAGE_DIRECTORY)
+    write_statistics(directory / CMVN)
+    return read_fireredasr(directory, ARGUMENTS, ENCODER_ARGUMENTS, ELSEWHERE)
+
+
+@pytest.fixture
+def ear(model: FireRedAsrModel) -> FireRedEar:
+    return FireRedEar(model, read_cmvn_ark(model.cmvn_file), FakeNetwork())
+
+
+def asked(ear: FireRedEar) -> FakeNetwork:
+    assert isinstance(ear.network, FakeNetwork)
+    return ear.network
+
+
+def test_the_shortest_sound_still_gives_an_embedding(ear: FireRedEar) -> None:
+    samples = noise(1.0)[0]
+    speech, counts = ear.embeddings([samples[:400], samples], FireRedAsrOptions())
+    assert speech == "speech" and counts.tolist() == [1, 12]
+    shortest, longest = asked(ear).features
+    assert (shortest.shape, longest.shape) == ((8, 80), (98, 80)) and shortest.dtype == np.float32
+    assert shortest[0].any() and not shortest[1:].any()
+    assert list(asked(ear).valid) == [1, 25]
+
+
+def test_the_length_rule_is_the_users_choice(ear: FireRedEar) -> None:
+    ear.embeddings([noise(1.0)[0]], FireRedAsrOptions(length_rule="head"))
+    assert list(asked(ear).valid) == [23]
+
+
+def test_what_is_decoded_is_bounded_by_what_was_heard(ear: FireRedEar, model: FireRedAsrModel) -> None:
+    decoding = ear.decoding(FireRedAsrOptions(beam_size=3), np.array([4, 7]))
+    assert np.asarray(decoding.max_new_tokens).tolist() == [4, 7]
+    assert (decoding.stop_ids, decoding.beam_size, decoding.pad_id) == ((model.stop_id,), 3, model.pad_id)
+    assert ear.decoding(FireRedAsrOptions(max_new_tokens=5), np.array([4])).max_new_tokens == 5
+    assert ear.prompt_ids(FireRedAsrOptions()).tolist().count(ear.placeholder) == 1
+
+
+def test_messages_name_the_file_that_the_arguments_are_from(model: FireRedAsrModel) -> None:
+    with pytest.raises(BadInput, match=r"args\.n_head in it\.gguf is 0"):
+        read_fireredasr(model.directory, ARGUMENTS, {**ENCODER_ARGUMENTS, "n_head": 0}, ELSEWHERE)
+    with pytest.raises(BadInput, match=r"args\.encoder_downsample_rate in it\.gguf is 0"):
+        read_fireredasr(model.directory, {**ARGUMENTS, "encoder_downsample_rate": 0}, ENCODER_ARGUMENTS, ELSEWHERE)
+    with pytest.raises(BadInput, match=r"has no model\.pth\.tar and no asr_encoder\.pth\.tar;"):
+        check_files(model.directory)
+
+
+def test_statistics_are_needed_wherever_the_weights_are(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"has no cmvn\.ark; a FireRedASR-LLM checkpoint has cmvn\.ark and a"):
+        check_files(tmp_path, ELSEWHERE)

@@ -1,0 +1,62 @@
+"""Fun-ASR-Nano's ear around a network that is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny_checkpoints import noise
+from tests.tiny_funasr_nano import tiny_funasr_nano
+from workbench.families.causal_lm import read_causal_lm
+from workbench.families.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, read_funasr_nano
+from workbench.pipelines.funasr_nano import NanoEar
+from workbench.session import StageFilter
+from workbench.stages import Recorder
+
+ELSEWHERE = Path("it.gguf")
+
+
+class FakeNetwork:
+    """Every frame's first two values are its embedding."""
+
+    def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
+        counts = np.array([len(rows) for rows in features])
+        speech = np.zeros((len(features), counts.max(), 2), np.float32)
+        for row, rows in zip(speech, features, strict=True):
+            row[: len(rows)] = rows[:, :2]
+        return speech, counts
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> FunasrNanoModel:
+    """Of a directory that has no weights."""
+    directory = tiny_funasr_nano(tmp_path_factory.mktemp("tiny") / "it")
+    (directory / "model.pt").unlink()
+    return read_funasr_nano(directory, ELSEWHERE)
+
+
+def test_features_of_every_stretch_go_to_the_network_and_the_firsts_to_the_trace(model: FunasrNanoModel) -> None:
+    ear = NanoEar(model, None, FakeNetwork())
+    recorder = Recorder(StageFilter("frontend.*"))
+    stretches = [noise(seconds)[0] for seconds in (0.5, 1.0)]
+    speech, counts = ear.embeddings(stretches, FunasrNanoOptions(), recorder)
+    assert speech.shape == (2, 17, 2) and counts.tolist() == [8, 17]
+    assert list(recorder.stages) == ["frontend.fbank", "frontend.lfr", "frontend.features"]
+    np.testing.assert_array_equal(recorder.stages["frontend.features"][:, :2], speech[0, :8])
+
+
+def test_the_prompt_and_the_end_are_the_familys(model: FunasrNanoModel) -> None:
+    ear = NanoEar(model, None, FakeNetwork())
+    assert ear.prompt_ids(FunasrNanoOptions()).tolist().count(ear.placeholder) == 1 and ear.placeholder == SPEECH
+    decoding = ear.decoding(FunasrNanoOptions(max_new_tokens=7), np.array([3]))
+    assert (decoding.stop_ids, decoding.max_new_tokens) == (model.stop_ids, 7)
+    assert ear.text(" a/sil  b ") == "a b"
+
+
+def test_its_language_half_is_read_without_weights_too(model: FunasrNanoModel) -> None:
+    assert model.checkpoint.weights == ELSEWHERE
+    alone = read_causal_lm(model.checkpoint.directory, ELSEWHERE)
+    assert alone.speech is not None and alone.speech.checkpoint.weights == ELSEWHERE

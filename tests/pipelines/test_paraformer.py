@@ -1,0 +1,88 @@
+"""Paraformer's work around a network that is made up: what is read out, and when each token was said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tiny_checkpoints import noise, tiny_paraformer
+from workbench.families.paraformer import ParaformerModel, ParaformerOptions, read_paraformer
+from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
+from workbench.session import StageFilter
+from workbench.stages import Recorder
+
+SAMPLES = noise(1.0)[0]  # 17 frames
+FRAME = 0.06
+
+
+class FakeNetwork:
+    """Decodes the pieces it was given, one complete every fourth frame; keeps what it was asked."""
+
+    dtype = "f16"
+    asked: tuple[Any, int] | None = None
+
+    def __init__(self, model: ParaformerModel, pieces: list[str]):
+        self.ids = [model.vocabulary.pieces.index(piece) for piece in pieces]
+        self.width = len(model.vocabulary)
+
+    def decode(self, features: np.ndarray, recorder: Recorder | None) -> Decoded:
+        alphas = np.full(len(features) + 1, 0.25, np.float32)
+        alphas[4 * len(self.ids) :] = 0.0
+        logits = np.eye(self.width, dtype=np.float32)[self.ids] if self.ids else None
+        return Decoded(logits, alphas, "what the encoder gave")
+
+    def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
+        self.asked = encoded, tokens
+        alphas = np.zeros(51, np.float32)
+        alphas[[10, 20, 30]] = 1.0
+        return alphas
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ParaformerModel:
+    return read_paraformer(tiny_paraformer(tmp_path_factory.mktemp("tiny")))
+
+
+def test_a_token_lasts_from_the_one_before_until_it_is_complete(model: ParaformerModel) -> None:
+    network = FakeNetwork(model, ["one", "two", "three", "</s>"])
+    hearer = ParaformerPipeline(model, None, network)
+    heard = hearer.recognise(SAMPLES, ParaformerOptions())
+    assert heard.text == "one two three" and heard.ids == tuple(network.ids) and hearer.dtype == "f16"
+    ends = [(frame - 1.5) * FRAME for frame in (3, 7, 11)]
+    assert [token.end for token in heard.tokens] == pytest.approx(ends)
+    assert [token.start for token in heard.tokens] == pytest.approx([0.0, *ends[:-1]])
+    assert network.asked is None
+    untimed = hearer.recognise(SAMPLES, ParaformerOptions(timestamps=False))
+    assert [token.start for token in untimed.tokens] == [None] * 3
+
+
+def test_weights_that_do_not_fit_the_tokens_are_rescaled(model: ParaformerModel) -> None:
+    """Four tokens need a fifth edge, that of the end symbol; without one the weights are made to sum to five."""
+    with_end, without = (
+        ParaformerPipeline(model, None, FakeNetwork(model, pieces)).recognise(SAMPLES, ParaformerOptions()).tokens
+        for pieces in (["one", "two", "three", "four"], ["one", "two", "three", "</s>"])
+    )
+    # The sum of weights of 5/16 passes 1, 2, 3 and 4 at the frames 3, 6, 9 and 12.
+    assert [token.end for token in with_end] == pytest.approx([(n - 1.5) * FRAME for n in (3, 6, 9, 12)])
+    assert [token.end for token in without] == pytest.approx([(n - 1.5) * FRAME for n in (3, 7, 11)])
+
+
+def test_a_finer_head_is_asked_with_what_was_encoded_and_counted(model: ParaformerModel) -> None:
+    fine = replace(model, predictor=replace(model.predictor, upsample=3))
+    network = FakeNetwork(model, ["one", "two", "</s>"])
+    heard = ParaformerPipeline(fine, None, network).recognise(SAMPLES, ParaformerOptions())
+    assert network.asked == ("what the encoder gave", 3)
+    starts = [(frame - 1.5) * FRAME / 3 for frame in (10, 20)]
+    assert [token.start for token in heard.tokens] == pytest.approx(starts)
+
+
+def test_nothing_counted_is_nothing_said(model: ParaformerModel) -> None:
+    hearer = ParaformerPipeline(model, None, FakeNetwork(model, []))
+    heard = hearer.recognise(SAMPLES, ParaformerOptions())
+    assert (heard.text, heard.ids, heard.tokens) == ("", (), ())
+    trace = hearer.trace(SAMPLES, ParaformerOptions(), StageFilter("frontend.features,tokens,text"))
+    assert list(trace) == ["frontend.features", "tokens", "text"]
+    assert trace["tokens"].dtype == np.int64 and trace["tokens"].shape == (0,)

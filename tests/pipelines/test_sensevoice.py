@@ -1,0 +1,93 @@
+"""SenseVoice's work around a network that is made up: what it is asked, and what becomes of its logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny_checkpoints import noise, tiny_sensevoice
+from workbench.audio.cmvn import Cmvn
+from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, read_sensevoice
+from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.session import StageFilter
+from workbench.stages import Recorder
+
+SAMPLES = noise(1.0)[0]  # 17 frames
+
+
+class FakeNetwork:
+    """Emits pieces by frame, blank elsewhere; keeps what it was asked."""
+
+    dtype = "q8_0"
+    scale = 1.0
+
+    def __init__(self, model: SenseVoiceModel, pieces: dict[int, str]):
+        self.ids = {frame: model.vocabulary.ids[piece] for frame, piece in pieces.items()}
+        self.width = len(model.vocabulary)
+
+    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> np.ndarray:
+        self.features, self.queries = features, queries
+        logits = np.zeros((len(queries) + len(features), self.width), np.float32)
+        logits[:, 0] = 1.0
+        for frame, number in self.ids.items():
+            logits[frame, number] = 2.0
+        logits *= self.scale
+        if recorder:
+            recorder.put("logits", logits)
+        return logits
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> SenseVoiceModel:
+    return read_sensevoice(tiny_sensevoice(tmp_path_factory.mktemp("tiny")))
+
+
+def pipeline(model: SenseVoiceModel, **pieces: str) -> tuple[SenseVoicePipeline, FakeNetwork]:
+    network = FakeNetwork(model, {int(frame[1:]): piece for frame, piece in pieces.items()})
+    return SenseVoicePipeline(model, None, network), network
+
+
+def test_tags_text_and_times_come_from_the_path(model: SenseVoiceModel) -> None:
+    hearer, network = pipeline(model, f0="<|en|>", f1="<|HAPPY|>", f6="▁a", f7="▁a", f9="▁c")
+    heard = hearer.recognise(SAMPLES, SenseVoiceOptions(language="en", itn=True))
+    assert network.queries == (4, 1, 2, 14) and hearer.dtype == "q8_0"
+    assert (heard.text, heard.language, heard.tags) == ("a c", "en", {"emotion": "HAPPY"})
+    assert [token.start for token in heard.tokens] == pytest.approx([(6 - 4.5) * 0.06, (9 - 4.5) * 0.06])
+    assert len(heard.ids) == 4
+
+
+def test_the_unknown_emotion_is_banned_and_a_trace_keeps_what_was_computed(model: SenseVoiceModel) -> None:
+    hearer, _ = pipeline(model, f1="<|EMO_UNKNOWN|>")
+    unknown = hearer.unknown_emotion
+    assert hearer.recognise(SAMPLES, SenseVoiceOptions()).tags == {"emotion": "EMO_UNKNOWN"}
+    assert hearer.recognise(SAMPLES, SenseVoiceOptions(ban_emo_unk=True)).ids == ()
+    trace = hearer.trace(SAMPLES, SenseVoiceOptions(ban_emo_unk=True), StageFilter("logits,ctc.*,tokens"))
+    assert trace["logits"][1, unknown] == 2.0 and trace["tokens"].tolist() == []
+
+
+def test_posteriors_are_the_softmax_also_of_large_logits(model: SenseVoiceModel) -> None:
+    hearer, network = pipeline(model)
+    network.scale = 1e4
+    posteriors = hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("ctc.posteriors"))["ctc.posteriors"]
+    assert posteriors.dtype == np.float32
+    np.testing.assert_array_equal(posteriors, np.eye(len(model.vocabulary), dtype=np.float32)[[0] * len(posteriors)])
+
+
+def test_features_are_normalised_unless_that_is_off(model: SenseVoiceModel) -> None:
+    network = FakeNetwork(model, {})
+    width = model.frontend.width
+    hearer = SenseVoicePipeline(model, Cmvn(np.full(width, 1.0), np.full(width, 2.0)), network)
+    hearer.recognise(SAMPLES, SenseVoiceOptions(cmvn="off"))
+    plain = network.features
+    hearer.recognise(SAMPLES, SenseVoiceOptions())
+    assert plain.shape == (17, width) and plain.dtype == np.float32
+    np.testing.assert_allclose(network.features, (plain + 1) * 2, rtol=1e-5)
+
+
+def test_weights_may_lie_elsewhere(tmp_path: Path) -> None:
+    directory = tiny_sensevoice(tmp_path / "it")
+    (directory / "model.pt").unlink()
+    elsewhere = tmp_path / "it.gguf"
+    assert read_sensevoice(directory, elsewhere).checkpoint.weights == elsewhere

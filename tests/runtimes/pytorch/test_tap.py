@@ -1,0 +1,36 @@
+"""A tap lets every value through and gives the recorder copies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.runtimes.pytorch.tap import no_tap, tap_into
+from workbench.stages import Recorder
+
+
+def test_nothing_is_done_without_recorder() -> None:
+    assert tap_into(None) is no_tap
+    value = torch.ones(1)
+    assert no_tap("any", value) is value
+
+
+def test_a_later_change_in_place_is_not_seen() -> None:
+    recorder = Recorder(lambda stage: stage == "wanted")
+    tap = tap_into(recorder)
+    value = torch.ones(2, 3, requires_grad=True)
+    assert tap("wanted", value) is value and tap("other", value) is value
+    with torch.no_grad():
+        value.zero_()
+    assert list(recorder.stages) == ["wanted"]
+    np.testing.assert_array_equal(recorder.stages["wanted"], np.ones(3, np.float32))  # the batch's first row
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kept"), [(torch.bfloat16, np.float32), (torch.float16, np.float16), (torch.int64, np.int64)]
+)
+def test_types_are_kept_where_numpy_has_them(dtype: torch.dtype, kept: type) -> None:
+    recorder = Recorder(lambda _: True)
+    tap_into(recorder)("it", torch.tensor([[1, 2]]).to(dtype))
+    assert recorder.stages["it"].dtype == kept and recorder.stages["it"].tolist() == [1, 2]

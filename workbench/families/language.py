@@ -134,6 +134,27 @@ class LanguageTokenizer:
         return vocabulary
 
     @property
+    def definition(self) -> Mapping[str, Any]:
+        """The tokenizer in the form of `tokenizer.json`, added tokens included."""
+        fast = getattr(self._tokenizer, "backend_tokenizer", None)
+        if fast is None:
+            raise BadInput("the tokenizer has no form as tokenizer.json; expected one of the tokenizers library")
+        content: dict[str, Any] = json.loads(fast.to_str())
+        return content
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Ids of the tokens with a special role, by that role, such as eos and pad; of those that there are."""
+        roles = {role: getattr(self._tokenizer, f"{role}_token_id", None) for role in ("bos", "eos", "pad", "unk")}
+        return {role: number for role, number in roles.items() if isinstance(number, int)}
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template that `chat` writes by; None where there is none, or several by name."""
+        template = self._tokenizer.chat_template
+        return template if isinstance(template, str) else None
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether `chat` can be asked."""
         return bool(self._tokenizer.chat_template)

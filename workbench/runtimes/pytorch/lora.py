@@ -8,7 +8,7 @@ twice. This file opens no files and knows no family.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -66,6 +66,36 @@ def sort_tensors(tensors: Mapping[str, Tensor], where: str) -> LanguageTensors:
     return found
 
 
+def check_pair(
+    module: str, pair: Pair, shape: Sequence[int] | None, rank: int | None, where: str, base: str
+) -> tuple[Tensor, Tensor, int]:
+    """Both halves of a pair, a and b, and its rank, when they fit the weight of their layer.
+
+    Args:
+        module: the name of the layer.
+        shape: of its weight; None where the language model has no such layer.
+
+    The other arguments, and what is raised, are as of `merge_pairs`.
+    """
+    assert pair.a is not None and pair.b is not None
+    name = f"llm.{WRAPPER}{module}"
+    if shape is None or len(shape) != 2:
+        raise BadInput(
+            f"{where} has LoRA weights for another base: {name}.lora_A is for a layer that {base} does not have"
+        )
+    outputs, inputs = shape
+    r = rank or int(pair.a.shape[0])
+    for half, tensor, expected in (("A", pair.a, (r, inputs)), ("B", pair.b, (outputs, r))):
+        if tuple(tensor.shape) != expected or not tensor.is_floating_point():
+            raise BadInput(
+                f"{where} has LoRA weights for another base: {name}.lora_{half} has shape {tuple(tensor.shape)}; "
+                f"{base} calls for {expected}"
+            )
+        if not tensor.isfinite().all():
+            raise BadInput(f"{where}: {name}.lora_{half} holds values that are not finite; expected numbers")
+    return pair.a, pair.b, r
+
+
 @torch.no_grad()
 def merge_pairs(
     network: nn.Module, pairs: Mapping[str, Pair], alpha: float, rank: int | None, where: str, base: str
@@ -82,25 +112,19 @@ def merge_pairs(
     """
     weights = dict(network.named_parameters())
     for module, pair in pairs.items():
-        assert pair.a is not None and pair.b is not None
-        name = f"llm.{WRAPPER}{module}"
         weight = weights.get(f"{module}.weight")
-        if weight is None or weight.ndim != 2:
-            raise BadInput(
-                f"{where} has LoRA weights for another base: {name}.lora_A is for a layer that {base} does not have"
-            )
-        outputs, inputs = weight.shape
-        r = rank or int(pair.a.shape[0])
-        for half, tensor, expected in (("A", pair.a, (r, inputs)), ("B", pair.b, (outputs, r))):
-            if tuple(tensor.shape) != expected or not tensor.is_floating_point():
-                raise BadInput(
-                    f"{where} has LoRA weights for another base: {name}.lora_{half} has shape {tuple(tensor.shape)}; "
-                    f"{base} calls for {expected}"
-                )
-            if not tensor.isfinite().all():
-                raise BadInput(f"{where}: {name}.lora_{half} holds values that are not finite; expected numbers")
-        a, b = (tensor.to(weight.device, torch.float32) for tensor in (pair.a, pair.b))
+        a, b, r = check_pair(module, pair, None if weight is None else weight.shape, rank, where, base)
+        assert weight is not None
+        a, b = (tensor.to(weight.device, torch.float32) for tensor in (a, b))
         weight.copy_(torch.addmm(weight.float(), b, a, alpha=alpha / r))
+
+
+def check_replacement(name: str, value: Tensor, shape: Sequence[int] | None, where: str, base: str) -> None:
+    """Raises `BadInput` where the language model has no tensor of this name, or one of another shape."""
+    if shape is None or tuple(shape) != tuple(value.shape):
+        expected = "has no such tensor" if shape is None else f"calls for {tuple(shape)}"
+        found = f"has shape {tuple(value.shape)}"
+        raise BadInput(f"{where} has weights for another base: llm.{name} {found}; {base} {expected}")
 
 
 @torch.no_grad()
@@ -108,10 +132,7 @@ def replace_weights(network: nn.Module, full: Mapping[str, Tensor], where: str, 
     """Puts single weights that a checkpoint has in full into the network, in place; arguments as of `merge_pairs`."""
     weights = dict(network.named_parameters())
     for name, value in full.items():
-        if name not in weights or weights[name].shape != value.shape:
-            found = f"has shape {tuple(value.shape)}"
-            expected = f"calls for {tuple(weights[name].shape)}" if name in weights else "has no such tensor"
-            raise BadInput(f"{where} has weights for another base: llm.{name} {found}; {base} {expected}")
+        check_replacement(name, value, weights[name].shape if name in weights else None, where, base)
         if not value.isfinite().all():
             raise BadInput(f"{where}: tensor llm.{name} holds values that are not finite; expected numbers")
         weights[name].copy_(value)

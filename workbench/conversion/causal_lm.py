@@ -1,0 +1,42 @@
+"""A language model as an ordinary llama.cpp file; the checkpoint's small files go along under keys of our own.
+
+A Fun-ASR-Nano directory gives its language half.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.conversion.files import LANGUAGE_FILES, small_files, travelling
+from workbench.conversion.language import LanguageHalf, language_name, plan_language
+from workbench.conversion.language_weights import read_language_weights
+from workbench.conversion.plan import Plan
+from workbench.conversion.tensors import tensor_rows
+from workbench.errors import BadInput
+from workbench.families.causal_lm import CausalLmModel, read_causal_lm
+from workbench.runtimes.pytorch.funasr_nano import split_language
+from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.weights import read_state_dict
+
+
+def plans(directory: Path, layout: str) -> list[Plan]:
+    """The one file of a model directory; raises `BadInput` for a bad one, and for kinds that are not converted here."""
+    if layout == "funasr":
+        raise BadInput(f"FunASR has no layout for {directory.name}, a language model; leave --layout out")
+    model = read_causal_lm(directory)
+    half = _half(model)
+    files = small_files(model.language.directory, LANGUAGE_FILES)
+    values = {**language_name(directory), **half.values, **travelling("causal_lm", files)}
+    return [Plan(half.architecture, values, half.tensors, notes=half.notes)]
+
+
+def _half(model: CausalLmModel) -> LanguageHalf:
+    language = model.language
+    if model.speech is None:
+        tensors, regions = read_language_weights(language.directory)
+        where = language.directory.name
+    else:
+        weights = model.speech.checkpoint.weights
+        tensors = split_language(read_state_dict(weights))[1]
+        regions, where = mapped_regions(weights), f"{weights.parent.name}/{weights.name}"
+    return plan_language(language, model.tokenizer, tensors, lambda _, tensor: tensor_rows(tensor, regions), where)

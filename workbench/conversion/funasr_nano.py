@@ -1,0 +1,102 @@
+"""Fun-ASR-Nano: one file with encoder, adaptor and language half; in FunASR's layout the pair that its runtime takes.
+
+A checkpoint's second decoder, for timestamps, is left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.audio.cmvn import read_am_mvn
+from workbench.conversion import funasr_layout
+from workbench.conversion.files import LANGUAGE_FILES, funasr_files, small_files, travelling
+from workbench.conversion.language import LanguageHalf, language_name, plan_language
+from workbench.conversion.plan import Plan, Value, usual_type
+from workbench.conversion.tensors import plan_cmvn, plan_tensors, tensor_rows
+from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
+from workbench.runtimes.pytorch.funasr_nano import split_language
+from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
+from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
+
+ARCHITECTURE = "funasr-nano"
+RUNTIME_ARCHITECTURE = "funasr-sensevoice-encoder"  # of FunASR's encoder file
+RUNTIME_CONTEXT = 2048  # positions that its runtime makes room for
+
+
+def plans(directory: Path, layout: str) -> list[Plan]:
+    """The one file of a checkpoint directory, or FunASR's pair; raises `BadInput` for a bad checkpoint."""
+    model = read_funasr_nano(directory)
+    weights = model.checkpoint.weights
+    where = f"{weights.parent.name}/{weights.name}"
+    hearing, language = split_language(read_state_dict(weights))
+    wanted = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
+    check_tensors(wanted, hearing, where, UNUSED_TENSORS)
+    ear = plan_tensors({name: tensor for name, tensor in hearing.items() if name in wanted}, weights)
+    regions = mapped_regions(weights)
+    half = plan_language(
+        model.language, model.tokenizer, language, lambda _, tensor: tensor_rows(tensor, regions), where
+    )
+    values = _values(model)
+    if layout == "funasr":
+        rule, types = funasr_layout.type_rule(), funasr_layout.TYPES
+        named = {**language_name(model.language.directory), **half.values}
+        return [
+            Plan(RUNTIME_ARCHITECTURE, values, ear, rule, types, notes=_notes(model)),
+            Plan(half.architecture, named, half.tensors, usual_type, types, suffix="-llm", notes=half.notes),
+        ]
+    cmvn = plan_cmvn(read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
+    tensors = [*cmvn, *ear, *half.tensors]
+    return [Plan(ARCHITECTURE, {**values, **_language_values(model, half)}, tensors, notes=half.notes)]
+
+
+def _language_values(model: FunasrNanoModel, half: LanguageHalf) -> dict[str, Value]:
+    directory = model.language.directory
+    files = {
+        **funasr_files(model.checkpoint.directory, model.cmvn_file),
+        **small_files(directory, LANGUAGE_FILES, directory.name),
+    }
+    return {"workbench.language.architecture": half.architecture, **half.values, **travelling("funasr_nano", files)}
+
+
+def _values(model: FunasrNanoModel) -> dict[str, Value]:
+    encoder, adaptor, frontend = model.encoder, model.adaptor, model.frontend
+    return {
+        "funasr.enc.input_size": encoder.input_size,
+        "funasr.enc.output_size": encoder.output_size,
+        "funasr.enc.attention_heads": encoder.attention_heads,
+        "funasr.enc.linear_units": encoder.linear_units,
+        "funasr.enc.num_blocks": encoder.num_blocks,
+        "funasr.enc.tp_blocks": encoder.tp_blocks,
+        "funasr.enc.kernel_size": encoder.kernel_size,
+        "funasr.enc.sanm_shfit": encoder.sanm_shift,
+        "funasr.adp.llm_dim": adaptor.llm_dim,
+        "funasr.adp.encoder_dim": adaptor.encoder_dim,
+        "funasr.adp.ffn_dim": adaptor.ffn_dim,
+        "funasr.adp.n_layer": adaptor.n_layer,
+        "funasr.adp.attention_heads": adaptor.attention_heads,
+        "funasr.adp.downsample_rate": adaptor.downsample_rate,
+        "funasr.frontend.n_mels": frontend.n_mels,
+        "funasr.frontend.lfr_m": frontend.lfr_m,
+        "funasr.frontend.lfr_n": frontend.lfr_n,
+    }
+
+
+def _notes(model: FunasrNanoModel) -> list[str]:
+    differences = [
+        *funasr_layout.frontend_differences(model.frontend),
+        *funasr_layout.encoder_differences(model.encoder),
+    ]
+    if not model.encoder.tp_blocks:
+        differences.append("an encoder without second stage")
+    if model.adaptor.downsample_rate != 1:
+        differences.append(f"an adaptor with downsample_rate {model.adaptor.downsample_rate}")
+    if not model.adaptor.use_low_frame_rate:
+        differences.append("an adaptor without use_low_frame_rate")
+    if model.cmvn_file:
+        differences.append("features with CMVN")
+    if not model.sys_prompt or not model.do_think:
+        differences.append("a prompt without system message or with an empty thought")
+    if model.language.context < RUNTIME_CONTEXT:
+        differences.append(f"a context of {model.language.context} tokens")
+    return funasr_layout.differences_note(model.checkpoint.directory.name, differences)

@@ -1,0 +1,204 @@
+"""The language half of a file: llama.cpp's keys and tensor names for Qwen2 and Qwen3, and its form of the tokenizer.
+
+What is written here, with nothing else, is an ordinary llama.cpp file. Llama and Mistral order the rows of their
+attention otherwise there and have other tokenizers: llama.cpp's own converter makes files of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+
+from workbench.conversion.plan import PlannedTensor, Rows, Value
+from workbench.conversion.types import Kind
+from workbench.errors import BadInput
+from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer
+from workbench.runtimes.pytorch.weights import check_tensors
+
+ARCHITECTURES = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
+EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+TABLES = ("token_embd.weight", "output.weight")
+COMPARED = 1024  # rows of two tables compared at a time
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's token types
+
+# How Qwen2's tokenizer, and llama.cpp's of that name, splits a text before it looks for pieces.
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageHalf:
+    """What of a file is the language model's."""
+
+    architecture: str  # qwen2 or qwen3
+    values: dict[str, Value]
+    tensors: list[PlannedTensor]
+    notes: list[str]
+
+
+def plan_language(
+    language: LanguageConfig,
+    tokenizer: LanguageTokenizer,
+    tensors: Mapping[str, Tensor],
+    rows: Callable[[str, Tensor], Rows],
+    where: str,
+) -> LanguageHalf:
+    """The keys and tensors of a language model.
+
+    Args:
+        tensors: by transformers' names.
+        rows: makes the rows of such a tensor.
+        where: names their file in messages.
+
+    Raises `BadInput` for a model that llama.cpp's network for it does not compute, and for tensors that are missing,
+    extra or misshapen.
+    """
+    directory = language.directory.name
+    if language.model_type not in ARCHITECTURES:
+        raise BadInput(
+            f"{directory} is a {language.model_type} model, and {' and '.join(ARCHITECTURES)} are converted here; "
+            "convert it with llama.cpp's own convert_hf_to_gguf.py"
+        )
+    config = _network_config(language)
+    kept = _checked(config, tensors, rows, where, f"{directory}/config.json")
+    names = gguf.get_tensor_name_map(ARCHITECTURES[language.model_type], language.layers)
+    planned = []
+    for name, tensor in kept.items():
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if stored is None:
+            raise BadInput(f"{where} has tensor {name}, which llama.cpp's {language.model_type} does not have")
+        kind = Kind.TABLE if stored in TABLES else Kind.MATRIX if tensor.ndim == 2 else Kind.EXACT
+        planned.append(PlannedTensor(stored, tuple(tensor.shape), kind, rows(name, tensor)))
+    definition = tokenizer.definition
+    values = {**_dimensions(language, config), **_tokenizer_values(language, tokenizer, definition, config)}
+    return LanguageHalf(language.model_type, values, planned, _notes(definition, directory))
+
+
+def _network_config(language: LanguageConfig) -> Any:
+    where = f"{language.directory.name}/config.json"
+    try:
+        config: Any = transformers.AutoConfig.from_pretrained(
+            str(language.directory), local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # whatever its reader stumbles over
+        raise BadInput(f"{where} cannot be read: {' '.join(str(error).split())[:200]}") from error
+    rope = config.rope_parameters or {}
+    for key, found, expected in (
+        ("rope_parameters.rope_type", rope.get("rope_type", "default"), "default"),
+        ("hidden_act", config.hidden_act, "silu"),
+        ("use_sliding_window", bool(config.use_sliding_window), False),
+        ("attention_bias", bool(getattr(config, "attention_bias", False)), False),
+    ):
+        if found != expected:
+            raise BadInput(f"{key} in {where} is {found!r:.80}; only {expected!r} is converted")
+    return config
+
+
+def _checked(
+    config: Any, tensors: Mapping[str, Tensor], rows: Callable[[str, Tensor], Rows], where: str, described_in: str
+) -> dict[str, Tensor]:
+    """The tensors that the file gets; as llama.cpp has it, without an output matrix that is the embeddings again."""
+    network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    with torch.device("meta"):
+        wanted = dict(network_class(config).state_dict())
+    kept = dict(tensors)
+    if config.tie_word_embeddings:
+        if EMBEDDINGS not in kept and OUTPUT in kept:
+            kept[EMBEDDINGS] = kept.pop(OUTPUT)
+        if OUTPUT not in kept or _equal(kept[OUTPUT], kept[EMBEDDINGS], rows):
+            kept.pop(OUTPUT, None)
+            wanted.pop(OUTPUT, None)
+    check_tensors(wanted, kept, where, described_in=described_in)
+    return {name: kept[name] for name in wanted}
+
+
+def _equal(one: Tensor, other: Tensor, rows: Callable[[str, Tensor], Rows]) -> bool:
+    """Whether output matrix and embeddings hold the same numbers, compared a few rows at a time."""
+    if one.shape != other.shape or one.data_ptr() == other.data_ptr():
+        return one.shape == other.shape
+    left, right = rows(OUTPUT, one), rows(EMBEDDINGS, other)
+    steps = range(0, len(one), COMPARED)
+    return all(np.array_equal(left(first, first + COMPARED), right(first, first + COMPARED)) for first in steps)
+
+
+def _dimensions(language: LanguageConfig, config: Any) -> dict[str, Value]:
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or language.hidden_size // heads
+    values: dict[str, Value] = {
+        "block_count": language.layers,
+        "context_length": language.context,
+        "embedding_length": language.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": width,
+        "attention.value_length": width,
+        "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
+        "rope.freq_base": float((config.rope_parameters or {}).get("rope_theta", 10000.0)),
+        "vocab_size": language.vocabulary,
+    }
+    return {f"{language.model_type}.{key}": value for key, value in values.items()}
+
+
+def _tokenizer_values(
+    language: LanguageConfig, tokenizer: LanguageTokenizer, definition: Mapping[str, Any], config: Any
+) -> dict[str, Value]:
+    """The vocabulary with as many entries as the embedding table has rows, its merges and special tokens."""
+    model = definition["model"]
+    if model.get("type") != "BPE":
+        raise BadInput(
+            f"the tokenizer in {language.directory.name} is of type {model.get('type')}; expected BPE, as Qwen has it"
+        )
+    tokens = [f"[PAD{number}]" for number in range(language.vocabulary)]
+    types = [UNUSED] * language.vocabulary
+    for token, number in model["vocab"].items():
+        tokens[number], types[number] = token, NORMAL
+    for added in definition["added_tokens"]:
+        number = added["id"]
+        tokens[number], types[number] = added["content"], CONTROL if added["special"] else USER_DEFINED
+    merges = [
+        each if isinstance(each, str) else " ".join(part.replace(" ", "Ġ") for part in each) for each in model["merges"]
+    ]
+    values: dict[str, Value] = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.add_bos_token": False,
+    }
+    special = dict(tokenizer.special_ids)
+    end = tokenizer.id_of(TURN_END)
+    roles = {
+        "bos": special.get("bos", config.bos_token_id),
+        "eos": special.get("eos", end if end is not None else next(iter(language.stop_ids), None)),
+        "padding": special.get("pad", language.pad_id),
+    }
+    for role, number in roles.items():
+        if isinstance(number, int) and 0 <= number < language.vocabulary:
+            values[f"tokenizer.ggml.{role}_token_id"] = number
+    if tokenizer.chat_template:
+        values["tokenizer.chat_template"] = tokenizer.chat_template
+    return values
+
+
+def _notes(definition: Mapping[str, Any], directory: str) -> list[str]:
+    splitter = definition.get("pre_tokenizer") or {}
+    parts = splitter.get("pretokenizers") or [splitter]
+    if any((part.get("pattern") or {}).get("Regex") == QWEN2_SPLIT for part in parts):
+        return []
+    return [f"the tokenizer in {directory} splits text in another way than Qwen2's, which llama.cpp will take it for"]
+
+
+def language_name(directory: Path) -> dict[str, Value]:
+    """The keys of a plain llama.cpp file that are not about the network."""
+    return {"general.name": directory.resolve().name, "general.file_type": 0}

@@ -1,0 +1,59 @@
+"""The weights of a language model in Hugging Face's form: safetensors or torch files, in one or in several parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from workbench.errors import BadInput
+from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.weights import read_state_dict
+
+WHOLE = ("model.safetensors", "pytorch_model.bin")
+INDEX = ".index.json"  # behind the name of the whole, where there are parts
+
+
+def read_language_weights(directory: Path) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
+    """Tensors by transformers' names, mapped from their files, and where those are mapped.
+
+    Raises `BadInput` where there are none, a part is missing, or a file is damaged.
+    """
+    files = _files(directory)
+    tensors: dict[str, Tensor] = {}
+    regions = []
+    for file in files:
+        tensors |= _safetensors(file) if file.suffix == ".safetensors" else read_state_dict(file)
+        regions += mapped_regions(file)
+    return tensors, regions
+
+
+def _files(directory: Path) -> list[Path]:
+    for name in WHOLE:
+        if (directory / name).is_file():
+            return [directory / name]
+        index = directory / f"{name}{INDEX}"
+        if not index.is_file():
+            continue
+        where = f"{directory.name}/{index.name}"
+        try:
+            named = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise BadInput(f"{where} is damaged; expected the file of every tensor under weight_map") from error
+        files = [directory / Path(str(part)).name for part in named]
+        missing = [file.name for file in files if not file.is_file()]
+        if missing:
+            raise BadInput(f"{where} names {missing[0]}, and there is no such file in {directory.name}")
+        return files
+    raise BadInput(f"language model directory {directory.name} has no weights; expected {' or '.join(WHOLE)}")
+
+
+def _safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"{path.parent.name}/{path.name} is damaged or no safetensors file: {reason}") from error

@@ -1,0 +1,101 @@
+"""The CMVN of GGUF files: sound vectors, those of FunASR's export script, and the file that the configuration names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tests.gguf_files import random_cmvn
+from workbench.audio.cmvn import Cmvn, read_am_mvn
+from workbench.errors import BadInput
+from workbench.gguf_file import GgufFile, read_gguf
+from workbench.runtimes.gguf.cmvn import am_mvn, read_cmvn
+
+
+def with_vectors(
+    path: Path, shift: np.ndarray | None, scale: np.ndarray | None, architecture: str = "sensevoice-small"
+) -> GgufFile:
+    writer = GGUFWriter(path, architecture)
+    for name, values in (("cmvn.shift", shift), ("cmvn.scale", scale)):
+        if values is not None:
+            writer.add_tensor(name, values.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return read_gguf(path)
+
+
+@pytest.mark.parametrize("architecture", ["sensevoice-small", "paraformer", "fsmn-vad"])
+def test_sound_vectors_are_read(tmp_path: Path, architecture: str) -> None:
+    wanted = random_cmvn(560)
+    cmvn, note = read_cmvn(with_vectors(tmp_path / "it.gguf", wanted.shift, wanted.scale, architecture))
+    assert cmvn is not None and note is None
+    np.testing.assert_array_equal(cmvn.shift, wanted.shift)
+    np.testing.assert_array_equal(cmvn.scale, wanted.scale)
+
+
+def test_a_file_without_vectors_has_no_cmvn(tmp_path: Path) -> None:
+    assert read_cmvn(with_vectors(tmp_path / "it.gguf", None, None)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("shift", "scale"),
+    [
+        (np.zeros(1), np.full(560, -9.0)),  # what the script writes
+        (np.full(560, -9.0), np.full(560, -9.0)),
+        (np.zeros(560), np.zeros(560)),
+        (np.zeros(560), np.full(560, np.nan)),
+    ],
+)
+def test_unusable_vectors_of_sensevoice_are_left_out_and_said(
+    tmp_path: Path, shift: np.ndarray, scale: np.ndarray
+) -> None:
+    cmvn, note = read_cmvn(with_vectors(tmp_path / "it.gguf", shift, scale))
+    assert cmvn is None
+    assert note is not None and note.startswith("it.gguf carries no usable CMVN") and "not normalised" in note
+    with pytest.raises(BadInput, match=r"tensors cmvn.shift and cmvn.scale in p.gguf cannot be used: CMVN"):
+        read_cmvn(with_vectors(tmp_path / "p.gguf", shift, scale, "paraformer"))
+
+
+def test_half_a_cmvn_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"it.gguf has no tensor cmvn.scale"):
+        read_cmvn(with_vectors(tmp_path / "it.gguf", np.zeros(560), None))
+    with pytest.raises(BadInput, match=r"cannot be used: CMVN shift and scale are two equally long vectors"):
+        read_cmvn(with_vectors(tmp_path / "it.gguf", np.zeros(80), np.ones(560)))
+
+
+def test_the_file_that_the_configuration_names_decides(tmp_path: Path) -> None:
+    file = with_vectors(tmp_path / "it.gguf", np.zeros(1), np.full(4, -9.0))
+    wanted = random_cmvn(4)
+    (tmp_path / "am.mvn").write_text(am_mvn(wanted))
+    cmvn, note = read_cmvn(file, tmp_path / "am.mvn")
+    assert cmvn is not None and note is None
+    np.testing.assert_array_equal(cmvn.scale, wanted.scale)
+    (tmp_path / "cmvn.ark").write_text("[ 0 2\n 8 0 ]")  # mean 0 and variance 4 over two frames
+    cmvn, note = read_cmvn(file, tmp_path / "cmvn.ark")
+    assert cmvn is not None and note is None
+    assert (cmvn.shift.tolist(), cmvn.scale.tolist()) == ([0.0], [0.5])
+
+
+FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
+
+
+@given(
+    shift=arrays(np.float32, 7, elements=FINITE),
+    scale=arrays(np.float32, 7, elements=st.floats(2.0**-100, 2.0**100, width=32)),
+)
+def test_written_vectors_read_back_to_the_bit(
+    tmp_path_factory: pytest.TempPathFactory, shift: np.ndarray, scale: np.ndarray
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "written.mvn"
+    path.write_text(am_mvn(Cmvn(shift, scale)))
+    found = read_am_mvn(path)
+    np.testing.assert_array_equal(found.shift, shift)
+    np.testing.assert_array_equal(found.scale, scale)

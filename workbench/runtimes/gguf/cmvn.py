@@ -1,0 +1,53 @@
+"""The CMVN vectors of a GGUF file: y = (x + cmvn.shift) * cmvn.scale.
+
+FunASR's export script for SenseVoice takes the first two bracketed blocks of `am.mvn` for them, and the first of all is
+the `[ 0 ]` of `<Splice>`: `cmvn.shift` has one element then, `cmvn.scale` holds the shift, and the scale is lost. The
+C++ runtime uses neither.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from workbench.audio.cmvn import Cmvn, read_am_mvn, read_cmvn_ark
+from workbench.errors import BadInput
+from workbench.gguf_file import GgufFile
+
+SHIFT, SCALE = "cmvn.shift", "cmvn.scale"
+_MAY_BE_UNUSABLE = ("sensevoice-small",)
+
+
+def read_cmvn(file: GgufFile, named: Path | None = None) -> tuple[Cmvn | None, str | None]:
+    """The CMVN of a file, and a sentence for whoever reads the transcript where it has vectors that cannot be used.
+
+    Args:
+        named: the `am.mvn` or `cmvn.ark` that the unpacked configuration names. It decides, where there is one.
+
+    Returns (None, None) for a file that has none. Raises `BadInput` for vectors that make no sense, but for those of
+    SenseVoice, where a published file may have such: they are left out, and the note says so.
+    """
+    if named is not None:
+        return (read_cmvn_ark if named.suffix == ".ark" else read_am_mvn)(named), None
+    if SHIFT not in file.tensors and SCALE not in file.tensors:
+        return None, None
+    shift, scale = file.array(SHIFT), file.array(SCALE)
+    if file.architecture in _MAY_BE_UNUSABLE and (shift.size == 1 < scale.size or not (scale > 0).all()):
+        return None, (
+            f"{file.name} carries no usable CMVN: its scale is not positive or its shift has one value, as in files of "
+            "FunASR's own export script; the features are not normalised, and recognition may be worse"
+        )
+    try:
+        return Cmvn(np.array(shift), np.array(scale)), None
+    except BadInput as error:
+        raise BadInput(f"tensors {SHIFT} and {SCALE} in {file.name} cannot be used: {error}") from error
+
+
+def am_mvn(cmvn: Cmvn) -> str:
+    """The vectors as the text of an `am.mvn` file, which reads back to the same float32 values."""
+    lines = ["<Nnet>", f"<Splice> {cmvn.width} {cmvn.width}", "[ 0 ]"]
+    for tag, values in (("AddShift", cmvn.shift), ("Rescale", cmvn.scale)):
+        written = " ".join(f"{value:.9g}" for value in values.tolist())
+        lines += [f"<{tag}> {cmvn.width} {cmvn.width}", f"<LearnRateCoef> 0 [ {written} ]"]
+    return "\n".join([*lines, "</Nnet>", ""])

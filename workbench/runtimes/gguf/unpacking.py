@@ -1,0 +1,159 @@
+"""The small files of a checkpoint, out of a GGUF file into a directory, so that the families' readers can read them.
+
+Our own files carry them byte for byte. For files in the layouts of FunASR and llama.cpp the equivalent ones are
+written, from keys and the shapes of tensors.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from workbench.errors import BadInput, Unavailable
+from workbench.families.gguf_files import NANO_EAR
+from workbench.gguf_file import GgufFile, is_gguf, read_gguf
+from workbench.runtimes.gguf.cmvn import read_cmvn
+from workbench.runtimes.gguf.funasr_files import CONFIGURATIONS, funasr_files, vocabulary_note
+from workbench.runtimes.gguf.language_file import is_language_file
+from workbench.runtimes.gguf.language_files import language_files
+
+FORMAT_VERSION = 1  # of our own files
+FILES, FILE = "workbench.files", "workbench.file.{}"
+NANO_LANGUAGES = ("qwen3", "qwen2")
+
+# Tens of files and some 20 MB are what a large language model's directory has.
+MOST_FILES = 256
+MOST_BYTES = 256 << 20
+_LONGEST_NAME = 200
+
+
+@contextmanager
+def unpacked(file: GgufFile) -> Iterator[Path]:
+    """A directory with the configuration, vocabulary, CMVN and tokenizer of the checkpoint that a file was made of.
+
+    The directory has the name of the file, for messages, and is gone when the context ends. Of FunASR's encoder file
+    of Fun-ASR-Nano the language half is looked for beside it. Raises `BadInput` for files that contradict themselves
+    or carry names and sizes that no checkpoint has, `Unavailable` where there is no room.
+    """
+    files = _files(file)
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="workbench-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise Unavailable(f"there is no room to unpack the files in {file.name}: {error.strerror}") from error
+    with folder as path:
+        directory = Path(path) / file.name
+        _write(files, directory, file.name)
+        yield directory
+
+
+def read_gguf_pair(path: str | Path) -> tuple[GgufFile, GgufFile]:
+    """The hearing and the language half of a speech language model; the same file twice where it holds both."""
+    ear = read_gguf(path)
+    return (ear, read_gguf(find_language_file(ear.path))) if ear.architecture == NANO_EAR else (ear, ear)
+
+
+def find_language_file(path: str | Path) -> Path:
+    """The one GGUF file beside Fun-ASR-Nano's encoder that holds a Qwen language model; `BadInput` for none or several.
+
+    Files that cannot be read as GGUF are passed over.
+    """
+    path = Path(path)
+    found = [other for other in sorted(path.parent.glob("*.gguf")) if other != path and _is_language_half(other)]
+    if not found:
+        raise BadInput(
+            f"{path.name} holds the hearing half of Fun-ASR-Nano alone; put the GGUF file of its language half, such "
+            "as qwen3-0.6b-q8_0.gguf, into the same folder"
+        )
+    if len(found) > 1:
+        names = ", ".join(other.name for other in found)
+        raise BadInput(
+            f"beside {path.name} are several language models ({names}); leave one of them in the folder, or give "
+            f"{path.name} a folder of its own with the one that is meant"
+        )
+    return found[0]
+
+
+def notes(file: GgufFile) -> tuple[str, ...]:
+    """What whoever reads the transcript should know of the file, a sentence each; empty for most files."""
+    return tuple(note for note in (vocabulary_note(file), read_cmvn(file)[1]) if note)
+
+
+def _is_language_half(path: Path) -> bool:
+    if not is_gguf(path):
+        return False
+    try:
+        return read_gguf(path).architecture in NANO_LANGUAGES
+    except BadInput:
+        return False
+
+
+def _files(file: GgufFile) -> dict[str, bytes]:
+    if FILES in file.metadata:
+        return _embedded(file)
+    if file.architecture == NANO_EAR:
+        language = read_gguf(find_language_file(file.path))
+        inside = {f"{language.name}/{name}": content for name, content in language_files(language).items()}
+        return {**funasr_files(file, language.name), **inside}
+    if file.architecture in CONFIGURATIONS:
+        return funasr_files(file)
+    if is_language_file(file):
+        return language_files(file)
+    raise BadInput(f"{file.name} carries no files of a checkpoint ({FILES}), and is in no layout that does without")
+
+
+def _embedded(file: GgufFile) -> dict[str, bytes]:
+    version = file.whole("workbench.version", FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise BadInput(
+            f"{file.name} is of format version {version}; expected {FORMAT_VERSION}: convert the model again"
+        )
+    count = file.length(FILES)
+    names = file.texts(FILES) or [] if count is None or count <= MOST_FILES else None
+    if names is None:
+        raise BadInput(f"{file.name} carries {count} files; expected at most {MOST_FILES}")
+    if len(set(names)) < len(names):
+        raise BadInput(f"{file.name} carries a file twice; expected different names in {FILES}")
+    for name in names:
+        _check_name(name, file.name)
+    sizes = [file.length(FILE.format(number)) or 0 for number in range(len(names))]
+    if sum(sizes) > MOST_BYTES:
+        raise BadInput(f"{file.name} carries files of {sum(sizes) >> 20} MB; expected at most {MOST_BYTES >> 20} MB")
+    return {name: _content(file, FILE.format(number), name) for number, name in enumerate(names)}
+
+
+def _content(file: GgufFile, key: str, name: str) -> bytes:
+    content = file.numbers(key)
+    if content is None:
+        raise BadInput(f"{file.name} names the file {name}, and has no {key}")
+    if content.dtype != np.uint8:
+        raise BadInput(f"{key} in {file.name} is an array of {content.dtype}; expected bytes, the file {name}")
+    return content.tobytes()
+
+
+def _check_name(name: str, where: str) -> None:
+    """Refuses every name that is not plainly one of a file inside the directory, on any system."""
+    parts = PurePosixPath(name).parts
+    plain = all(part.strip(". ") and part == part.strip(" ") for part in parts)
+    strange = not name.isprintable() or any(letter in name for letter in '\\:*?"<>|')
+    if not parts or "/".join(parts) != name or not plain or strange or len(name.encode()) > _LONGEST_NAME:
+        raise BadInput(
+            f"{where} carries a file named {name!r:.80}; expected a relative path such as tokenizer/vocab.json"
+        )
+
+
+def _write(files: dict[str, bytes], directory: Path, where: str) -> None:
+    try:
+        directory.mkdir()
+        for name, content in files.items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                file.write(content)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadInput(f"{where} carries files whose names exclude each other, such as {name!r:.80}") from error
+    except OSError as error:
+        raise Unavailable(f"the files in {where} cannot be unpacked: {error.strerror}") from error

@@ -1,0 +1,216 @@
+"""A context of llama.cpp: the keys and values of a few sequences, and the passes over a model that fill them.
+
+It takes embeddings or tokens and gives logits. It knows nothing of decoding, and grows where the sequences outgrow it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.runtimes.gguf.llama import CACHES, LlamaModel, failed, take_reason
+
+STEP = 256  # positions; what llama.cpp rounds a context up to
+PASS = 512  # most positions computed at once; longer prompts take several passes of one call
+
+
+class Context:
+    """Room for `positions` positions in all sequences together.
+
+    Args:
+        sequences: most sequences.
+        threads: None for all processors that this process may use.
+        kv_cache: f32, f16 or q8_0, how keys and values are kept.
+        longest: most positions given in one call.
+        outputs: most rows of logits in one call.
+        watch: called as llama.cpp's `cb_eval`.
+    """
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        positions: int,
+        sequences: int = 1,
+        threads: int | None = None,
+        kv_cache: str = "f32",
+        longest: int = 0,
+        outputs: int = 0,
+        watch: Any = None,
+    ):
+        self.model = model
+        self.sequences = sequences
+        self._functions = model.functions
+        self._vocabulary = self._functions.llama_vocab_n_tokens(model.vocabulary)
+        self._parameters = self._parameters_of(threads, kv_cache, watch)
+        self.positions = -(-positions // STEP) * STEP
+        self.longest = max(longest, STEP)
+        self.outputs = max(outputs, sequences)
+        self._handle = self._new()
+
+    def _parameters_of(self, threads: int | None, kv_cache: str, watch: Any) -> Any:
+        functions = self._functions
+        if kv_cache not in CACHES:
+            raise BadInput(f"kv_cache is {kv_cache!r}; expected one of {', '.join(CACHES)}")
+        count = threads or available_processors()
+        parameters = functions.llama_context_default_params()
+        parameters.n_seq_max = self.sequences
+        parameters.n_threads = parameters.n_threads_batch = count
+        parameters.type_k = parameters.type_v = CACHES[kv_cache]
+        # Fused attention works on halves, so exact keys and values go without; quantised values cannot.
+        parameters.flash_attn_type = int(kv_cache != "f32")
+        parameters.kv_unified = True
+        parameters.offload_kqv = parameters.op_offload = False
+        parameters.no_perf = True
+        if watch is not None:
+            parameters.cb_eval = watch
+        return parameters
+
+    def _new(self) -> _Handle:
+        parameters = self._parameters
+        parameters.n_ctx = self.positions
+        parameters.n_batch = min(self.longest, self.positions)
+        parameters.n_ubatch = min(parameters.n_batch, PASS)
+        parameters.n_outputs_max = parameters.n_outputs_max_per_seq = min(self.outputs, parameters.n_batch)
+        take_reason()
+        pointer = self._functions.llama_init_from_model(self.model.pointer, parameters)
+        if not pointer:
+            reason = take_reason()
+            if "block size" in reason:
+                raise BadInput(
+                    f"the keys and values of {self.model.name} cannot be kept as q8_0, its heads are no multiple of 32 "
+                    "wide; choose kv_cache f16 or f32"
+                )
+            raise failed(f"making a context of {self.positions} positions for {self.model.name}: {reason}")
+        return _Handle(self._functions, pointer)
+
+    def fits(self, positions: int, sequences: int, longest: int) -> bool:
+        """Whether so much can be done with it, without its being far too large."""
+        enough = sequences <= self.sequences and longest <= self.longest
+        return enough and positions <= self.positions <= 4 * max(positions, STEP)
+
+    def clear(self) -> None:
+        """Forgets all sequences."""
+        self._functions.llama_memory_clear(self._memory, False)
+
+    def drop(self, sequence: int) -> None:
+        """Forgets a sequence."""
+        self._functions.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def copy(self, source: int, target: int) -> None:
+        """Makes the target sequence, which holds nothing, one with the source: nothing is copied in memory."""
+        self._functions.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
+    @property
+    def _memory(self) -> Any:
+        return self._functions.llama_get_memory(self._handle.pointer)
+
+    def grow(self, positions: int) -> None:
+        """Makes room for so many positions, where there is less; all sequences are kept."""
+        if positions <= self.positions:
+            return
+        functions, old = self._functions, self._handle
+        self.positions = -(-max(positions, self.positions * 3 // 2) // STEP) * STEP
+        size = functions.llama_state_get_size(old.pointer)
+        state = (ctypes.c_uint8 * size)()
+        written = functions.llama_state_get_data(old.pointer, state, size)
+        new = self._new()
+        if not functions.llama_state_set_data(new.pointer, state, written):
+            raise failed(f"moving the keys and values of {self.model.name} to a larger context")
+        self._handle = new
+        old.close()
+
+    def read(self, embeddings: np.ndarray, sequence: int, outputs: bool = False) -> None:
+        """One pass over embeddings float32 [positions, hidden], the whole prompt of a sequence that holds nothing.
+
+        There are logits of the last position after it, or with `outputs` of all.
+        """
+        count = len(embeddings)
+        batch = _Batch(self._functions, count)
+        embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
+        batch.point_to(embeddings)
+        batch.positions[:] = np.arange(count)
+        batch.sequences[:] = sequence
+        batch.outputs[:] = outputs
+        batch.outputs[-1] = True
+        self._decode(batch)
+
+    def step(self, tokens: Sequence[int] | np.ndarray, positions: np.ndarray, sequences: np.ndarray) -> None:
+        """One more token for some sequences, each at its position [sequences]; there are logits of all after it."""
+        batch = _Batch(self._functions, len(tokens))
+        batch.tokens[:] = tokens
+        batch.positions[:] = positions
+        batch.sequences[:] = sequences
+        batch.outputs[:] = True
+        self._decode(batch)
+
+    def _decode(self, batch: _Batch) -> None:
+        take_reason()
+        result = self._functions.llama_decode(self._handle.pointer, batch.struct)
+        if result:
+            raise failed(f"a pass over {batch.struct.n_tokens} positions with {self.model.name} (status {result})")
+
+    def logits(self, number: int = -1) -> np.ndarray:
+        """The logits [vocabulary] of a position given in the last call; a view that the next call overwrites."""
+        address = self._functions.llama_get_logits_ith(self._handle.pointer, number)
+        return np.ctypeslib.as_array(address, (self._vocabulary,))
+
+    def all_logits(self, count: int) -> np.ndarray:
+        """The logits [count, vocabulary] of all positions given in the last call, copied."""
+        return np.stack([self.logits(number) for number in range(count)])
+
+    def close(self) -> None:
+        """Frees it."""
+        self._handle.close()
+
+
+class _Handle:
+    """A pointer to a context that is freed when nobody refers to it any more."""
+
+    def __init__(self, functions: Any, pointer: int):
+        self.pointer = pointer
+        self.close = weakref.finalize(self, functions.llama_free, pointer)
+
+
+class _Batch:
+    """`llama_batch` over arrays of numpy's."""
+
+    def __init__(self, functions: Any, count: int):
+        self.tokens = np.zeros(count, dtype=np.int32)
+        self.positions = np.zeros(count, dtype=np.int32)
+        self.sequences = np.zeros(count, dtype=np.int32)
+        self.outputs = np.zeros(count, dtype=np.int8)
+        self._ones = np.ones(count, dtype=np.int32)
+        self._places = self.sequences.ctypes.data + 4 * np.arange(count, dtype=np.uintp)
+        self.struct = functions.llama_batch()
+        self.struct.n_tokens = count
+        for field, array in (
+            ("token", self.tokens),
+            ("pos", self.positions),
+            ("n_seq_id", self._ones),
+            ("seq_id", self._places),
+            ("logits", self.outputs),
+        ):
+            self._set(field, array)
+
+    def _set(self, field: str, array: np.ndarray) -> None:
+        kind = dict(self.struct._fields_)[field]
+        setattr(self.struct, field, ctypes.cast(array.ctypes.data, kind))
+
+    def point_to(self, embeddings: np.ndarray) -> None:
+        """Takes embeddings in place of tokens."""
+        self._embeddings = embeddings
+        self._set("embd", embeddings)
+        self.struct.token = None
+
+
+def available_processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,240 @@
+"""A causal language model on llama.cpp: from embeddings to tokens, one step at a time.
+
+The plain language model and the decoders of the speech families are this class. The embeddings of a prompt are looked
+up in the file, exactly and only those that are needed; the tokens that follow llama.cpp looks up itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.decoding.choosing import Chooser
+from workbench.decoding.generation import ENDED, Decoding
+from workbench.errors import BadInput
+from workbench.families.language import LanguageConfig
+from workbench.gguf_file import GgufFile
+from workbench.merging import Merged
+from workbench.runtimes.gguf.context import STEP, Context
+from workbench.runtimes.gguf.ggml import load_library
+from workbench.runtimes.gguf.language_file import EMBEDDINGS, has_other_half, language_tensors, read_dimensions
+from workbench.runtimes.gguf.language_half import TensorStruct, open_half
+from workbench.runtimes.gguf.llama import LlamaModel, open_plain
+from workbench.stages import Recorder
+
+ROOM = 512  # new tokens that a context has room for at first; it grows where more come
+
+
+class LanguageModel:
+    """A loaded language model; made by `open_language`."""
+
+    def __init__(
+        self, model: LlamaModel, file: GgufFile, config: LanguageConfig, threads: int | None, kv_cache: str
+    ) -> None:
+        self.model = model
+        self.file = file
+        self.config = config
+        self._settings: dict[str, Any] = {"threads": threads, "kv_cache": kv_cache}
+        self._idle: Context | None = None
+
+    @property
+    def dtype(self) -> str:
+        """What its weights are stored as."""
+        return self.file.quantization
+
+    def embed(self, ids: np.ndarray) -> np.ndarray:
+        """Text embeddings [batch, tokens, hidden] of ids [batch, tokens]; raises `BadInput` for an id it has not."""
+        ids = np.asarray(ids, dtype=np.int64)
+        outside = ids[(ids < 0) | (ids >= self.config.vocabulary)]
+        if outside.size:
+            raise BadInput(
+                f"the prompt has the token id {outside[0]}; expected one below {self.config.vocabulary}, the "
+                f"vocabulary of {self.file.name}"
+            )
+        return self.file.rows(EMBEDDINGS, ids.ravel()).reshape(*ids.shape, self.config.hidden_size)
+
+    def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[np.ndarray]:
+        """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
+        lengths = np.array([len(row) for row in rows])
+        place = np.arange(lengths.max()) - (lengths.max() - lengths)[:, None]
+        mask = place >= 0
+        embeddings = np.zeros((*mask.shape, self.config.hidden_size), dtype=np.float32)
+        embeddings[mask] = self.embed(np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])[None])[0]
+        return Merged(embeddings, mask, np.where(mask, place, 0))
+
+    def generate(self, prompt: Merged[np.ndarray], decoding: Decoding) -> Iterator[np.ndarray]:
+        """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
+
+        Stop ids are yielded too, as the last token of their row. With beam search, what is yielded is all tokens of
+        every row's best hypothesis so far [batch, tokens]; the last is final, padded with `ENDED`. A row also ends
+        where the model's context does.
+
+        Args:
+            prompt: padded on any side.
+
+        Raises `BadInput` for a prompt longer than the model's context.
+        """
+        lengths = self._checked(prompt)
+        if decoding.beam_size > 1:
+            raise BadInput(
+                f"beam_size is {decoding.beam_size}; the gguf runtime has no beam search: choose beam_size 1, or the "
+                "pytorch runtime"
+            )
+        return self._steps(prompt, lengths, decoding)
+
+    def _checked(self, prompt: Merged[np.ndarray]) -> np.ndarray:
+        """The lengths of the rows [batch]."""
+        lengths, width = prompt.lengths, prompt.embeddings.shape[-1]
+        if width != self.config.hidden_size:
+            raise BadInput(
+                f"the prompt's embeddings are {width} wide; {self.file.name} takes {self.config.hidden_size}"
+            )
+        if lengths.max() > self.config.context:
+            raise BadInput(
+                f"the prompt has {lengths.max()} positions; expected at most {self.config.context}, the context of "
+                f"{self.file.name}"
+            )
+        return lengths
+
+    def _steps(
+        self, prompt: Merged[np.ndarray], lengths: np.ndarray, decoding: Decoding
+    ) -> Generator[np.ndarray, None, None]:
+        batch = len(lengths)
+        limits = np.minimum(np.broadcast_to(decoding.max_new_tokens, batch), self.config.context - lengths + 1)
+        choose = Chooser(decoding)
+        alive = np.arange(batch)
+        generated = np.empty((batch, 0), dtype=np.int64)
+        room = int((lengths + np.minimum(limits, ROOM)).sum())
+        context = self._context(room, batch, int(lengths.max()))
+        try:
+            logits = np.empty((batch, self.config.vocabulary), dtype=np.float32)
+            for row in range(batch):
+                context.read(prompt.embeddings[row][prompt.attention_mask[row]], row)
+                logits[row] = context.logits()
+            for step in range(int(limits.max())):
+                found = choose(generated, logits)
+                tokens = np.full(batch, ENDED, dtype=np.int64)
+                tokens[alive] = found
+                yield tokens
+                going = ~np.isin(found, decoding.stop_ids) & (step + 1 < limits[alive])
+                if not going.any():
+                    return
+                for row in alive[~going]:
+                    context.drop(int(row))
+                alive, generated = alive[going], np.column_stack([generated, found])[going]
+                context.grow(int((lengths[alive] + step + 1).sum()))
+                context.step(found[going], lengths[alive] + step, alive)
+                logits = context.logits()[None] if len(alive) == 1 else context.all_logits(len(alive))
+        finally:
+            self._give_back(context)
+
+    def _context(self, positions: int, sequences: int, longest: int) -> Context:
+        """A context with so much room that holds nothing: the one used before, where it fits."""
+        context, self._idle = self._idle, None
+        if context is not None and context.fits(positions, sequences, longest):
+            context.clear()
+            return context
+        if context is not None:
+            context.close()
+        room = max(positions // 4, STEP)  # few sizes, so that a context is used again
+        positions, longest = (-(-wanted // room) * room for wanted in (positions, longest))
+        return Context(self.model, positions, sequences, longest=longest, **self._settings)
+
+    def _give_back(self, context: Context) -> None:
+        """Keeps the context for the next call, unless the model has been closed or another one is kept."""
+        if self._idle is None and not self.model.closed:
+            self._idle = context
+        else:
+            context.close()
+
+    def trace(self, prompt: Merged[np.ndarray], recorder: Recorder) -> None:
+        """Records the stages of one pass over a prompt of one row: `llm.*` and `logits`, of all its positions."""
+        [length] = self._checked(prompt)
+        embeddings = prompt.embeddings[0][prompt.attention_mask[0]]
+        recorder.put("llm.embeddings", embeddings)
+        stages = {f"l_out-{layer}": f"llm.layers.{layer}" for layer in range(self.config.layers)}
+        stages |= {"result_norm": "llm.norm", "result_output": "logits"}
+        watch = _Watch({tensor: stage for tensor, stage in stages.items() if recorder.wanted(stage)})
+        if not watch.stages:
+            return
+        context = Context(
+            self.model,
+            int(length),
+            longest=int(length),
+            outputs=int(length),
+            watch=self.model.functions.ggml_backend_sched_eval_callback(watch.see),
+            **self._settings,
+        )
+        try:
+            context.read(embeddings, 0, outputs=True)
+        finally:
+            context.close()
+        for tensor, stage in watch.stages.items():
+            recorder.put(stage, np.concatenate(watch.parts[tensor]))
+
+    def close(self) -> None:
+        """Frees the context and the model."""
+        if self._idle is not None:
+            self._idle.close()
+        self._idle = None
+        self.model.close()
+
+
+class _Watch:
+    """Copies tensors of a pass as they are computed.
+
+    Args:
+        stages: by the name that llama.cpp gives the tensor.
+    """
+
+    def __init__(self, stages: dict[str, str]):
+        self.stages = stages
+        self.parts: dict[str, list[np.ndarray]] = {tensor: [] for tensor in stages}
+        self._get: Callable[..., None] = load_library().backend_tensor_get
+
+    def see(self, pointer: int, asks: bool, _: Any) -> bool:
+        """As llama.cpp's `cb_eval`: whether the tensor is of interest; and then, when it is there, whether to go on."""
+        tensor = TensorStruct.from_address(pointer)
+        name = tensor.name.decode("utf-8", "replace")
+        if name not in self.stages:
+            return not asks
+        if not asks:
+            values = np.empty((tensor.ne[1], tensor.ne[0]), dtype=np.float32)
+            self._get(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
+            self.parts[name].append(values)
+        return True
+
+
+def open_language(
+    file: GgufFile,
+    config: LanguageConfig,
+    threads: int | None = None,
+    kv_cache: str = "f32",
+    vocabulary: bool = False,
+) -> LanguageModel:
+    """The language model in a file, its own or one of two halves.
+
+    Args:
+        config: as `language_config` reads it from the file, or of the checkpoint's directory.
+        threads: None for all processors that this process may use.
+        kv_cache: f32, f16 or q8_0, how keys and values are kept.
+        vocabulary: also loads the file's vocabulary, for `LlamaTokenizer`; only of a language model's own file.
+
+    Raises `BadInput` where the file's tensors are not as its keys or the configuration say.
+    """
+    sizes = read_dimensions(file)
+    for what, found, expected in (
+        ("hidden size", sizes.hidden, config.hidden_size),
+        ("number of layers", sizes.layers, config.layers),
+        ("vocabulary", sizes.vocabulary, config.vocabulary),
+    ):
+        if found != expected:
+            raise BadInput(
+                f"the {what} of the language model in {file.name} is {found}; its configuration says {expected}"
+            )
+    language_tensors(file, sizes)
+    model = open_half(file) if has_other_half(file) else open_plain(file, None if vocabulary else sizes.vocabulary)
+    return LanguageModel(model, file, config, threads, kv_cache)

@@ -1,0 +1,138 @@
+"""What a GGUF file says of the language model in it: its dimensions, and whether its tensors are of them.
+
+A file may be a language model's own, or hold one beside other networks; then `workbench.language.architecture` names
+it. Checked here is what llama.cpp would end the process for. This file loads no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workbench.errors import BadInput
+from workbench.families.language import LanguageConfig
+from workbench.gguf_file import GgufFile
+
+ARCHITECTURES = ("qwen2", "qwen3", "llama")  # networks of one shape; Mistral's files say llama
+HALF = "workbench.language.architecture"
+EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
+MOST_LAYERS, MOST_HEADS, MOST_UNITS, MOST_POSITIONS = 512, 512, 1 << 17, 1 << 24
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """The sizes of a language model's tensors."""
+
+    hidden: int
+    layers: int
+    units: int  # of the feed-forward network
+    heads: int
+    key_heads: int
+    head_width: int
+    vocabulary: int
+
+
+def is_language_file(file: GgufFile) -> bool:
+    """Whether there is a language model in the file."""
+    return HALF in file.metadata or file.architecture in ARCHITECTURES
+
+
+def has_other_half(file: GgufFile) -> bool:
+    """Whether the language model shares its file with another network."""
+    return HALF in file.metadata
+
+
+def language_architecture(file: GgufFile) -> str:
+    """The architecture of the language model; `BadInput` where there is none, or one of a kind not known here."""
+    found = file.text(HALF) if has_other_half(file) else file.architecture
+    if found not in ARCHITECTURES:
+        raise BadInput(f"the architecture of {file.name} is {found!r}; expected {', '.join(ARCHITECTURES)}")
+    return found
+
+
+def read_dimensions(file: GgufFile) -> Dimensions:
+    """The dimensions; raises `BadInput` where they are missing, absurd or do not fit together."""
+    kind = language_architecture(file)
+    hidden = file.whole(f"{kind}.embedding_length", minimum=1, maximum=MOST_UNITS)
+    heads = file.whole(f"{kind}.attention.head_count", minimum=1, maximum=MOST_HEADS)
+    key_heads = file.whole(f"{kind}.attention.head_count_kv", default=heads, minimum=1, maximum=heads)
+    if heads % key_heads:
+        raise BadInput(f"{kind}.attention.head_count_kv in {file.name} is {key_heads}; expected a divisor of {heads}")
+    width = file.whole(f"{kind}.attention.key_length", default=hidden // heads, minimum=2, maximum=MOST_UNITS)
+    for key in ("attention.value_length", "rope.dimension_count"):
+        other = file.whole(f"{kind}.{key}", default=width)
+        if other != width:
+            raise BadInput(f"{kind}.{key} in {file.name} is {other}; expected {width}, the width of a head")
+    if width % 2:
+        raise BadInput(f"the heads in {file.name} are {width} wide; expected an even number")
+    file.number(f"{kind}.attention.layer_norm_rms_epsilon", minimum=0.0, maximum=1.0)
+    if EMBEDDINGS not in file.tensors:
+        raise BadInput(f"{file.name} has no tensor {EMBEDDINGS}")
+    return Dimensions(
+        hidden=hidden,
+        layers=file.whole(f"{kind}.block_count", minimum=1, maximum=MOST_LAYERS),
+        units=file.whole(f"{kind}.feed_forward_length", minimum=1, maximum=MOST_UNITS),
+        heads=heads,
+        key_heads=key_heads,
+        head_width=width,
+        vocabulary=file.tensors[EMBEDDINGS].shape[0],
+    )
+
+
+def language_tensors(file: GgufFile, sizes: Dimensions) -> list[str]:
+    """The names of the language model's tensors; raises `BadInput` where one is missing or of another shape."""
+    names = []
+    for name, shape, required in _layout(language_architecture(file), sizes):
+        if not required and name not in file.tensors:
+            continue
+        file.expect(name, shape)
+        names.append(name)
+    return names
+
+
+def _layout(kind: str, sizes: Dimensions) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+    """Name, shape and whether it must be there, of all tensors."""
+    hidden, queries, keys = sizes.hidden, sizes.heads * sizes.head_width, sizes.key_heads * sizes.head_width
+    yield EMBEDDINGS, (sizes.vocabulary, hidden), True
+    yield "output_norm.weight", (hidden,), True
+    yield OUTPUT, (sizes.vocabulary, hidden), False
+    yield "output.bias", (sizes.vocabulary,), False
+    for layer in range(sizes.layers):
+        for part, shape, required in (
+            ("attn_norm.weight", (hidden,), True),
+            ("attn_q.weight", (queries, hidden), True),
+            ("attn_k.weight", (keys, hidden), True),
+            ("attn_v.weight", (keys, hidden), True),
+            ("attn_q.bias", (queries,), False),
+            ("attn_k.bias", (keys,), False),
+            ("attn_v.bias", (keys,), False),
+            ("attn_q_norm.weight", (sizes.head_width,), kind == "qwen3"),
+            ("attn_k_norm.weight", (sizes.head_width,), kind == "qwen3"),
+            ("attn_output.weight", (hidden, queries), True),
+            ("ffn_norm.weight", (hidden,), True),
+            ("ffn_gate.weight", (sizes.units, hidden), True),
+            ("ffn_up.weight", (sizes.units, hidden), True),
+            ("ffn_down.weight", (hidden, sizes.units), True),
+        ):
+            yield f"blk.{layer}.{part}", shape, required
+
+
+def language_config(file: GgufFile) -> LanguageConfig:
+    """The model as the families know it; `directory` is the file. Raises `BadInput` as `read_dimensions`."""
+    kind, sizes = language_architecture(file), read_dimensions(file)
+    stops = [
+        file.whole(key, maximum=sizes.vocabulary - 1)
+        for key in (f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
+        if key in file.metadata
+    ]
+    pad = "tokenizer.ggml.padding_token_id"
+    return LanguageConfig(
+        directory=file.path,
+        model_type=kind,
+        hidden_size=sizes.hidden,
+        layers=sizes.layers,
+        vocabulary=sizes.vocabulary,
+        context=file.whole(f"{kind}.context_length", minimum=1, maximum=MOST_POSITIONS),
+        stop_ids=tuple(dict.fromkeys(stops)),
+        pad_id=file.whole(pad) if pad in file.metadata else None,
+    )

@@ -1,0 +1,179 @@
+"""A language model out of a file that holds more than it, which llama.cpp would refuse as a whole.
+
+llama.cpp is given the metadata of the language half alone and asks for each tensor by name. Tensors are not copied:
+they point into the file's mapped pages, as in a file that llama.cpp maps itself. What llama.cpp takes for optional it
+asks for as well; such tensors are made here so that they change nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.gguf_file import GgufFile
+from workbench.gguf_types import TENSOR_TYPES
+from workbench.runtimes.gguf.ggml import Library, load_library
+from workbench.runtimes.gguf.language_file import (
+    EMBEDDINGS,
+    OUTPUT,
+    language_architecture,
+    language_tensors,
+    read_dimensions,
+)
+from workbench.runtimes.gguf.llama import LlamaModel, cpu_parameters, load_llama, take_reason
+
+ALIGNMENT = 32  # of tensors in a GGUF file
+WEIGHTS = 1  # of ggml_backend_buffer_usage
+TYPE_NUMBERS = {kind.name: number for number, kind in TENSOR_TYPES.items()}
+NEUTRAL = {".scale": 1.0, ".input_scale": 1.0, ".bias": 0.0}  # optional tensors by the end of their name
+UNUSED = ("cls.output.weight",)
+
+
+class TensorStruct(ctypes.Structure):
+    """`ggml_tensor`."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("buffer", ctypes.c_void_p),
+        ("ne", ctypes.c_int64 * 4),
+        ("nb", ctypes.c_size_t * 4),
+        ("op", ctypes.c_int),
+        ("op_params", ctypes.c_int32 * 16),
+        ("flags", ctypes.c_int32),
+        ("src", ctypes.c_void_p * 10),
+        ("view_src", ctypes.c_void_p),
+        ("view_offs", ctypes.c_size_t),
+        ("data", ctypes.c_void_p),
+        ("name", ctypes.c_char * 64),
+    )
+
+
+class _InitParameters(ctypes.Structure):
+    """`gguf_init_params`."""
+
+    _fields_ = (("no_alloc", ctypes.c_bool), ("ctx", ctypes.c_void_p))
+
+
+def open_half(file: GgufFile) -> LlamaModel:
+    """The language model of a file of two halves; raises `BadInput` where its tensors are not as its keys say."""
+    functions, ggml = load_llama(), load_library()
+    names = language_tensors(file, read_dimensions(file))
+    sources = {name: file.raw(name) for name in names}
+    if OUTPUT not in sources:  # the two are one: llama.cpp would make another of its own
+        sources[OUTPUT] = sources[EMBEDDINGS]
+    given = _Given(ggml, sources)
+    header = metadata_of(file, names)
+    metadata = _read_metadata(functions, header)
+    take = functions.llama_model_set_tensor_data_t(given.take)
+    take_reason()
+    try:
+        pointer = functions.llama_model_init_from_user(metadata, take, None, cpu_parameters(functions))
+    finally:
+        functions._lib.gguf_free(ctypes.c_void_p(metadata))
+    if not pointer:
+        given.close()
+        raise BadInput(f"llama.cpp does not load the language half of {file.name}: {take_reason()}")
+    model = LlamaModel(functions, pointer, file.name, given)
+    if given.wrong:
+        model.close()
+        raise BadInput(f"{file.name} {given.wrong}")
+    return model
+
+
+def metadata_of(file: GgufFile, names: Sequence[str]) -> bytes:
+    """The head of a GGUF file with the language half alone: its keys, no vocabulary, and the table of its tensors."""
+    kind = language_architecture(file)
+    values: dict[str, Any] = {
+        "general.architecture": kind,
+        "tokenizer.ggml.model": "none",
+        f"{kind}.vocab_size": file.tensors[EMBEDDINGS].shape[0],
+    }
+    for key in file.metadata:
+        if key.startswith(f"{kind}.") and isinstance(file.metadata[key], (bool, int, float, str)):
+            values[key] = file.metadata[key]
+    table = [(name, file.tensors[name]) for name in names]
+    if OUTPUT not in names:
+        table.append((OUTPUT, file.tensors[EMBEDDINGS]))
+    parts = [b"GGUF", struct.pack("<IQQ", 3, len(table), len(values))]
+    parts += [_text(key) + _value(value) for key, value in values.items()]
+    offset = 0
+    for name, info in table:
+        shape = info.shape[::-1]
+        parts.append(_text(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape))
+        parts.append(struct.pack("<IQ", TYPE_NUMBERS[info.type], offset))
+        offset += -(-info.nbytes // ALIGNMENT) * ALIGNMENT
+    head = b"".join(parts)
+    return head + bytes(-len(head) % ALIGNMENT)
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack("<Q", len(encoded)) + encoded
+
+
+def _value(value: bool | int | float | str) -> bytes:
+    """A metadata value with its type before it; whole numbers are uint32, as llama.cpp asks for them."""
+    if isinstance(value, bool):
+        return struct.pack("<I?", 7, value)
+    if isinstance(value, int):
+        return struct.pack("<II", 4, value)
+    if isinstance(value, float):
+        return struct.pack("<If", 6, value)
+    return struct.pack("<I", 8) + _text(value)
+
+
+def _read_metadata(functions: Any, header: bytes) -> int:
+    read = functions._lib.gguf_init_from_buffer  # found in the very copy of ggml that llama.cpp is linked to
+    read.restype, read.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_size_t, _InitParameters)
+    found = read(header, len(header), _InitParameters(True, None))
+    if not found:
+        raise BadInput(f"llama.cpp does not read the metadata of the language half: {take_reason()}")
+    pointer: int = found
+    return pointer
+
+
+class _Given:
+    """The tensors that llama.cpp asks for, by name; lives as long as the model."""
+
+    def __init__(self, ggml: Library, sources: Mapping[str, np.ndarray]):
+        self.wrong = ""  # the first thing that did not fit, for a sentence about the file
+        self._ggml = ggml
+        self._sources = sources
+        first = min(source.ctypes.data for source in sources.values()) // ALIGNMENT * ALIGNMENT
+        last = max(source.ctypes.data + source.nbytes for source in sources.values())
+        self._buffer = ggml.backend_cpu_buffer_from_ptr(first, last - first)
+        ggml.backend_buffer_set_usage(self._buffer, WEIGHTS)
+
+    def take(self, pointer: int, _: Any) -> None:
+        """Gives a tensor its values; called by llama.cpp while it loads."""
+        tensor = TensorStruct.from_address(pointer)
+        name, needed = tensor.name.decode(), self._ggml.nbytes(pointer)
+        source = self._sources.get(name)
+        if source is None:
+            self._fill(pointer, name, needed)
+        elif source.nbytes != needed:
+            self.wrong = self.wrong or f"has {source.nbytes} bytes of tensor {name}; llama.cpp expects {needed}"
+        elif source.ctypes.data % ALIGNMENT == 0 and self._ggml.get_data(pointer) == tensor.data:
+            tensor.buffer, tensor.data = self._buffer, source.ctypes.data
+        else:
+            self._ggml.backend_tensor_set(pointer, source.ctypes.data, 0, needed)
+
+    def _fill(self, pointer: int, name: str, needed: int) -> None:
+        neutral = next((value for end, value in NEUTRAL.items() if name.endswith(end)), None)
+        if neutral is None:
+            if name not in UNUSED:
+                self.wrong = self.wrong or f"has no tensor {name}, which llama.cpp asks for"
+            return
+        values = np.full(needed // 4, neutral, dtype=np.float32)
+        self._ggml.backend_tensor_set(pointer, values.ctypes.data, 0, needed)
+
+    def close(self) -> None:
+        """Lets go of the mapped pages."""
+        if self._buffer:
+            self._ggml.backend_buffer_free(self._buffer)
+        self._buffer, self._sources = None, {}

@@ -156,6 +156,10 @@ class GgufFile:
         info = self._info(name)
         return np.frombuffer(self._mapped, np.uint8, info.nbytes, info.offset)
 
+    def mapped(self) -> np.ndarray:
+        """The whole file, uint8 [bytes]: mapped, not read, and not to be written to."""
+        return np.frombuffer(self._mapped, np.uint8)
+
     def array(self, name: str) -> np.ndarray:
         """A tensor's values, float32 in its shape. Of an F32 tensor they are the mapped ones, not to be written to."""
         info = self._info(name)

@@ -94,13 +94,18 @@ class StreamingRecogniser(Protocol):
 
 
 class SpeechSession(Session):
-    """A recogniser as a session (see `workbench.session.Session`)."""
+    """A recogniser as a session (see `workbench.session.Session`).
 
-    def __init__(self, model: str, runtime: str, recogniser: Recogniser):
+    Args:
+        notes: what the reader of every transcript should know of the model.
+    """
+
+    def __init__(self, model: str, runtime: str, recogniser: Recogniser, notes: tuple[str, ...] = ()):
         self.model = model
         self.runtime = runtime
         self.load_seconds = 0.0  # set by whoever opens the session
         self._recogniser: Recogniser | None = recogniser
+        self._notes = notes
 
     @property
     def recogniser(self) -> Recogniser:
@@ -239,7 +244,7 @@ class SpeechSession(Session):
             compute_seconds=job.seconds,
             memory_bytes=peak_resident_bytes(),
             tags={kind: name for kind, name in tags.items() if name},
-            notes=(*job.recording.notes, *job.notes, *notes),
+            notes=(*self._notes, *job.recording.notes, *job.notes, *notes),
         )
 
 

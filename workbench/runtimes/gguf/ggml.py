@@ -1,0 +1,194 @@
+"""ggml through ctypes: the functions this project calls, typed, from the libraries that llama-cpp-python installs.
+
+Pointers are plain integers here; `graph` gives them shapes and names. Nothing is loaded before `load_library`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_bool,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_void_p,
+)
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import Unavailable
+from workbench.runtimes import RUNTIMES
+
+OLDEST, NEWEST = (0, 25, 0), (0, 26, 0)  # tested are versions from the first on, before the second
+F32, F16, I32 = 0, 1, 26  # ggml_type
+SUCCESS = 0  # ggml_status
+# ggml_type by the name that GGUF tools give it; of those the file reader knows, the ones ggml can multiply with.
+TYPES = {
+    "F32": F32,
+    "F16": F16,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q5_0": 6,
+    "Q5_1": 7,
+    "Q8_0": 8,
+    "Q2_K": 10,
+    "Q3_K": 11,
+    "Q4_K": 12,
+    "Q5_K": 13,
+    "Q6_K": 14,
+    "IQ4_NL": 20,
+    "IQ4_XS": 23,
+    "BF16": 30,
+}
+
+_P, _N, _S = c_void_p, c_int64, c_size_t
+LogCallback = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+
+
+class InitParams(Structure):
+    """`ggml_init_params`."""
+
+    _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
+
+
+BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # libggml-base: result, arguments
+    "ggml_version": (c_char_p, ()),
+    "ggml_log_set": (None, (LogCallback, _P)),
+    "ggml_init": (_P, (InitParams,)),
+    "ggml_free": (None, (_P,)),
+    "ggml_tensor_overhead": (_S, ()),
+    "ggml_graph_overhead_custom": (_S, (_S, c_bool)),
+    "ggml_nbytes": (_S, (_P,)),
+    "ggml_get_data": (_P, (_P,)),
+    "ggml_new_tensor": (_P, (_P, c_int, c_int, POINTER(c_int64))),
+    "ggml_set_name": (_P, (_P, c_char_p)),
+    "ggml_set_input": (None, (_P,)),
+    "ggml_set_output": (None, (_P,)),
+    "ggml_add": (_P, (_P, _P, _P)),
+    "ggml_sub": (_P, (_P, _P, _P)),
+    "ggml_mul": (_P, (_P, _P, _P)),
+    "ggml_mul_mat": (_P, (_P, _P, _P)),
+    "ggml_scale": (_P, (_P, _P, c_float)),
+    "ggml_norm": (_P, (_P, _P, c_float)),
+    "ggml_relu": (_P, (_P, _P)),
+    "ggml_silu": (_P, (_P, _P)),
+    "ggml_sigmoid": (_P, (_P, _P)),
+    "ggml_soft_max": (_P, (_P, _P)),
+    "ggml_soft_max_ext": (_P, (_P, _P, _P, c_float, c_float)),
+    "ggml_flash_attn_ext": (_P, (_P, _P, _P, _P, _P, c_float, c_float, c_float)),
+    "ggml_view_2d": (_P, (_P, _P, _N, _N, _S, _S)),
+    "ggml_view_3d": (_P, (_P, _P, _N, _N, _N, _S, _S, _S)),
+    "ggml_view_4d": (_P, (_P, _P, _N, _N, _N, _N, _S, _S, _S, _S)),
+    "ggml_reshape_2d": (_P, (_P, _P, _N, _N)),
+    "ggml_reshape_3d": (_P, (_P, _P, _N, _N, _N)),
+    "ggml_reshape_4d": (_P, (_P, _P, _N, _N, _N, _N)),
+    "ggml_permute": (_P, (_P, _P, c_int, c_int, c_int, c_int)),
+    "ggml_cont": (_P, (_P, _P)),
+    "ggml_concat": (_P, (_P, _P, _P, c_int)),
+    "ggml_pad_ext": (_P, (_P, _P, *(c_int,) * 8)),
+    "ggml_im2col": (_P, (_P, _P, _P, *(c_int,) * 6, c_bool, c_int)),
+    "ggml_conv_2d_dw_direct": (_P, (_P, _P, _P, *(c_int,) * 6)),
+    "ggml_new_graph_custom": (_P, (_P, _S, c_bool)),
+    "ggml_build_forward_expand": (None, (_P, _P)),
+    "ggml_graph_n_nodes": (c_int, (_P,)),
+    "ggml_gallocr_new": (_P, (_P,)),
+    "ggml_gallocr_free": (None, (_P,)),
+    "ggml_gallocr_alloc_graph": (c_bool, (_P, _P)),
+    "ggml_gallocr_get_buffer_size": (_S, (_P, c_int)),
+    "ggml_backend_free": (None, (_P,)),
+    "ggml_backend_graph_compute": (c_int, (_P, _P)),
+    "ggml_backend_get_default_buffer_type": (_P, (_P,)),
+    "ggml_backend_buft_alloc_buffer": (_P, (_P, _S)),
+    "ggml_backend_buft_get_alloc_size": (_S, (_P, _P)),
+    "ggml_backend_buft_get_alignment": (_S, (_P,)),
+    "ggml_backend_buft_name": (c_char_p, (_P,)),
+    "ggml_backend_buffer_get_base": (_P, (_P,)),
+    "ggml_backend_buffer_set_usage": (None, (_P, c_int)),
+    "ggml_backend_buffer_free": (None, (_P,)),
+    "ggml_backend_cpu_buffer_from_ptr": (_P, (_P, _S)),
+    "ggml_backend_tensor_alloc": (c_int, (_P, _P, _P)),
+    "ggml_backend_tensor_set": (None, (_P, _P, _S, _S)),
+    "ggml_backend_tensor_get": (None, (_P, _P, _S, _S)),
+    "ggml_backend_reg_dev_get": (_P, (_P, _S)),
+    "ggml_backend_reg_get_proc_address": (_P, (_P, c_char_p)),
+}
+CPU: dict[str, tuple[Any, tuple[Any, ...]]] = {  # libggml-cpu
+    "ggml_backend_cpu_init": (_P, ()),
+    "ggml_backend_cpu_reg": (_P, ()),
+    "ggml_backend_cpu_set_n_threads": (None, (_P, c_int)),
+}
+
+
+class Library:
+    """The functions of `BASE` and `CPU`, each under its name without `ggml_`."""
+
+    def __init__(self, base: ctypes.CDLL, cpu: ctypes.CDLL):
+        for library, functions in ((base, BASE), (cpu, CPU)):
+            for name, (result, arguments) in functions.items():
+                function = getattr(library, name)
+                function.restype, function.argtypes = result, arguments
+                setattr(self, name.removeprefix("ggml_"), function)
+        # ggml tells on stderr of every matrix that it repacks; its errors end in exceptions here.
+        self._silence = LogCallback(lambda level, text, data: None)
+        self.log_set(self._silence, None)
+
+    def __getattr__(self, name: str) -> Any:  # only for names that were not set
+        raise AttributeError(f"ggml_{name} is not bound; name it in BASE or CPU")
+
+
+@cache
+def load_library() -> Library:
+    """ggml as installed with llama-cpp-python; raises `Unavailable` where it is missing, or of an untested version.
+
+    The wheel holds several copies of each library. Taken are those that libllama itself is linked to: two copies in one
+    process would each keep a state of their own.
+    """
+    missing = RUNTIMES["gguf"].missing()
+    if missing:
+        raise Unavailable(missing)
+    try:
+        base, cpu = (ctypes.CDLL(str(_linked(stem))) for stem in ("ggml-base", "ggml-cpu"))
+        base.ggml_version.restype = c_char_p
+        version = base.ggml_version().decode()
+    except (OSError, AttributeError) as error:
+        raise Unavailable(f"ggml as installed with llama-cpp-python does not load: {_line(error)}") from error
+    check_version(version)
+    try:
+        return Library(base, cpu)
+    except AttributeError as error:
+        raise Unavailable(
+            f"ggml {version} as installed with llama-cpp-python lacks a function that is needed: {_line(error)}"
+        ) from error
+
+
+def check_version(version: str) -> None:
+    """Raises `Unavailable` for a version of ggml outside the tested range."""
+    numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:3] if part.isdigit())
+    if len(numbers) != 3 or not OLDEST <= numbers < NEWEST:
+        first, last = (".".join(map(str, edge)) for edge in (OLDEST, NEWEST))
+        raise Unavailable(
+            f"the installed llama-cpp-python brings ggml {version}; tested is {first} and later, before {last}: "
+            "run pip install llama-cpp-python==0.3.36"
+        )
+
+
+def _linked(stem: str) -> Path:
+    """The file that libllama loads: the one with the major version in its name, where there are several."""
+    spec = find_spec("llama_cpp")
+    folder = Path(str(spec.origin)).parent / "lib" if spec else Path()
+    names = (f"lib{stem}.so.0", f"lib{stem}.so", f"lib{stem}.0.dylib", f"lib{stem}.dylib", f"{stem}.dll")
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise OSError(f"there is no {names[1]} in {folder.parent.name}/{folder.name}")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,271 @@
+"""Graphs of ggml in which a network reads like its paper: linear, layer norm, FSMN memory, attention, convolution.
+
+An `Engine` holds what lives as long as a model: threads, weights, the compute buffer. A `Graph` is one computation: it
+is built for the length at hand, computed once and dropped; its memory stays with the engine for the next. Shapes are
+numpy's, slowest dimension first; ggml's own order is the reverse and does not leave this file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from workbench.errors import Unavailable
+from workbench.gguf_file import GgufFile
+from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, load_library
+from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
+from workbench.stages import Recorder
+
+NODES = 4096  # to begin with; a graph that needs more is built again with room for them
+Outputs = TypeVar("Outputs", bound=Mapping[str, Tensor])
+
+
+class GraphFull(Exception):
+    """More tensors than there is room for."""
+
+
+def available_processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Engine:
+    """Computes graphs over the weights of one file.
+
+    Args:
+        threads: of the computation; None: one for each processor this process may use.
+        repack: matrices into the processor's own layout where ggml has one.
+    """
+
+    def __init__(self, file: GgufFile, threads: int | None = None, repack: bool = True):
+        self.library = load_library()
+        self.threads = threads or available_processors()
+        self._backend = self.library.backend_cpu_init()
+        self.library.backend_cpu_set_n_threads(self._backend, self.threads)
+        self._allocator = self.library.gallocr_new(self.library.backend_get_default_buffer_type(self._backend))
+        self.weights = Weights(self.library, file, repack)
+        self._nodes = NODES
+
+    def run(self, build: Callable[[Graph], Outputs], recorder: Recorder | None = None) -> dict[str, np.ndarray]:
+        """The arrays of what `build` returns, computed; stages that it taps go to the recorder."""
+        while True:
+            with Graph(self, self._nodes, recorder) as graph:
+                try:
+                    return graph.compute(build(graph))
+                except GraphFull:
+                    self._nodes *= 2
+
+    def check(self, build: Callable[[Graph], Outputs]) -> None:
+        """Builds without computing: raises `BadInput` for weights that are missing or misshapen."""
+        while True:
+            with Graph(self, self._nodes, None) as graph:
+                try:
+                    build(graph)
+                    return
+                except GraphFull:
+                    self._nodes *= 2
+
+    def close(self) -> None:
+        """Gives all memory back. May be called again."""
+        if self._backend:
+            self.weights.close()
+            self.library.gallocr_free(self._allocator)
+            self.library.backend_free(self._backend)
+            self._backend = self._allocator = 0
+
+    def __del__(self) -> None:
+        if getattr(self, "_backend", 0) and hasattr(self, "weights"):
+            self.close()
+
+
+class Graph:
+    """One computation; made by `Engine.run`."""
+
+    def __init__(self, engine: Engine, nodes: int, recorder: Recorder | None):
+        self._engine = engine
+        self._library = engine.library
+        self._room, self._count = nodes, 0
+        self._recorder = recorder
+        self._inputs: list[tuple[Tensor, np.ndarray]] = []
+        self._tapped: dict[str, Tensor] = {}
+        library = self._library
+        # The tensors, each twice over: some operations make a second one of their own.
+        size = 2 * nodes * library.tensor_overhead() + library.graph_overhead_custom(nodes, False)
+        self._context = library.init(InitParams(size, None, True))
+
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.free(self._context)
+
+    @property
+    def scope(self) -> Scope:
+        """The weights, by their names in the file."""
+        return Scope(self._engine.weights)
+
+    # What goes in and out.
+
+    def input(self, values: np.ndarray) -> Tensor:
+        """An array as a float32 tensor."""
+        array = np.ascontiguousarray(values, dtype=np.float32)
+        sizes = (ctypes.c_int64 * array.ndim)(*reversed(array.shape))
+        tensor = self._made(self._library.new_tensor(self._context, F32, array.ndim, sizes), array.shape)
+        self._library.set_input(tensor.pointer)
+        self._inputs.append((tensor, array))
+        return tensor
+
+    def tap(self, stage: str, x: Tensor, view: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Names a point of the network: where its stage is wanted, the value there is recorded. Returns x."""
+        if self._recorder is not None and self._recorder.wanted(stage):
+            shown = view(x) if view else x
+            self._library.set_output(shown.pointer)
+            self._tapped[stage] = shown
+        return x
+
+    def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+        """The arrays of the outputs."""
+        library = self._library
+        graph = library.new_graph_custom(self._context, self._room, False)
+        for tensor in (*self._tapped.values(), *outputs.values()):
+            library.set_output(tensor.pointer)
+            library.build_forward_expand(graph, tensor.pointer)
+        if not library.gallocr_alloc_graph(self._engine._allocator, graph):
+            raise Unavailable("memory does not suffice to compute so long a recording in one go; use shorter stretches")
+        for tensor, array in self._inputs:
+            if library.get_data(tensor.pointer):  # one that nothing reads has no place
+                library.backend_tensor_set(tensor.pointer, array.ctypes.data, 0, array.nbytes)
+        status = library.backend_graph_compute(self._engine._backend, graph)
+        if status != SUCCESS:
+            raise Unavailable(f"ggml could not compute the network: status {status}")
+        if self._recorder is not None:
+            for stage, tensor in self._tapped.items():
+                self._recorder.put(stage, self._read(tensor))
+        return {name: self._read(tensor) for name, tensor in outputs.items()}
+
+    def _read(self, tensor: Tensor) -> np.ndarray:
+        array = np.empty(tensor.shape, dtype=np.float32)
+        self._library.backend_tensor_get(tensor.pointer, array.ctypes.data, 0, array.nbytes)
+        return array
+
+    def _made(self, pointer: int, shape: tuple[int, ...]) -> Tensor:
+        self._count += 1
+        if self._count >= self._room:
+            raise GraphFull
+        return Tensor(pointer, shape)
+
+    # Arithmetic.
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y; y may be smaller where it repeats over x's slower dimensions."""
+        return self._made(self._library.add(self._context, x.pointer, y.pointer), x.shape)
+
+    def mul(self, x: Tensor, y: Tensor) -> Tensor:
+        """x * y, elementwise; y may repeat as in `add`."""
+        return self._made(self._library.mul(self._context, x.pointer, y.pointer), x.shape)
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """x * factor."""
+        return self._made(self._library.scale(self._context, x.pointer, factor), x.shape)
+
+    def relu(self, x: Tensor) -> Tensor:
+        """max(x, 0)."""
+        return self._made(self._library.relu(self._context, x.pointer), x.shape)
+
+    def silu(self, x: Tensor) -> Tensor:
+        """x * sigmoid(x), also called swish."""
+        return self._made(self._library.silu(self._context, x.pointer), x.shape)
+
+    def sigmoid(self, x: Tensor) -> Tensor:
+        """1 / (1 + exp(-x))."""
+        return self._made(self._library.sigmoid(self._context, x.pointer), x.shape)
+
+    def softmax(self, x: Tensor) -> Tensor:
+        """Over the last dimension."""
+        return self._made(self._library.soft_max(self._context, x.pointer), x.shape)
+
+    def matmul(self, weight: Tensor, x: Tensor) -> Tensor:
+        """x [..., in] times the transpose of weight [out, in]: [..., out]."""
+        made = self._library.mul_mat(self._context, weight.pointer, x.pointer)
+        return self._made(made, (*x.shape[:-1], weight.shape[0]))
+
+    # Layers.
+
+    def linear(self, x: Tensor, scope: Scope, out: int, bias: bool = True, rows: slice | None = None) -> Tensor:
+        """A linear layer [T, in] to [T, out]; `rows`: only those of the outputs."""
+        y = self.matmul(scope.matrix("weight", (out, x.shape[-1]), rows), x)
+        return self.add(y, scope.vector("bias", out, rows)) if bias else y
+
+    def layer_norm(self, x: Tensor, scope: Scope, eps: float) -> Tensor:
+        """Layer normalisation over the last dimension, with gain and bias."""
+        width = x.shape[-1]
+        normed = self._made(self._library.norm(self._context, x.pointer, eps), x.shape)
+        return self.add(self.mul(normed, scope.vector("weight", width)), scope.vector("bias", width))
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
+        """Scaled dot-product attention of q [T, D] over k, v [S, D], split into heads: [T, D]."""
+        frames, width = q.shape
+        parts = [self._heads(x, heads) for x in (q, k, v)]
+        context = self._library.flash_attn_ext(
+            self._context, *(part.pointer for part in parts), None, 1.0 / math.sqrt(width // heads), 0.0, 0.0
+        )
+        return self.reshape(self._made(context, (1, frames, heads, width // heads)), (frames, width))
+
+    def _heads(self, x: Tensor, heads: int) -> Tensor:
+        """[T, D] as [heads, T, D / heads], a view."""
+        frames, width = x.shape
+        split = self.reshape(x, (frames, heads, width // heads))
+        moved = self._library.permute(self._context, split.pointer, 0, 2, 1, 3)
+        return self._made(moved, (heads, frames, width // heads))
+
+    def depthwise(self, x: Tensor, kernel: Tensor, left: int, right: int) -> Tensor:
+        """Depthwise convolution over time, zero padding `left` and `right`: x [T, D], kernel [K, D] gives [T', D].
+
+        Computed as an image one wide with the channels innermost, which is how both lie in memory: one pass, no copy.
+        """
+        (frames, width), size = x.shape, kernel.shape[0]
+        if left != right or frames == 1:  # the operation pads both sides alike, and takes one row for another layout
+            x = self.pad_frames(x, left, right)
+            frames, left = left + frames + right, 0
+        library, context, row = self._library, self._context, width * 4
+        # The strides of the sizes of one are never stepped; ggml tells the layout by them.
+        view = self._made(library.view_4d(context, x.pointer, width, 1, frames, 1, 8, row, row * frames, 0), ())
+        image = self._made(library.permute(context, view.pointer, 2, 0, 1, 3), ())
+        view = self._made(library.view_4d(context, kernel.pointer, width, 1, 1, size, row, row, row, 0), ())
+        taps = self._made(library.permute(context, view.pointer, 3, 0, 2, 1), ())
+        made = self._made(library.conv_2d_dw_direct(context, taps.pointer, image.pointer, 1, 1, 0, left, 1, 1), ())
+        out = frames + 2 * left - size + 1
+        column = self._made(library.permute(context, made.pointer, 1, 2, 0, 3), (1, out, 1, width))
+        return self.reshape(column, (out, width))
+
+    def fsmn(self, x: Tensor, kernel: Tensor, shift: int = 0) -> Tensor:
+        """FSMN memory (Zhang et al., 2018): depthwise convolution of x [T, D] with kernel [K, D], plus x."""
+        left = (kernel.shape[0] - 1) // 2 + shift
+        return self.add(self.depthwise(x, kernel, left, kernel.shape[0] - 1 - left), x)
+
+    # Shapes.
+
+    def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The same values in another shape of two to four dimensions."""
+        library = self._library
+        function = {2: library.reshape_2d, 3: library.reshape_3d, 4: library.reshape_4d}[len(shape)]
+        return self._made(function(self._context, x.pointer, *reversed(shape)), shape)
+
+    def contiguous(self, x: Tensor) -> Tensor:
+        """A copy in the order of its shape, of a view that is not."""
+        return self._made(self._library.cont(self._context, x.pointer), x.shape)
+
+    def concatenate(self, x: Tensor, y: Tensor) -> Tensor:
+        """y [S, D] behind x [T, D]."""
+        made = self._library.concat(self._context, x.pointer, y.pointer, len(x.shape) - 1)
+        return self._made(made, (x.shape[0] + y.shape[0], *x.shape[1:]))
+
+    def pad_frames(self, x: Tensor, left: int, right: int) -> Tensor:
+        """x [T, D] with so many rows of zeros before and behind."""
+        made = self._library.pad_ext(self._context, x.pointer, 0, 0, left, right, 0, 0, 0, 0)
+        return self._made(made, (left + x.shape[0] + right, *x.shape[1:]))

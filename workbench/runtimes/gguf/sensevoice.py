@@ -1,0 +1,66 @@
+"""SenseVoiceSmall on ggml: the network as a graph, and a session of a GGUF file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
+from workbench.gguf_file import GgufFile, read_gguf
+from workbench.opening import Settings
+from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.runtimes.gguf import ctc
+from workbench.runtimes.gguf.cmvn import read_cmvn
+from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.sanm import encode, encoder_input
+from workbench.runtimes.gguf.unpacking import notes, unpacked
+from workbench.runtimes.gguf.weights import Tensor
+from workbench.stages import Recorder
+from workbench.transcription import SpeechSession
+
+
+class SenseVoiceGraph:
+    """A loaded network, arrays in and out: `workbench.pipelines.sensevoice.Network`.
+
+    Raises `BadInput` where the file's tensors are not those that its configuration calls for.
+    """
+
+    def __init__(self, file: GgufFile, model: SenseVoiceModel, threads: int | None = None):
+        self.dtype = file.quantization
+        self.config = model.encoder
+        self.vocabulary = len(model.vocabulary)
+        file.expect("embed.weight", (QUERIES, model.encoder.input_size))
+        self._file = file
+        self._engine = Engine(file, threads)
+        self._engine.check(self._everything)
+
+    def _everything(self, g: Graph) -> dict[str, Tensor]:
+        x = g.input(np.zeros((2, self.config.input_size), dtype=np.float32))
+        return ctc.head(g, encode(g, x, g.scope / "encoder", self.config), g.scope, self.vocabulary)
+
+    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> np.ndarray:
+        """As `Network.logits`."""
+        rows = self._file.rows("embed.weight", queries)
+        x = encoder_input(np.concatenate([rows, features]), self.config)
+        encoded = self._engine.run(
+            lambda g: {"encoded": encode(g, g.input(x), g.scope / "encoder", self.config)}, recorder
+        )["encoded"]
+        found = ctc.logits(self._engine, encoded, self.vocabulary)
+        if recorder:
+            recorder.put("logits", found)
+        return found
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._engine.close()
+
+
+def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
+    """A session of a GGUF file, called `name` in its results."""
+    file = read_gguf(path)
+    with unpacked(file) as directory:
+        model = read_sensevoice(directory, weights=file.path)
+        cmvn, _ = read_cmvn(file, model.cmvn_file)
+    network = SenseVoiceGraph(file, model, settings.threads)
+    return SpeechSession(name, "gguf", SenseVoicePipeline(model, cmvn, network), notes(file))

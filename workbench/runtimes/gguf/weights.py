@@ -1,0 +1,197 @@
+"""The tensors of a GGUF file as ggml sees them: mapped where they lie, unpacked or repacked where that is needed.
+
+Every look-up says what shape the network needs; a tensor that is missing or of another shape is `BadInput`, so that
+ggml, which ends the process over such things, never meets one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.gguf_file import GgufFile
+from workbench.runtimes.gguf.ggml import F32, TYPES, InitParams, Library
+
+ALIGNMENT = 32  # bytes: of a tensor that ggml computes with
+OBJECT_BYTES = 32  # `ggml_object`, which stands before each tensor of a context
+AFTER_EXTRA = 16  # from `ggml_tensor.extra` to the tensor's end
+USAGE_WEIGHTS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of ggml; the shape is in numpy's order, slowest dimension first."""
+
+    pointer: int
+    shape: tuple[int, ...]
+
+
+class Weights:
+    """The tensors of one file, each made for ggml when it is first asked for.
+
+    Matrices stay in the file's memory map, in their own type; vectors and kernels that are not float32 there are
+    converted into memory of their own.
+
+    Args:
+        repack: where ggml has a faster layout for a matrix on this processor, put it into that.
+    """
+
+    def __init__(self, library: Library, file: GgufFile, repack: bool = True):
+        self.file = file
+        self._library = library
+        self._made: dict[tuple[str, int, int], Tensor] = {}
+        self._kept: list[np.ndarray] = []  # memory that tensors lie in
+        self._buffers: list[int] = []
+        # Room for each tensor whole, in thirds (attention's q, k, v), and once more to try.
+        size = library.tensor_overhead() * (5 * len(file.tensors) + 8)
+        self._context = library.init(InitParams(size, None, True))
+        self._map = file.mapped()
+        self._mapped = self._buffer(self._map.ctypes.data, self._map.nbytes)
+        self._repacking = _repack_buffer_type(library) if repack else None
+
+    def matrix(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> Tensor:
+        """A matrix [out, in] in the file's own type, or some of its rows."""
+        info = self.file.expect(name, shape)
+        if info.type not in TYPES:
+            raise BadInput(
+                f"{self.file.path.name}: tensor {name} is of type {info.type}, which ggml cannot compute with"
+            )
+        first, last, _ = (rows or slice(None)).indices(shape[0])
+        key = (name, first, last)
+        if key not in self._made:
+            row_bytes = info.nbytes // shape[0]
+            start, count = info.offset + first * row_bytes, (last - first) * row_bytes
+            self._made[key] = self._place(TYPES[info.type], (last - first, shape[1]), start, count)
+        return self._made[key]
+
+    def vector(self, name: str, size: int, part: slice | None = None) -> Tensor:
+        """A vector [size] in float32, or a part of it."""
+        return self.array(name, (size,), part)
+
+    def array(self, name: str, shape: tuple[int, ...], part: slice | None = None) -> Tensor:
+        """A tensor in float32, or a part of its first dimension."""
+        info = self.file.expect(name, shape)
+        first, last, _ = (part or slice(None)).indices(shape[0])
+        key = (f"{name} as float32", first, last)
+        if key not in self._made:
+            wanted = (last - first, *shape[1:])
+            if info.type == "F32" and info.offset % ALIGNMENT == 0:
+                each = info.nbytes // shape[0]
+                self._made[key] = self._mapped_at(F32, wanted, info.offset + first * each)
+            else:
+                self._made[key] = self.keep(self.file.array(name)[first:last])
+        return self._made[key]
+
+    def keep(self, values: np.ndarray) -> Tensor:
+        """An array of our own as a float32 tensor."""
+        return self._copied(F32, values.shape, np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8))
+
+    def _copied(self, kind: int, shape: tuple[int, ...], values: np.ndarray) -> Tensor:
+        """A tensor in aligned memory of our own, from its bytes."""
+        memory = np.empty(values.nbytes + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        memory[start : start + values.nbytes] = values
+        self._kept.append(memory)
+        tensor, address = self._new(kind, shape), memory.ctypes.data + start
+        self._library.backend_tensor_alloc(self._buffer(address, values.nbytes), tensor.pointer, address)
+        return tensor
+
+    def _place(self, kind: int, shape: tuple[int, int], start: int, count: int) -> Tensor:
+        if self._repacking:
+            repacked = self._repacked(kind, shape, start, count)
+            if repacked:
+                return repacked
+        if start % ALIGNMENT == 0:
+            return self._mapped_at(kind, shape, start)
+        return self._copied(kind, shape, self._map[start : start + count])
+
+    def _mapped_at(self, kind: int, shape: tuple[int, ...], start: int) -> Tensor:
+        tensor = self._new(kind, shape)
+        self._library.backend_tensor_alloc(self._mapped, tensor.pointer, self._map.ctypes.data + start)
+        return tensor
+
+    def _repacked(self, kind: int, shape: tuple[int, int], start: int, count: int) -> Tensor | None:
+        """The matrix in the processor's own layout, or None where ggml has none for its type and shape."""
+        library, tensor = self._library, self._new(kind, shape)
+        size = library.backend_buft_get_alloc_size(self._repacking, tensor.pointer)
+        buffer = library.backend_buft_alloc_buffer(self._repacking, size)
+        if not buffer:
+            return None
+        library.backend_tensor_alloc(buffer, tensor.pointer, library.backend_buffer_get_base(buffer))
+        # ggml notes there how it will repack; writing to a tensor without that note would end the process.
+        extra = tensor.pointer + library.tensor_overhead() - OBJECT_BYTES - AFTER_EXTRA
+        if not ctypes.c_void_p.from_address(extra).value:
+            library.backend_buffer_free(buffer)
+            return None
+        library.backend_buffer_set_usage(buffer, USAGE_WEIGHTS)
+        library.backend_tensor_set(tensor.pointer, self._map.ctypes.data + start, 0, count)
+        self._buffers.append(buffer)
+        return tensor
+
+    def _new(self, kind: int, shape: tuple[int, ...]) -> Tensor:
+        sizes = (ctypes.c_int64 * len(shape))(*reversed(shape))
+        return Tensor(self._library.new_tensor(self._context, kind, len(shape), sizes), shape)
+
+    def _buffer(self, address: int, size: int) -> int:
+        buffer: int = self._library.backend_cpu_buffer_from_ptr(address, size)
+        self._library.backend_buffer_set_usage(buffer, USAGE_WEIGHTS)
+        self._buffers.append(buffer)
+        return buffer
+
+    def close(self) -> None:
+        """Gives back everything. May be called again."""
+        for buffer in self._buffers:
+            self._library.backend_buffer_free(buffer)
+        self._buffers.clear()
+        if self._context:
+            self._library.free(self._context)
+            self._context = 0
+        self._made.clear()
+        self._kept.clear()
+        self._map = self._map[:0]
+
+
+class Scope:
+    """The weights under a prefix: `scope / "encoder" / "norm1"`."""
+
+    def __init__(self, weights: Weights, prefix: str = ""):
+        self.weights = weights
+        self.prefix = prefix
+
+    def __truediv__(self, name: str | int) -> Scope:
+        return Scope(self.weights, f"{self.prefix}{name}.")
+
+    def matrix(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> Tensor:
+        """As `Weights.matrix`."""
+        return self.weights.matrix(self.prefix + name, shape, rows)
+
+    def vector(self, name: str, size: int, part: slice | None = None) -> Tensor:
+        """As `Weights.vector`."""
+        return self.weights.vector(self.prefix + name, size, part)
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """As `Weights.array`."""
+        return self.weights.array(self.prefix + name, shape)
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a tensor of that name."""
+        return self.prefix + name in self.weights.file.tensors
+
+
+def _repack_buffer_type(library: Library) -> int | None:
+    """ggml's buffer type for repacked weights, or None where this build has none."""
+    registered = library.backend_cpu_reg()
+    address = library.backend_reg_get_proc_address(registered, b"ggml_backend_dev_get_extra_bufts")
+    if not address:
+        return None
+    extra_types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)
+    found = extra_types(library.backend_reg_dev_get(registered, 0))
+    number = 0
+    while found and found[number]:
+        if library.backend_buft_name(found[number]) == b"CPU_REPACK":
+            return found[number]
+        number += 1
+    return None

@@ -53,7 +53,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
         **travelling("fireredasr", files),
     }
     cmvn = plan_cmvn(read_cmvn_ark(model.cmvn_file))
-    return [Plan(ARCHITECTURE, values, [*cmvn, *ear, *half.tensors], notes=half.notes)]
+    return [Plan(ARCHITECTURE, values, [*cmvn, *ear, *half.tensors], notes=half.notes, sources=(language,))]
 
 
 def _language(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], Any]:

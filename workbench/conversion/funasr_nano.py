@@ -47,7 +47,8 @@ def plans(directory: Path, layout: str) -> list[Plan]:
         ]
     cmvn = plan_cmvn(read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
     tensors = [*cmvn, *ear, *half.tensors]
-    return [Plan(ARCHITECTURE, {**values, **_language_values(model, half)}, tensors, notes=half.notes)]
+    values |= _language_values(model, half)
+    return [Plan(ARCHITECTURE, values, tensors, notes=half.notes, sources=(model.language.directory,))]
 
 
 def _language_values(model: FunasrNanoModel, half: LanguageHalf) -> dict[str, Value]:

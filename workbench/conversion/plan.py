@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -55,6 +56,7 @@ class Plan:
     types: Sequence[str] = TYPES  # that the file can be had in
     suffix: str = ""  # put behind the stem of the file's name, where a model is several files
     notes: Sequence[str] = ()  # what a user should know of the file, a sentence each
+    sources: Sequence[Path] = ()  # directories that it is made of, where they may lie outside the checkpoint's own
 
     def all_values(self, quantization: str) -> dict[str, Value]:
         """The keys of the file, `general.architecture` first; those that depend on the quantisation filled in."""

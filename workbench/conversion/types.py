@@ -8,7 +8,7 @@ the token embeddings and the output matrices have q8_0, where errors are heard f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
 from workbench.errors import BadInput
@@ -33,6 +33,10 @@ ALIGNMENT = 32  # bytes; GGUF's default, where every tensor begins
 HALF_MOST = 65504.0  # the largest number in half precision, which the scales of the blocks are in
 
 
+AUTO = "auto"
+LARGE = 4e9  # bytes; a larger f32 file is not made unasked
+
+
 class Kind(Enum):
     """What a tensor is, as far as its type depends on it."""
 
@@ -46,6 +50,19 @@ def check_type(name: str, offered: Sequence[str] = TYPES) -> str:
     if name not in offered:
         raise BadInput(f"quantization is {name!r:.80}; expected one of {', '.join(offered)}")
     return name
+
+
+def resolve_quantization(name: str, sizes: Mapping[str, int]) -> str:
+    """The type that a name stands for: `auto` is f32 where that file stays below 4 GB, else f16; others are themselves.
+
+    Args:
+        sizes: bytes of the file in each type that is offered.
+
+    Raises `BadInput` for a type that is not offered.
+    """
+    if name == AUTO:
+        return "f32" if sizes["f32"] < LARGE or "f16" not in sizes else "f16"
+    return check_type(name, (AUTO, *sizes))
 
 
 def stored_type(kind: Kind, shape: Sequence[int], quantization: str) -> str:

@@ -6,28 +6,21 @@ Rows are read, quantised by the gguf package and written, so that no tensor is i
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
-import secrets
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, quants
 
+from workbench.conversion.places import OnProgress, check_place, check_room, temporary, told
 from workbench.conversion.plan import Plan, PlannedTensor, Value, total_bytes
 from workbench.conversion.types import HALF_MOST, check_type, padded, stored_bytes
-from workbench.errors import BadInput, Unavailable
+from workbench.errors import BadInput
 
 CHUNK_VALUES = 1 << 20  # read, quantised and written at a time: 4 MiB in float32
-ROOM = 1 << 20  # bytes that a disk should have left besides the file
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-OnProgress = Callable[[float, str], None]
-"""Called with a fraction 0..1 and what is going on."""
 
 
 def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnProgress | None = None) -> list[Path]:
@@ -44,58 +37,19 @@ def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnPr
     for path in paths:
         if path.is_dir():
             raise BadInput(f"{path} is a directory; expected the name of a file")
-    needed = total_bytes(plans, quantization)
-    left = shutil.disk_usage(out.parent).free
-    if left < needed + ROOM:
-        raise Unavailable(
-            f"{out.parent} has {left / 1e6:.0f} MB left and {out.name} needs {needed / 1e6:.0f} MB; "
-            "make room there, or choose a smaller quantization"
-        )
+    check_room(out, total_bytes(plans, quantization))
     progress = _Progress(sum(plan.tensor_bytes(quantization) for plan in plans), quantization, on_progress)
     with contextlib.ExitStack() as cleanup:
-        temporary = []
+        unfinished = []
         for plan, path in zip(plans, paths, strict=True):
-            file = cleanup.enter_context(_temporary(path))
-            temporary.append(file)
-            with _told(path):
+            file = cleanup.enter_context(temporary(path))
+            unfinished.append(file)
+            with told(path):
                 _write_file(plan, quantization, file, progress)
-        for file, path in zip(temporary, paths, strict=True):
-            with _told(path):
+        for file, path in zip(unfinished, paths, strict=True):
+            with told(path):
                 file.replace(path)
     return paths
-
-
-def check_place(out: Path) -> None:
-    """Raises `BadInput` where no file can be made under this name, before any work is done."""
-    if not out.parent.is_dir():
-        raise BadInput(f"there is no folder {out.parent}; expected the name of a file in a folder that exists")
-    if out.is_dir() or not out.name:
-        raise BadInput(f"{out} is a directory; expected the name of a file")
-    if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
-
-
-@contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Makes what the file system says a sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in DISK_FULL:
-            raise Unavailable(f"{path} could not be written: the disk is full ({error.strerror}); make room") from error
-        raise BadInput(f"{path} could not be written: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
-    """A file beside `path` that is removed at the end, unless it has been given another name."""
-    file = path.with_name(f".workbench-{secrets.token_hex(6)}.part")
-    try:
-        with _told(path):
-            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        yield file
-    finally:
-        file.unlink(missing_ok=True)
 
 
 class _Progress:

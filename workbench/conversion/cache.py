@@ -1,0 +1,246 @@
+"""The GGUF files of checkpoint directories, made when they are first wanted and kept in the user's cache.
+
+A conversion runs in a process of its own, and once however many ask for it. An entry is that of a directory as it is:
+when a file in it changes, or this package, it is made anew and the old one removed. This file imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench import __version__
+from workbench.conversion.files import FORMAT_VERSION
+from workbench.conversion.places import UNFINISHED, OnProgress, told
+from workbench.conversion.process import run_child
+from workbench.conversion.types import AUTO, LARGE, TYPES, check_type, resolve_quantization
+from workbench.errors import BadInput
+
+ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files
+WAIT_SECONDS = 0.25  # between looks at whether another conversion is done
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A type that a model can be had in."""
+
+    name: str
+    nbytes: int | None  # of the file; None where it is not known yet
+    converted: bool  # the file is there
+    default: bool  # it is what `auto` stands for
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The folder of one checkpoint directory, as it is, in the cache."""
+
+    directory: Path
+    family: str
+    folder: Path
+
+    @classmethod
+    def of(cls, directory: Path, family: str) -> Entry:
+        """The entry of a directory; raises `BadInput` where that cannot be read."""
+        directory = directory.resolve()
+        name = re.sub(r"[^\w.-]+", "-", directory.name).strip(".-")[:80] or "model"
+        return cls(directory, family, cache_folder() / f"{name}-{_digest(directory, family)}")
+
+    def file(self, quantization: str) -> Path:
+        """The file of a type, which may not be there."""
+        stem = self.folder.name.rpartition("-")[0]
+        return self.folder / f"{stem}-{quantization}.gguf"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the file in every type; empty where they have not been computed yet."""
+        about = self._about()
+        if about.get("outside") != _stamps(about.get("outside") or ()):
+            return {}
+        sizes = about.get("sizes")
+        return {name: sizes[name] for name in TYPES if name in sizes} if isinstance(sizes, dict) else {}
+
+    def _about(self) -> dict[str, Any]:
+        try:
+            content = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def remember(self, found: Mapping[str, Any]) -> None:
+        """Keeps what a conversion found out: sizes, and the directories outside that the model was read from."""
+        about = {"directory": str(self.directory), "family": self.family, "sizes": found["sizes"]}
+        content = json.dumps({**about, "outside": _stamps(found["outside"])}, indent=1)
+        written = self.folder / f".{ABOUT}{UNFINISHED}"
+        with told(written):
+            written.write_text(content, encoding="utf-8")
+            written.replace(self.folder / ABOUT)
+
+    def tidy(self) -> None:
+        """Removes what interrupted conversions left, and the entries of the same checkpoint as it was before."""
+        for path in self.folder.glob(f".*{UNFINISHED}"):
+            path.unlink(missing_ok=True)
+        if not self.sizes:  # nothing is known, or something outside has changed
+            for path in self.folder.glob("*.gguf"):
+                path.unlink(missing_ok=True)
+        for folder in self.folder.parent.iterdir():
+            about = Entry(self.directory, self.family, folder)._about() if folder != self.folder else {}
+            if (about.get("directory"), about.get("family")) == (str(self.directory), self.family):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def cache_folder() -> Path:
+    """Where the files are kept: speech-workbench/gguf in $XDG_CACHE_HOME or ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "speech-workbench" / "gguf"
+
+
+def converted(directory: Path, family: str, quantization: str = AUTO, on_progress: OnProgress | None = None) -> Path:
+    """The GGUF file of a checkpoint directory, converted first where needed.
+
+    Args:
+        directory: of the checkpoint.
+        family: its family's name.
+        quantization: one of the types offered; `auto` is f32 where that file stays below 4 GB, else f16.
+        on_progress: called again and again while it takes time. When it raises, the conversion ends and leaves nothing.
+
+    Raises `BadInput` and `Unavailable` as the conversion does.
+    """
+    entry = Entry.of(directory, family)
+    if (path := _existing(entry, quantization)) is not None:
+        return path
+    with _locked(entry, on_progress):
+        entry.tidy()
+        if (path := _existing(entry, quantization)) is not None:  # another one made it in the meantime
+            return path
+        if quantization != AUTO:
+            check_type(quantization)
+        files = {name: str(entry.file(name)) for name in TYPES}
+        found = _run(entry, on_progress, {"quantization": quantization, "files": files})
+    return Path(found["path"])
+
+
+def measured(directory: Path, family: str, on_progress: OnProgress | None = None) -> tuple[Offer, ...]:
+    """The types that a checkpoint can be had in with the sizes of their files, exact to the byte.
+
+    They are computed once, in a process of its own, and remembered. Raises as `converted`.
+    """
+    entry = Entry.of(directory, family)
+    if not entry.sizes:
+        with _locked(entry, on_progress):
+            entry.tidy()
+            if not entry.sizes:
+                _run(entry, on_progress)
+    return _offers(entry)
+
+
+def offered(directory: Path | None, family: str | None = None) -> tuple[Offer, ...]:
+    """The types that a checkpoint can be had in, as far as they are known without any work.
+
+    Args:
+        directory: of the checkpoint; None while it is not on this machine.
+        family: its family's name; where it is left out, the one that recognises the directory.
+    """
+    if directory is None:
+        return tuple(Offer(name, None, False, False) for name in TYPES)
+    if family is None:
+        from workbench.families import family_of
+
+        family = family_of(directory).name
+    return _offers(Entry.of(directory, family))
+
+
+def _offers(entry: Entry) -> tuple[Offer, ...]:
+    sizes = entry.sizes
+    default = _default(entry, sizes)
+    found = []
+    for name in sizes or TYPES:
+        path = entry.file(name)
+        there = bool(sizes) and path.is_file()
+        found.append(Offer(name, path.stat().st_size if there else sizes.get(name), there, name == default))
+    return tuple(found)
+
+
+def _default(entry: Entry, sizes: Mapping[str, int]) -> str | None:
+    """What `auto` stands for; None where it is not known yet."""
+    if sizes:
+        return resolve_quantization(AUTO, sizes)
+    # In f32 weights are at most twice as large as in the files they come in, which have 16 bits or more each.
+    return "f32" if 2 * sum(size for _, size, _ in _contents(entry.directory)) < LARGE else None
+
+
+def _existing(entry: Entry, quantization: str) -> Path | None:
+    sizes = entry.sizes
+    if not sizes:
+        return None
+    path = entry.file(resolve_quantization(quantization, sizes))
+    return path if path.is_file() else None
+
+
+def _run(entry: Entry, on_progress: OnProgress | None, wanted: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Has the child measure, and convert where something is wanted; keeps what it finds out."""
+    given = {"directory": str(entry.directory), "family": entry.family, **wanted}
+    try:
+        found = run_child(given, entry.directory.name, on_progress)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            entry.folder.rmdir()  # if it is empty
+        raise
+    entry.remember(found)
+    return found
+
+
+@contextlib.contextmanager
+def _locked(entry: Entry, on_progress: OnProgress | None) -> Iterator[None]:
+    """Holds the entry, so that two that want the same file do not both make it."""
+    from filelock import FileLock, Timeout
+
+    with told(entry.folder):
+        entry.folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(entry.folder.parent / f".{entry.folder.name}.lock")
+    while True:
+        try:
+            with told(entry.folder):
+                lock.acquire(timeout=WAIT_SECONDS)
+            break
+        except Timeout:
+            if on_progress is not None:
+                on_progress(0.0, f"waiting for another conversion of {entry.directory.name}")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _digest(directory: Path, family: str) -> str:
+    """Of the directory, its files with their sizes and times, and the version of what converts them."""
+    found = [str(directory), family, __version__, FORMAT_VERSION, *_contents(directory)]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+
+
+def _contents(directory: Path) -> list[tuple[str, int, int]]:
+    """The files of a directory and of those in it: names, bytes, and times of their last change."""
+    try:
+        inside = [path for path in directory.iterdir() if not path.name.startswith(".")]
+        files = [path for path in inside if path.is_file()]
+        files += [path for folder in inside if folder.is_dir() for path in folder.iterdir() if path.is_file()]
+        stats = [(path.relative_to(directory).as_posix(), path.stat()) for path in files]
+    except OSError as error:
+        raise BadInput(f"the checkpoint directory {directory} cannot be read: {error.strerror}") from error
+    return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+
+
+def _stamps(directories: Any) -> dict[str, str]:
+    """By directory, what would change with its files; of one that is gone, nothing."""
+    found = {}
+    for name in directories:
+        with contextlib.suppress(BadInput):
+            found[str(name)] = hashlib.sha256(json.dumps(_contents(Path(name))).encode()).hexdigest()[:16]
+    return found

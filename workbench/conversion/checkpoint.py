@@ -1,0 +1,55 @@
+"""Converts checkpoint directories: the family's plan, carried out by the writer.
+
+It runs in whatever process asks for it and imports torch there; `cache` gives it one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from workbench.conversion import LAYOUTS
+from workbench.conversion.places import OnProgress
+from workbench.conversion.plan import Plan, estimated_bytes
+from workbench.conversion.types import resolve_quantization
+from workbench.errors import BadInput, Unavailable
+
+FAMILIES = ("sensevoice", "paraformer", "fsmn_vad", "funasr_nano", "fireredasr", "causal_lm")
+"""Those that are converted; each is a module here, with the function `plans`."""
+
+NEEDS = ("torch", "gguf", "transformers")
+
+
+def plans_of(directory: Path, family: str, layout: str = "workbench") -> list[Plan]:
+    """The files that a checkpoint of a family becomes.
+
+    Raises `BadInput` for a family or layout that there is not and for a bad checkpoint, `Unavailable` where a package
+    is missing.
+    """
+    if family not in FAMILIES:
+        raise BadInput(f"models of the family {family!r:.80} are not converted; expected one of {', '.join(FAMILIES)}")
+    if layout not in LAYOUTS:
+        raise BadInput(f"layout is {layout!r:.80}; expected {' or '.join(LAYOUTS)}")
+    try:
+        module = import_module(f"workbench.conversion.{family}")
+    except ImportError as error:
+        raise Unavailable(
+            f"converting needs the Python packages {', '.join(NEEDS)}, and {error.name} is not installed; "
+            "run: pip install torch gguf transformers"
+        ) from error
+    found: list[Plan] = module.plans(directory.resolve(), layout)
+    return found
+
+
+def convert(
+    plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnProgress | None = None
+) -> tuple[list[Path], str]:
+    """Writes the files of a model, and returns their paths and the type they got; `auto` chooses by size.
+
+    Raises as `writer.write`.
+    """
+    from workbench.conversion.writer import write
+
+    chosen = resolve_quantization(quantization, estimated_bytes(plans))
+    return write(plans, chosen, out, on_progress), chosen

@@ -1,0 +1,93 @@
+"""The process of one conversion: `cache` starts it, so that its caller never imports torch.
+
+Called with JSON of directory and family, and unless only sizes are wanted, of quantization and the names of the file in
+every type. It writes a line of JSON for each thing it has to say: {"fraction", "said"}; at the end {"sizes", "outside",
+"path"} or {"error", "sentence"}. When its stdin closes, nobody waits any more: it takes its unfinished file away and
+ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.conversion.checkpoint import plans_of
+from workbench.conversion.places import OnProgress
+from workbench.conversion.plan import Plan, estimated_bytes
+from workbench.conversion.types import resolve_quantization
+from workbench.errors import BadInput, Unavailable, WorkbenchError
+
+SAY_SECONDS = 0.1  # no more often than so
+
+
+def main() -> int:
+    """Runs the conversion; returns the exit status."""
+    # Lines are ours alone: what libraries print goes to stderr.
+    lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_end_with_caller, daemon=True).start()
+    said = 0.0
+
+    def say(fraction: float, sentence: str) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= SAY_SECONDS:
+            said = now
+            print(json.dumps({"fraction": fraction, "said": sentence}), file=lines)
+
+    try:
+        print(json.dumps(_run(json.loads(sys.argv[1]), say)), file=lines)
+    except (BadInput, Unavailable) as error:
+        print(json.dumps({"error": type(error).__name__, "sentence": str(error)}), file=lines)
+        return error.exit_status
+    except Exception as error:
+        traceback.print_exc()
+        sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        print(json.dumps({"error": WorkbenchError.__name__, "sentence": sentence}), file=lines)
+        return 1
+    return 0
+
+
+def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
+    directory = Path(given["directory"])
+    say(0.0, f"reading {directory.name}")
+    plans = plans_of(directory, given["family"])
+    from workbench.conversion.writer import write  # behind what says which packages are missing
+
+    found: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": _outside(plans, directory)}
+    if "files" in given:
+        chosen = resolve_quantization(given["quantization"], found["sizes"])
+        path = Path(given["files"][chosen])
+        if not path.is_file():  # auto may stand for one that is there
+            write(plans, chosen, path, say)
+        found["path"] = str(path)
+    return found
+
+
+def _outside(plans: Sequence[Plan], directory: Path) -> list[str]:
+    """Directories that the model was read from besides its own."""
+    sources = {source.resolve() for plan in plans for source in plan.sources}
+    return sorted(str(source) for source in sources if not source.is_relative_to(directory.resolve()))
+
+
+def _stop(*_: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _end_with_caller() -> None:
+    while sys.stdin.buffer.read(1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

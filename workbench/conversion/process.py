@@ -1,0 +1,118 @@
+"""The caller's end of a conversion in a process of its own; `child` is the other end, and says what they exchange."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from workbench.conversion.places import OnProgress
+from workbench.errors import BadInput, Unavailable, WorkbenchError
+
+CHILD = ("-m", "workbench.conversion.child")
+BEAT_SECONDS = 0.25  # the caller's progress is told again after so long, so that it can stop the work at any time
+ENDING_SECONDS = 10.0  # how long the process may take to clear up when nobody wants it any more
+ERRORS = {error.__name__: error for error in (BadInput, Unavailable, WorkbenchError)}
+
+
+def run_child(given: dict[str, Any], name: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
+    """Runs a conversion and returns what it found out (see `child`).
+
+    Args:
+        given: what the child is called with.
+        name: of the model, for messages.
+        on_progress: when it raises, the process is ended.
+
+    Raises the child's own `BadInput` or `Unavailable`, and `WorkbenchError` where it failed or died.
+    """
+    with tempfile.TemporaryFile() as errors, _process(given, name, errors) as process:
+        assert process.stdout is not None
+        last: dict[str, Any] = {"fraction": 0.0, "said": f"preparing {name}"}
+        result: dict[str, Any] = {}
+        for line in _lines(process.stdout):
+            message = json.loads(line) if line else last
+            if "said" in message:
+                last = message
+                if on_progress is not None:
+                    on_progress(float(message["fraction"]), str(message["said"]))
+            else:
+                result = message
+        status = process.wait()
+        if "error" in result:
+            raise ERRORS[result["error"]](_sentence(result, name))
+        if "sizes" not in result:
+            raise WorkbenchError(f"the conversion of {name} ended without a result{_reason(status, errors)}")
+        return result
+
+
+def _sentence(result: dict[str, Any], name: str) -> str:
+    if result["error"] == WorkbenchError.__name__:
+        return f"the conversion of {name} failed: {result['sentence']}"
+    return str(result["sentence"])
+
+
+def _reason(status: int, errors: IO[bytes]) -> str:
+    """Why it may have ended: a signal, or the last thing that it printed."""
+    if status < 0:
+        memory = ", perhaps for want of memory" if status == -9 else ""
+        return f": the system ended it with signal {-status}{memory}"
+    errors.seek(0)
+    printed = errors.read().decode("utf-8", "replace").split("\n")
+    lines = [line.strip() for line in printed if line.strip()]
+    return f": {lines[-1][:200]}" if lines else f" (exit status {status})"
+
+
+@contextlib.contextmanager
+def _process(given: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, ended with the block: its stdin closes, and it takes its unfinished file away."""
+    root = str(Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        process = subprocess.Popen(
+            [sys.executable, *CHILD, json.dumps(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": paths},
+            start_new_session=True,  # Ctrl-C in a shell stops the caller, which then ends it
+        )
+    except OSError as error:
+        raise WorkbenchError(f"the conversion of {name} cannot start: {error}") from error
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        process.stdout.close()
+        try:
+            process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a stream as they come, an empty one whenever a while has passed without; ends with the stream."""
+    held = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        beat = time.monotonic()
+        while True:
+            if selector.select(max(beat + BEAT_SECONDS - time.monotonic(), 0.0)):
+                content = os.read(stream.fileno(), 1 << 16)
+                if not content:
+                    return
+                *lines, held = (held + content).split(b"\n")
+                yield from (line for line in lines if line)
+            else:
+                yield b""
+            beat = time.monotonic()

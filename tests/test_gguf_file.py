@@ -192,11 +192,11 @@ def test_a_large_vocabulary_does_not_slow_opening_down(tmp_path: Path) -> None:
         writer.add_uint32("after", 1)
 
     path = write(tmp_path / "it.gguf", fill)
-    begun = time.perf_counter()
+    begun = time.process_time()
     file = read_gguf(path)
-    seconds = time.perf_counter() - begun
+    seconds = time.process_time() - begun
     assert file.whole("after") == 1
-    assert seconds < 1  # some 50 ms on a machine that does nothing else
+    assert seconds < 1  # some 50 ms
     tokens = file.texts("tokenizer.ggml.tokens")
     assert tokens is not None and (len(tokens), tokens[-1]) == (152_000, "token151999")
 
@@ -374,7 +374,7 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
             read_gguf(path)
 
 
-@pytest.mark.parametrize("count", [100, 2**16 + 1, 2**40, 2**64 - 1])
+@pytest.mark.parametrize("count", [100, 2**14 + 1, 2**40, 2**64 - 1])
 def test_absurd_counts_are_refused_before_anything_is_made(tmp_path: Path, count: int) -> None:
     for counts, what in (((0, count), "metadata keys"), ((count, 0), "tensors")):
         path = by_hand(tmp_path / "it.gguf", counts=counts)
@@ -387,6 +387,16 @@ def test_absurd_counts_are_refused_before_anything_is_made(tmp_path: Path, count
     ):
         with pytest.raises(BadInput, match=f"(takes|has) {count * (4 if value[0] == 4 else 1)}|the value of it"):
             read_gguf(by_hand(tmp_path / "it.gguf", [key("it", kind, value)]))
+
+
+def test_texts_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.gguf_header.MOST_TEXTS", 3)
+    values = struct.pack("<IQ", 8, 2) + text("a") + text("b")
+    assert read_gguf(by_hand(tmp_path / "it.gguf", [key("one", 9, values)])).texts("one") == ["a", "b"]
+    with pytest.raises(
+        BadInput, match=r"the value of two in it.gguf states that it has 2 texts, more than the 1 that are"
+    ):
+        read_gguf(by_hand(tmp_path / "it.gguf", [key("one", 9, values), key("two", 9, values)]))
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ DEFAULT_ALIGNMENT = 32
 LARGEST_ALIGNMENT = 1 << 16
 
 # Far beyond any file there is, so that a damaged or hostile one does not keep the reader busy.
-MOST_KEYS = 1 << 16
-MOST_TENSORS = 1 << 17
-MOST_TEXTS = 1 << 22  # in an array
+MOST_KEYS = 1 << 14
+MOST_TENSORS = 1 << 15
+MOST_TEXTS = 1 << 21  # in all arrays together
 LONGEST_KEY = (1 << 16) - 1
 LONGEST_TENSOR_NAME = 64
 MOST_DIMENSIONS = 4
@@ -80,6 +80,7 @@ class _Cursor:
         self._file = file
         self._window, self._at = b"", 0
         self._begin = 0  # the file's byte that the window begins with
+        self.texts_left = MOST_TEXTS
 
     @property
     def position(self) -> int:
@@ -257,10 +258,10 @@ def _array(cursor: _Cursor, what: str) -> Span:
     kind, count = cursor.number(_U32, what), cursor.number(_U64, what)
     first = cursor.position
     if kind == TEXT:
-        if count > min(MOST_TEXTS, cursor.left // 8):
-            raise BadInput(
-                f"{what} in {name} states that it has {count} texts, more than {_room(cursor.left, 8, MOST_TEXTS)}"
-            )
+        if count > min(cursor.texts_left, cursor.left // 8):
+            room = _room(cursor.left, 8, cursor.texts_left)
+            raise BadInput(f"{what} in {name} states that it has {count} texts, more than {room}")
+        cursor.texts_left -= count
         cursor.skip_texts(count, what)
     elif kind in NUMBERS or kind == FLAG:
         cursor.skip(count * (1 if kind == FLAG else _SCALARS[kind].size), what)
@@ -299,11 +300,11 @@ def _tensor(cursor: _Cursor, number: int, alignment: int) -> TensorInfo:
     dimensions = cursor.number(_U32, f"the number of dimensions of {what}")
     if dimensions > MOST_DIMENSIONS:
         raise BadInput(f"{what} in {file} states that it has {dimensions} dimensions; expected at most 4")
-    shape = tuple(cursor.number(_U64, f"the shape of {what}") for _ in range(dimensions))[::-1]
+    described = struct.Struct(f"<{dimensions}QIQ")
+    *sizes, number_of_type, offset = described.unpack(cursor.take(described.size, f"the description of {what}"))
+    shape, kind = tuple(reversed(sizes)), TENSOR_TYPES.get(number_of_type)
     if 0 in shape:
         raise BadInput(f"{what} in {file} has the shape {shape}; expected no dimension of 0")
-    kind = TENSOR_TYPES.get(cursor.number(_U32, f"the type of {what}"))
-    offset = cursor.number(_U64, f"the offset of {what}")
     if kind is None:
         raise BadInput(f"{what} in {file} is of a type that ggml does not have; expected one such as F32, F16 or Q8_0")
     values, row = math.prod(shape), shape[-1] if shape else 1

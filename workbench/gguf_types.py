@@ -95,20 +95,23 @@ def dequantised(rows: np.ndarray, name: str, where: str) -> np.ndarray:
     has no definition in numpy, `Unavailable` where the package `gguf`, which has those of the quantised types, is
     missing.
     """
-    kind = BY_NAME[name]
+    with np.errstate(all="ignore"):  # what stands in damaged blocks may be no number, or too large for one
+        return _dequantised(rows, BY_NAME[name], where)
+
+
+def _dequantised(rows: np.ndarray, kind: TensorType, where: str) -> np.ndarray:
     if kind.dtype == "<f4":
         return rows.view(kind.dtype)
     if kind.dtype:
         return rows.view(kind.dtype).astype(np.float32)
     values = rows.shape[1] // kind.block_bytes * kind.block
     result = np.empty((len(rows), values), np.float32)
-    if name == "BF16":  # the upper half of a float32
+    if kind.name == "BF16":  # the upper half of a float32
         np.left_shift(rows.view("<u2"), 16, out=result.view(np.uint32), dtype=np.uint32)
         return result
-    quants, chunk = _quants(name), max(1, _CHUNK_VALUES // values)
-    with np.errstate(all="ignore"):  # damaged blocks have scales that are not finite
-        for first in range(0, len(rows), chunk):
-            result[first : first + chunk] = _chunk(quants, rows[first : first + chunk], name, where)
+    quants, chunk = _quants(kind.name), max(1, _CHUNK_VALUES // values)
+    for first in range(0, len(rows), chunk):
+        result[first : first + chunk] = _chunk(quants, rows[first : first + chunk], kind.name, where)
     return result
 
 

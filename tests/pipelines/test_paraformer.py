@@ -23,12 +23,14 @@ class FakeNetwork:
 
     dtype = "f16"
     asked: tuple[Any, int] | None = None
+    cif_residual: bool | None = None
 
     def __init__(self, model: ParaformerModel, pieces: list[str]):
         self.ids = [model.vocabulary.pieces.index(piece) for piece in pieces]
         self.width = len(model.vocabulary)
 
-    def decode(self, features: np.ndarray, recorder: Recorder | None) -> Decoded:
+    def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
+        self.cif_residual = cif_residual
         alphas = np.full(len(features) + 1, 0.25, np.float32)
         alphas[4 * len(self.ids) :] = 0.0
         logits = np.eye(self.width, dtype=np.float32)[self.ids] if self.ids else None
@@ -55,7 +57,9 @@ def test_a_token_lasts_from_the_one_before_until_it_is_complete(model: Paraforme
     assert [token.end for token in heard.tokens] == pytest.approx(ends)
     assert [token.start for token in heard.tokens] == pytest.approx([0.0, *ends[:-1]])
     assert network.asked is None
-    untimed = hearer.recognise(SAMPLES, ParaformerOptions(timestamps=False))
+    assert network.cif_residual is False
+    untimed = hearer.recognise(SAMPLES, ParaformerOptions(timestamps=False, cif_residual=True))
+    assert network.cif_residual is True
     assert [token.start for token in untimed.tokens] == [None] * 3
 
 

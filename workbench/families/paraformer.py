@@ -18,7 +18,7 @@ from workbench.errors import BadInput
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import MOST_BLOCKS, SanmConfig, expect, positive_int, read_sanm_config
 from workbench.families.vocabulary import Vocabulary, read_token_list
-from workbench.options import TimedOptions
+from workbench.options import TimedOptions, option
 from workbench.session import Token
 
 MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
@@ -40,6 +40,11 @@ LONGEST_TOKEN_FRAMES = 12
 @dataclass(frozen=True)
 class ParaformerOptions(TimedOptions):
     """What a user may choose of Paraformer."""
+
+    cif_residual: bool = option(
+        False,
+        "add the encoder's output inside the CIF predictor, as FunASR's C++ runtime does; the original does not",
+    )
 
 
 @dataclass(frozen=True)

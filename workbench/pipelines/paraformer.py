@@ -40,11 +40,13 @@ class Network(Protocol):
         """The name of its arithmetic's type."""
         ...
 
-    def decode(self, features: np.ndarray, recorder: Recorder | None) -> Decoded:
+    def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
         """Encodes, counts and decodes; records `encoder.*`, `predictor.*`, `decoder.*` and `logits`.
 
         Args:
             features: [T, input], after LFR and CMVN.
+            cif_residual: add the encoder's output to the predictor's convolution, before the ReLU. The finer head
+                never does.
         """
         ...
 
@@ -82,7 +84,7 @@ class ParaformerPipeline:
         if recorder:
             for stage in ("fbank", "lfr", "features"):
                 recorder.put(f"frontend.{stage}", getattr(front, stage))
-        decoded = self.network.decode(front.features, recorder)
+        decoded = self.network.decode(front.features, recorder, options.cif_residual)
         ids = () if decoded.logits is None else tuple(decoded.logits.argmax(axis=1).tolist())
         said = [number for number in ids if number not in self.markers]
         times = self._times(decoded, len(ids), len(said)) if options.timestamps and said else None

@@ -71,14 +71,16 @@ def test_the_running_sum_does_not_drift() -> None:
     np.testing.assert_allclose(integrate(weights)[0].numpy(), exact, rtol=2e-8)  # what float32 makes of 0.1
 
 
-def test_alphas_follow_the_published_formula() -> None:
-    """A full convolution without a residual, then factor, threshold and ReLU."""
+@pytest.mark.parametrize("residual", [False, True])
+def test_alphas_follow_the_published_formula(residual: bool) -> None:
+    """A full convolution, with FunASR's C++ runtime's residual or without one, then factor, threshold and ReLU."""
     torch.manual_seed(0)
     config = CifConfig(4, 1, 2, 0.45, smooth_factor=0.8, noise_threshold=0.3)
     predictor = CifPredictor(config).eval()
     encoded = torch.randn(1, 6, 4)
     with torch.no_grad():
-        found = predictor.alphas(encoded)[0].numpy()
+        found = predictor(encoded, residual=residual).alphas[0].numpy()
+        other = predictor(encoded, residual=not residual).alphas[0].numpy()
         weight, bias = predictor.cif_conv1d.weight.numpy(), predictor.cif_conv1d.bias.numpy()
         out, offset = predictor.cif_output.weight[0].numpy(), predictor.cif_output.bias.item()
     x = encoded[0].numpy()
@@ -87,8 +89,10 @@ def test_alphas_follow_the_published_formula() -> None:
         for k in range(4):
             if 0 <= t - 1 + k < 6:
                 local += weight[:, :, k] @ x[t - 1 + k]
+        local += x[t] if residual else 0
         score = 1 / (1 + math.exp(-(np.maximum(local, 0) @ out + offset)))
         assert found[t] == pytest.approx(max(0.8 * score - 0.3, 0.0), abs=1e-6)
+    assert found[6] == other[6] == pytest.approx(0.45) and np.abs(found - other).max() > 0.01
 
 
 def test_tail_completes_what_was_begun() -> None:

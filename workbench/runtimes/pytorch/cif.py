@@ -59,21 +59,27 @@ class CifPredictor(nn.Module):
             self.blstm = nn.LSTM(width, width, 1, batch_first=True, bidirectional=True) if config.blstm else None
             self.cif_output2 = nn.Linear(2 * width if config.blstm else width, 1)
 
-    def _local(self, encoded: Tensor) -> Tensor:
-        return F.relu(self.cif_conv1d(F.pad(encoded.transpose(1, 2), self.padding))).transpose(1, 2)
+    def _local(self, encoded: Tensor, residual: bool = False) -> Tensor:
+        local = self.cif_conv1d(F.pad(encoded.transpose(1, 2), self.padding)).transpose(1, 2)
+        return F.relu(local + encoded if residual else local)
 
-    def alphas(self, encoded: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The weight of each frame [B, T], zero in the padding."""
-        weights = torch.sigmoid(self.cif_output(self._local(encoded))).squeeze(-1)
+    def alphas(self, encoded: Tensor, lengths: Tensor | None = None, residual: bool = False) -> Tensor:
+        """The weight of each frame [B, T], zero in the padding; `residual` as in `forward`."""
+        weights = torch.sigmoid(self.cif_output(self._local(encoded, residual))).squeeze(-1)
         weights = F.relu(weights * self.config.smooth_factor - self.config.noise_threshold)
         return weights if lengths is None else weights * length_mask(lengths, weights.shape[1])
 
-    def forward(self, encoded: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> CifOutput:
+    def forward(
+        self, encoded: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap, residual: bool = False
+    ) -> CifOutput:
         """Counts and embeds the tokens of encoded frames [B, T, D].
 
         After each row's last frame a tail weight is added, so that a token begun at the end still fires.
+
+        Args:
+            residual: add the encoded frames to the convolution before the ReLU, as FunASR's C++ runtime does.
         """
-        alphas = self.alphas(encoded, lengths)
+        alphas = self.alphas(encoded, lengths, residual)
         batch, frames = alphas.shape
         ends = torch.full((batch,), frames, device=alphas.device) if lengths is None else lengths
         tail = torch.zeros_like(alphas[:, :1])

@@ -44,10 +44,15 @@ class ParaformerNetwork(nn.Module):
         self.predictor = CifPredictor(predictor)
         self.decoder = SanmDecoder(decoder, encoder.output_size, vocabulary, dropout)
 
-    def forward(self, features: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> ParaformerOutput:
-        """Decodes features [B, T, input], `lengths` [B] frames each (None when all rows are full)."""
+    def forward(
+        self, features: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap, cif_residual: bool = False
+    ) -> ParaformerOutput:
+        """Decodes features [B, T, input], `lengths` [B] frames each (None when all rows are full).
+
+        `cif_residual` as in `workbench.pipelines.paraformer.Network.decode`.
+        """
         encoded = self.encoder(features, lengths, tap)
-        cif = self.predictor(encoded, lengths, tap)
+        cif = self.predictor(encoded, lengths, tap, cif_residual)
         if int(cif.counts.max()) < 1:
             return ParaformerOutput(None, cif, encoded)
         counts = None if lengths is None else cif.counts
@@ -68,10 +73,10 @@ class ParaformerRunner:
         settle(self.network, device, weights)
 
     @torch.inference_mode()
-    def decode(self, features: np.ndarray, recorder: Recorder | None) -> Decoded:
+    def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
         """As `Network.decode`."""
         batch = torch.from_numpy(features)[None].to(self.device)
-        logits, cif, encoded = self.network(batch, tap=tap_into(recorder))
+        logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
         found = None if logits is None else logits[0].cpu().numpy()
         return Decoded(found, cif.alphas[0].cpu().numpy(), encoded)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench import __version__
+from workbench.conversion import LAYOUTS
+from workbench.conversion.types import TYPES
 from workbench.errors import BadInput
 from workbench.exports import FORMATS as WRITERS
 from workbench.families import FAMILIES
@@ -68,6 +70,21 @@ def parser() -> argparse.ArgumentParser:
     trace.add_argument("--out", required=True, metavar="T.safetensors", help="file to write")
     trace.add_argument("--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)")
     _add_options(trace)
+
+    convert = commands.add_parser("convert", help="write a checkpoint's weights to a GGUF file")
+    convert.add_argument("model", metavar="M", help="a model's id (see: workbench models) or a checkpoint directory")
+    convert.add_argument(
+        "--quantization", "-q", metavar="TYPE", help=f"of the large matrices: {', '.join(TYPES)}, or auto (f32 or f16)"
+    )
+    convert.add_argument("--out", type=Path, metavar="FILE.gguf", help="file to write")
+    convert.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        default=LAYOUTS[0],
+        help="workbench, one file for every runtime here; funasr, as FunASR's own C++ runtime reads it "
+        "(default: %(default)s)",
+    )
+    convert.add_argument("--list", action="store_true", help="write nothing; print JSON of the types and their bytes")
 
     train = commands.add_parser("train-demo", help="train a demo model on spoken digits")
     train.add_argument("family", choices=TRAINABLE, metavar="FAMILY", help=" or ".join(TRAINABLE))

@@ -207,6 +207,30 @@ def _trace(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _convert(parsed: argparse.Namespace) -> int:
+    from workbench.conversion.command import check_request, listed_sizes, write_files
+    from workbench.sources import fetch
+
+    quantization, out = ("", Path()) if parsed.list else check_request(parsed.quantization, parsed.out)
+    with Registry() as registry:
+        card = registry.card(parsed.model)
+        registry.options_class(parsed.model)  # says where its family is unknown
+    if card.kind == "gguf":
+        raise BadInput(f"{parsed.model} is a GGUF file already; expected a model's id or a checkpoint directory")
+    progress = Line()
+    try:
+        directory = fetch(card, progress.fetching)
+        if parsed.list:
+            print(listed_sizes(directory, card.family, parsed.layout))
+            return 0
+        written = write_files(directory, card.family, quantization, out, parsed.layout, progress.fetching, _say)
+    finally:
+        progress.clear()
+    for path, size in written:
+        print(f"{path}\t{size}")
+    return 0
+
+
 def _train_demo(parsed: argparse.Namespace) -> int:
     from workbench.training.demo import DemoOptions, train_demo
 
@@ -252,6 +276,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "transcribe": _transcribe,
     "generate": _generate,
     "trace": _trace,
+    "convert": _convert,
     "train-demo": _train_demo,
 }
 

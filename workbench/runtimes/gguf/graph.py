@@ -243,6 +243,16 @@ class Graph:
         column = self._made(library.permute(context, made.pointer, 1, 2, 0, 3), (1, out, 1, width))
         return self.reshape(column, (out, width))
 
+    def convolution(self, x: Tensor, kernel: Tensor, left: int, right: int) -> Tensor:
+        """Convolution over time, zero padding `left` and `right`: x [T, in], kernel [out, in, K] gives [T', out]."""
+        (out, width, size), library, context = kernel.shape, self._library, self._context
+        if left != right:  # the operation pads both sides alike
+            x, left = self.pad_frames(x, left, right), 0
+        frames = x.shape[0] + 2 * left - size + 1
+        turned = self.contiguous(self._made(library.permute(context, x.pointer, 1, 0, 2, 3), (width, x.shape[0])))
+        columns = library.im2col(context, kernel.pointer, turned.pointer, 1, 0, left, 0, 1, 0, False, F32)
+        return self.matmul(self.reshape(kernel, (out, width * size)), self._made(columns, (frames, width * size)))
+
     def fsmn(self, x: Tensor, kernel: Tensor, shift: int = 0) -> Tensor:
         """FSMN memory (Zhang et al., 2018): depthwise convolution of x [T, D] with kernel [K, D], plus x."""
         left = (kernel.shape[0] - 1) // 2 + shift

@@ -10,12 +10,12 @@ from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevo
 from workbench.gguf_file import GgufFile, read_gguf
 from workbench.opening import Settings
 from workbench.pipelines.sensevoice import SenseVoicePipeline
-from workbench.runtimes.gguf import ctc
+from workbench.runtimes.gguf import output_layer
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.graph import Engine, Graph
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
-from workbench.runtimes.gguf.weights import Tensor
+from workbench.runtimes.gguf.weights import Scope, Tensor
 from workbench.stages import Recorder
 from workbench.transcription import SpeechSession
 
@@ -37,7 +37,8 @@ class SenseVoiceGraph:
 
     def _everything(self, g: Graph) -> dict[str, Tensor]:
         x = g.input(np.zeros((2, self.config.input_size), dtype=np.float32))
-        return ctc.head(g, encode(g, x, g.scope / "encoder", self.config), g.scope, self.vocabulary)
+        encoded = encode(g, x, g.scope / "encoder", self.config)
+        return output_layer.logit_parts(g, encoded, g.scope / "ctc" / "ctc_lo", self.vocabulary)
 
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> np.ndarray:
         """As `Network.logits`."""
@@ -46,7 +47,8 @@ class SenseVoiceGraph:
         encoded = self._engine.run(
             lambda g: {"encoded": encode(g, g.input(x), g.scope / "encoder", self.config)}, recorder
         )["encoded"]
-        found = ctc.logits(self._engine, encoded, self.vocabulary)
+        layer = Scope(self._engine.weights) / "ctc" / "ctc_lo"
+        found = output_layer.logits(self._engine, encoded, layer, self.vocabulary)
         if recorder:
             recorder.put("logits", found)
         return found

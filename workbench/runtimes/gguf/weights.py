@@ -7,6 +7,7 @@ ggml, which ends the process over such things, never meets one.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,6 +84,14 @@ class Weights:
                 self._made[key] = self._mapped_at(F32, wanted, info.offset + first * each)
             else:
                 self._made[key] = self.keep(self.file.array(name)[first:last])
+        return self._made[key]
+
+    def arranged(self, name: str, shape: tuple[int, ...], arrange: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+        """A tensor in float32 and in memory of our own, its values as `arrange` puts them; done once."""
+        self.file.expect(name, shape)
+        key = (f"{name} by {arrange.__module__}.{arrange.__qualname__}", 0, 0)
+        if key not in self._made:
+            self._made[key] = self.keep(arrange(self.file.array(name).reshape(shape)))
         return self._made[key]
 
     def keep(self, values: np.ndarray) -> Tensor:
@@ -175,6 +184,10 @@ class Scope:
     def array(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """As `Weights.array`."""
         return self.weights.array(self.prefix + name, shape)
+
+    def arranged(self, name: str, shape: tuple[int, ...], arrange: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+        """As `Weights.arranged`."""
+        return self.weights.arranged(self.prefix + name, shape, arrange)
 
     def has(self, name: str) -> bool:
         """Whether the file has a tensor of that name."""

@@ -1,0 +1,121 @@
+"""The CIF predictor on ggml: how Paraformer counts its tokens and places them (see `workbench.decoding.cif`).
+
+Convolutions and projections are graphs; what goes frame by frame, and takes no time worth the name, is numpy. Axes: T
+encoder frames, N tokens, D width, U how many times finer the second head of BiCif is. Names are the published ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.families.paraformer import CifConfig
+from workbench.gguf_file import GgufFile
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.lstm import recur, sigmoid
+from workbench.runtimes.gguf.weights import Scope, Tensor
+
+DIRECTIONS = ("", "_reverse")  # how PyTorch names the two halves of a bidirectional LSTM
+
+
+def scores(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig, residual: bool = False) -> Tensor:
+    """A number from 0 to 1 for each of the encoded frames [T, D]: [T, 1].
+
+    Args:
+        residual: add the frames to their convolution before the ReLU, as FunASR's C++ runtime does.
+    """
+    return g.sigmoid(g.linear(_local(g, encoded, scope, config, residual), scope / "cif_output", 1))
+
+
+def _local(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig, residual: bool = False) -> Tensor:
+    layer, size = scope / "cif_conv1d", config.left_order + config.right_order + 1
+    kernel = layer.array("weight", (config.width, config.width, size))
+    local = g.convolution(encoded, kernel, config.left_order, config.right_order)
+    local = g.add(local, layer.vector("bias", config.width))
+    return g.relu(g.add(local, encoded) if residual else local)
+
+
+def weights_of(scored: np.ndarray, config: CifConfig) -> np.ndarray:
+    """The weight of each frame [T + 1] from the scores [T, 1]; the tail's, which lets a begun token fire, is last."""
+    weights = _sharpened(scored[:, 0], config.smooth_factor, config.noise_threshold)
+    return np.append(weights, np.float32(config.tail_threshold))
+
+
+def _sharpened(scored: np.ndarray, factor: float, threshold: float) -> np.ndarray:
+    return np.maximum(scored * np.float32(factor) - np.float32(threshold), np.float32(0))
+
+
+# The second head of BiCif, for times alone.
+
+
+def fine_parts(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig) -> dict[str, Tensor]:
+    """What the second head makes of the encoded frames [T, D] before its LSTM.
+
+    Returns its frames [T * U, D] under "frames" or, where it has an LSTM, what that takes at each step [T * U, 4D],
+    without the biases of the recurrent half, under the names of `DIRECTIONS`.
+    """
+    source = _local(g, encoded, scope, config) if config.upsample_after_conv else encoded
+    frames = g.add(_upsampled(g, source, scope / "upsample_cnn", config.upsample), _upsample_bias(scope, config))
+    if not config.blstm:
+        return {"frames": frames}
+    lstm, width = scope / "blstm", config.width
+    return {
+        name: g.add(
+            g.matmul(lstm.matrix(f"weight_ih_l0{name}", (4 * width, width)), frames),
+            lstm.vector(f"bias_ih_l0{name}", 4 * width),
+        )
+        for name in DIRECTIONS
+    }
+
+
+def _upsampled(g: Graph, x: Tensor, layer: Scope, times: int) -> Tensor:
+    """A transposed convolution that steps by its kernel's size, without a bias: x [T, D] gives [T * times, D].
+
+    No two outputs overlap then, so it is one matrix product.
+    """
+    frames, width = x.shape
+    matrix = layer.arranged("weight", (width, width, times), _stacked)
+    return g.reshape(g.matmul(matrix, x), (frames * times, width))
+
+
+def _stacked(kernel: np.ndarray) -> np.ndarray:
+    """A transposed convolution's kernel [in, out, U] as a matrix [U * out, in]."""
+    return kernel.transpose(2, 1, 0).reshape(-1, kernel.shape[0])
+
+
+def _upsample_bias(scope: Scope, config: CifConfig) -> Tensor:
+    return (scope / "upsample_cnn").vector("bias", config.width)
+
+
+class FineWeights:
+    """The second head's tensors that the host computes with; raises `BadInput` where they are missing or misshapen."""
+
+    def __init__(self, file: GgufFile, prefix: str, config: CifConfig):
+        self.config = config
+        self._file, self._prefix, width = file, prefix, config.width
+        shapes: dict[str, tuple[int, ...]] = {
+            "cif_output2.weight": (1, 2 * width if config.blstm else width),
+            "cif_output2.bias": (1,),
+        }
+        if config.blstm:
+            for name in DIRECTIONS:
+                shapes[f"blstm.weight_hh_l0{name}"] = (4 * width, width)
+                shapes[f"blstm.bias_hh_l0{name}"] = (4 * width,)
+        for name, shape in shapes.items():
+            file.expect(prefix + name, shape)
+
+    def __call__(self, parts: dict[str, np.ndarray], tokens: int) -> np.ndarray:
+        """Weights at the finer rate [T * U], scaled to sum to `tokens`, from the arrays of `fine_parts`."""
+        frames = self._recurred(parts) if self.config.blstm else parts["frames"]
+        scored = sigmoid(frames @ self._array("cif_output2.weight").reshape(-1) + self._array("cif_output2.bias"))
+        weights = _sharpened(scored, self.config.fine_smooth_factor, self.config.fine_noise_threshold)
+        return weights * (np.float32(tokens) / weights.sum())
+
+    def _recurred(self, parts: dict[str, np.ndarray]) -> np.ndarray:
+        """The bidirectional LSTM's output [T * U, 2D]: the second half is of the frames from the last to the first."""
+        taken = [parts[name] + self._array(f"blstm.bias_hh_l0{name}") for name in DIRECTIONS]
+        weights = [self._array(f"blstm.weight_hh_l0{name}") for name in DIRECTIONS]
+        forward, backward = recur(np.stack([taken[0], taken[1][::-1]]), np.stack(weights))
+        return np.concatenate([forward, backward[::-1]], axis=1)
+
+    def _array(self, name: str) -> np.ndarray:
+        return self._file.array(self._prefix + name)

@@ -1,0 +1,35 @@
+"""The recurrence of an LSTM in numpy; what it has of matrix products over all steps is done before, elsewhere.
+
+ggml has no operation for it: each step would be a graph of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def recur(inputs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Hidden states [L, T, H] of L independent LSTMs that take their steps side by side, all from zero.
+
+    Args:
+        inputs: [L, T, 4H], each step's input times the input weights with both biases added; the gates are in
+            PyTorch's order: input, forget, cell, output.
+        weights: of the state before [L, 4H, H].
+    """
+    layers, steps, width = inputs.shape[0], inputs.shape[1], weights.shape[2]
+    states = np.zeros((layers, steps, width), dtype=np.float32)
+    hidden = np.zeros((layers, width), dtype=np.float32)
+    cell = np.zeros((layers, width), dtype=np.float32)
+    for step in range(steps):
+        gates = inputs[:, step] + (weights @ hidden[:, :, None])[:, :, 0]
+        enter, forget, candidate, out = np.split(gates, 4, axis=1)
+        cell = sigmoid(forget) * cell + sigmoid(enter) * np.tanh(candidate)
+        hidden = sigmoid(out) * np.tanh(cell)
+        states[:, step] = hidden
+    return states
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x)), in a form that no x overflows."""
+    found: np.ndarray = 0.5 * np.tanh(0.5 * x) + 0.5
+    return found

@@ -1,0 +1,35 @@
+"""A network's output layer on ggml: frames or tokens to logits over the vocabulary.
+
+Tens of thousands of rows: what is done here keeps ggml on its fast path, and the logits from being in memory twice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.weights import Scope, Tensor
+
+BLOCK = 128  # frames in one go
+FAST_ROWS = 16  # ggml's fast kernels take a matrix whose rows are a multiple of this; the rest goes by itself
+
+
+def logit_parts(g: Graph, x: Tensor, layer: Scope, vocabulary: int) -> dict[str, Tensor]:
+    """Logits of x [T, D] as parts of the vocabulary, in order: [T, part] each.
+
+    Args:
+        layer: where its `weight` and `bias` are.
+    """
+    whole = vocabulary // FAST_ROWS * FAST_ROWS
+    parts = {"most": slice(0, whole), "rest": slice(whole, vocabulary)}
+    return {name: g.linear(x, layer, vocabulary, rows=part) for name, part in parts.items() if part.stop > part.start}
+
+
+def logits(engine: Engine, x: np.ndarray, layer: Scope, vocabulary: int) -> np.ndarray:
+    """Logits [T, V] of x [T, D]; `layer` as with `logit_parts`."""
+    found = np.empty((len(x), vocabulary), dtype=np.float32)
+    for first in range(0, len(x), BLOCK):
+        block = x[first : first + BLOCK]
+        parts = engine.run(lambda g, block=block: logit_parts(g, g.input(block), layer, vocabulary))  # type: ignore[misc]
+        np.concatenate(list(parts.values()), axis=1, out=found[first : first + BLOCK])
+    return found

@@ -1,0 +1,104 @@
+"""Paraformer on ggml: the network as graphs, and a session of a GGUF file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.decoding.cif import fire
+from workbench.families.paraformer import ParaformerModel, read_paraformer
+from workbench.gguf_file import GgufFile, read_gguf
+from workbench.opening import Settings
+from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
+from workbench.runtimes.gguf import cif, output_layer, sanm_decoder
+from workbench.runtimes.gguf.cmvn import read_cmvn
+from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.sanm import encode, encoder_input
+from workbench.runtimes.gguf.unpacking import notes, unpacked
+from workbench.runtimes.gguf.weights import Scope, Tensor
+from workbench.stages import Recorder
+from workbench.transcription import SpeechSession
+
+
+class ParaformerGraph:
+    """A loaded network, arrays in and out: `workbench.pipelines.paraformer.Network`.
+
+    Raises `BadInput` where the file's tensors are not those that its configuration calls for.
+    """
+
+    def __init__(self, file: GgufFile, model: ParaformerModel, threads: int | None = None):
+        self.dtype = file.quantization
+        self.encoder, self.predictor, self.decoder = model.encoder, model.predictor, model.decoder
+        self.vocabulary = len(model.vocabulary)
+        self._fine = cif.FineWeights(file, "predictor.", model.predictor) if model.predictor.upsample else None
+        self._engine = Engine(file, threads)
+        self._engine.check(self._everything)
+
+    def _everything(self, g: Graph) -> dict[str, Tensor]:
+        x = g.input(np.zeros((2, self.encoder.input_size), dtype=np.float32))
+        encoded = encode(g, x, g.scope / "encoder", self.encoder)
+        decoded = sanm_decoder.decode(g, encoded, encoded, g.scope / "decoder", self.decoder)
+        return {
+            "scores": cif.scores(g, encoded, g.scope / "predictor", self.predictor),
+            **(self._fine_parts(g, encoded) if self._fine else {}),
+            **output_layer.logit_parts(g, decoded, g.scope / "decoder" / "output_layer", self.vocabulary),
+        }
+
+    def _fine_parts(self, g: Graph, encoded: Tensor) -> dict[str, Tensor]:
+        return cif.fine_parts(g, encoded, g.scope / "predictor", self.predictor)
+
+    def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
+        """As `Network.decode`."""
+
+        def encoder(g: Graph) -> dict[str, Tensor]:
+            x = encode(g, g.input(encoder_input(features, self.encoder)), g.scope / "encoder", self.encoder)
+            return {"encoded": x, "scores": cif.scores(g, x, g.scope / "predictor", self.predictor, cif_residual)}
+
+        heard = self._engine.run(encoder, recorder)
+        encoded, alphas = heard["encoded"], cif.weights_of(heard["scores"], self.predictor)
+        tokens = int(alphas.sum())
+        embeddings = fire(encoded, alphas[:-1], tokens)  # nothing is heard where the tail is
+        if recorder:
+            recorder.put("predictor.alphas", alphas)
+            recorder.put("predictor.embeddings", embeddings)
+        return Decoded(self._logits(embeddings, encoded, recorder) if tokens else None, alphas, encoded)
+
+    def _logits(self, embeddings: np.ndarray, encoded: np.ndarray, recorder: Recorder | None) -> np.ndarray:
+        """Of acoustic embeddings [N, D] and encoded frames [T, D]: [N, V]."""
+
+        def decoder(g: Graph) -> dict[str, Tensor]:
+            x = sanm_decoder.decode(g, g.input(embeddings), g.input(encoded), g.scope / "decoder", self.decoder)
+            return {"decoded": x}
+
+        decoded = self._engine.run(decoder, recorder)["decoded"]
+        layer = Scope(self._engine.weights) / "decoder" / "output_layer"
+        found = output_layer.logits(self._engine, decoded, layer, self.vocabulary)
+        if recorder:
+            recorder.put("logits", found)
+        return found
+
+    def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
+        """As `Network.fine_alphas`."""
+        assert self._fine is not None, "asked of a model without the second head"
+        return self._fine(self._engine.run(lambda g: self._fine_parts(g, g.input(encoded))), tokens)
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._engine.close()
+
+
+def open_paraformer(path: Path, threads: int | None = None) -> tuple[ParaformerPipeline, tuple[str, ...]]:
+    """The recogniser of a GGUF file, and what its users should know of the file."""
+    file = read_gguf(path)
+    with unpacked(file) as directory:
+        model = read_paraformer(directory, weights=file.path)
+        cmvn, _ = read_cmvn(file, model.cmvn_file)
+    return ParaformerPipeline(model, cmvn, ParaformerGraph(file, model, threads)), notes(file)
+
+
+def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
+    """A session of a GGUF file, called `name` in its results."""
+    pipeline, said = open_paraformer(path, settings.threads)
+    return SpeechSession(name, "gguf", pipeline, said)

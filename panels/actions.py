@@ -13,7 +13,8 @@ from typing import Any
 
 import gradio as gr
 
-from panels.cells import offers
+from panels.cells import Cell, Offer, offers
+from panels.chooser import chooser_value, chosen_in
 from panels.inputs import Shown, by_family, read_inputs, visible_for
 from panels.markup import button, datum, element, seconds, text
 from panels.pool import SessionPool
@@ -22,7 +23,7 @@ from panels.runs import Board, Row, prepare, run
 from panels.samples import Sample, reference_text
 from panels.segments import editor_value, export, is_edited, rows_of, span_of, transcript_of
 from panels.sounds import Sounds, pictures_html
-from workbench.errors import BadInput
+from workbench.errors import BadInput, WorkbenchError
 
 Update = dict[str, Any]
 
@@ -39,18 +40,26 @@ class Actions:
 
     # Inputs.
 
-    def refresh(self, chosen: list[str]) -> tuple[Update, str]:
+    def refresh(self, chooser: Any) -> tuple[dict[str, Any], str]:
         """The models that can be chosen now, with what was chosen kept, and why the others cannot."""
         listed = offers(self.pool.registry)
-        choices = [(offer.label, offer.cell.value) for offer in listed if offer.possible]
-        values = {value for _, value in choices}
-        kept = [value for value in chosen if value in values]
-        ready = [offer.cell.value for offer in listed if offer.ready]
-        return gr.update(choices=choices, value=kept or ready), unavailable_html(self.pool)
+        return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed)
 
-    def toggle_options(self, chosen: list[str]) -> list[Update]:
+    def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
+        """Finds out how large a model's files are in every quantisation; it takes some seconds the first time."""
+        cell = Cell.parse(datum(event._data, "cell"))
+        for card in self.pool.registry.cards():
+            if card.id == cell.model:
+                try:
+                    self.pool.registry.measure(card, cell.runtime)
+                except WorkbenchError as error:
+                    gr.Warning(text(error))
+        return chooser_value(offers(self.pool.registry), chosen_in(chooser), keep=True)
+
+    def toggle_options(self, chooser: Any) -> list[Update]:
         """Shows the options that the chosen models have."""
-        return [gr.update(visible=shown) for shown in visible_for(self.options, self.pool.registry, chosen)]
+        shown = visible_for(self.options, self.pool.registry, chosen_in(chooser))
+        return [gr.update(visible=each) for each in shown]
 
     def pick_sample(self, event: gr.EventData) -> tuple[list[str], str, str, str]:
         """Takes a sample, or all of them, as the recordings; also its text as the reference, its credit, its text."""
@@ -75,7 +84,7 @@ class Actions:
     def start(
         self,
         files: list[str] | None,
-        cells: list[str],
+        chooser: Any,
         reference: str,
         normaliser: str,
         request: gr.Request,
@@ -83,6 +92,7 @@ class Actions:
     ) -> Iterator[tuple[Any, ...]]:
         """Runs the models; yields table, progress, Run and Cancel button, and the table's state."""
         given = by_family(self.options, read_inputs(self.options, options))
+        cells = chosen_in(chooser)
         job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, given)
         stop = threading.Event()
         user = str(request.session_hash)
@@ -165,13 +175,13 @@ class Actions:
         return editor_value(opened)
 
 
-def unavailable_html(pool: SessionPool) -> str:
+def unavailable_html(listed: Sequence[Offer]) -> str:
     """The models and runtimes that cannot be chosen, each with the reason; nothing where there is none."""
-    listed = [offer for offer in offers(pool.registry) if not offer.possible]
-    if not listed:
+    missing = [offer for offer in listed if not offer.possible]
+    if not missing:
         return ""
-    items = "".join(element("li", f"<b>{text(offer.title)}</b> {text(offer.reason)}") for offer in listed)
-    summary = element("summary", f"Why not others? {len(listed)} combinations cannot run here")
+    items = "".join(element("li", f"<b>{text(offer.title)}</b> {text(offer.reason)}") for offer in missing)
+    summary = element("summary", f"Why not others? {len(missing)} combinations cannot run here")
     return element("details", summary + element("ul", items), "unavailable")
 
 

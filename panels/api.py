@@ -74,9 +74,10 @@ def transcripts(
     """Runs the models over the recordings: a JSON object for each recording and model, recording by recording.
 
     Each has the fields of a transcript (`model`, `runtime`, `text`, `language`, `segments`, `tokens`, `audio_seconds`,
-    `load_seconds`, `compute_seconds`), and `file`, `tags`, `notes`, `memory_bytes` and `score` (None without a
-    reference). One that failed has `model`, `runtime`, `file` and `error` instead. A model may name its runtime, as in
-    `demo/sensevoice|gguf`. Raises `BadInput` for what is wrong with the request as a whole.
+    `load_seconds`, `compute_seconds`), and `quantization` (None where the runtime takes the checkpoint as it is),
+    `file`, `tags`, `notes`, `memory_bytes`, `weight_bytes` and `score` (None without a reference). One that failed has
+    `model`, `runtime`, `quantization`, `file` and `error` instead. A model may name its runtime and a quantisation, as
+    in `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for what is wrong with the request as a whole.
     """
     try:
         given = json.loads(options or "{}")
@@ -94,15 +95,18 @@ def transcripts(
 
 def row_dict(row: Row) -> dict[str, Any]:
     """A finished row as plain JSON values."""
-    who = {"model": row.cell.model, "runtime": row.cell.runtime, "file": row.recording}
+    cell = row.cell
+    who = {"model": cell.model, "runtime": cell.runtime, "quantization": cell.quantization or None}
     if row.transcript is None:
-        return {**who, "error": row.error or "the run was stopped before"}
+        return {**who, "file": row.recording, "error": row.error or "the run was stopped before"}
     return {
         **json.loads(FORMATS["json"].write(row.transcript)),
+        **who,
         "file": row.recording,
         "tags": dict(row.transcript.tags),
         "notes": list(row.transcript.notes),
         "memory_bytes": row.transcript.memory_bytes,
+        "weight_bytes": row.weight_bytes,
         "score": score_dict(row.score) if row.score else None,
     }
 

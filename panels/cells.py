@@ -5,12 +5,13 @@ Asks the registry; shows nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.cards import Card
 from workbench.errors import BadInput
+from workbench.gguf_weights import AUTO, Weights
 from workbench.options import build_options
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
@@ -21,32 +22,40 @@ SEPARATOR = "|"
 
 @dataclass(frozen=True)
 class Cell:
-    """A model on a runtime."""
+    """A model on a runtime, in a quantisation where the runtime has several."""
 
     model: str
     runtime: str
+    quantization: str = ""
 
     @property
     def value(self) -> str:
         """The cell as one string, which `parse` reads back."""
-        return f"{self.model}{SEPARATOR}{self.runtime}"
+        return SEPARATOR.join(filter(None, (self.model, self.runtime, self.quantization)))
+
+    @property
+    def how(self) -> str:
+        """What it runs on, as the page calls it: `PyTorch`, `GGUF q8_0`."""
+        return " ".join(filter(None, (runtime_title(self.runtime), self.quantization)))
 
     @classmethod
     def parse(cls, value: str) -> Cell:
-        """The cell of a string such as `demo/sensevoice|pytorch`; PyTorch where it names no runtime."""
-        model, _, runtime = value.partition(SEPARATOR)
-        return cls(model.strip(), runtime.strip() or "pytorch")
+        """The cell of a string such as `demo/sensevoice|gguf|q8_0`; PyTorch where it names no runtime."""
+        model, _, rest = value.partition(SEPARATOR)
+        runtime, _, quantization = rest.partition(SEPARATOR)
+        return cls(model.strip(), runtime.strip() or "pytorch", quantization.strip())
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A model on a runtime as it stands on the page."""
+    """A cell as it stands on the page."""
 
     cell: Cell
     card: Card
-    ready: bool  # it can run at once
+    ready: bool  # it can run at once, or after a conversion
     fetches: bool = False  # it can run, after a download
     reason: str = ""  # why it is not ready
+    weights: Weights | None = None  # the file, where the runtime opens GGUF files
 
     @property
     def possible(self) -> bool:
@@ -54,15 +63,7 @@ class Offer:
 
     @property
     def title(self) -> str:
-        return f"{self.card.name} · {runtime_title(self.cell.runtime)}"
-
-    @property
-    def label(self) -> str:
-        """The title, with what choosing it costs."""
-        if not self.fetches:
-            return self.title
-        size = f" {self.card.megabytes} MB" if self.card.megabytes else ""
-        return f"{self.title} (downloads{size} first)"
+        return f"{self.card.name} · {self.cell.how}"
 
 
 def runtime_title(runtime: str) -> str:
@@ -71,34 +72,47 @@ def runtime_title(runtime: str) -> str:
 
 
 def offers(registry: Registry, task: str = "transcribe") -> tuple[Offer, ...]:
-    """Every model that does the task, on every runtime, those that can run first."""
+    """Every model that does the task, on every runtime in every quantisation, those that can run first."""
     found = []
     for card in registry.cards():
         if task not in card.tasks:
             continue
         for runtime in RUNTIMES:
             state = registry.availability(card, runtime)
-            found.append(Offer(Cell(card.id, runtime), card, state.ready, state.fetches, state.reason or ""))
+            known = registry.weights(card, runtime) if state.ready or state.fetches else ()
+            for weights in known or (None,):
+                cell = Cell(card.id, runtime, weights.quantization if weights else "")
+                found.append(Offer(cell, card, state.ready, state.fetches, state.reason or "", weights))
     return tuple(sorted(found, key=lambda offer: (not offer.ready, not offer.fetches)))
 
 
-def chosen_offers(values: Iterable[str], known: Iterable[Offer]) -> tuple[Offer, ...]:
+def chosen_offers(values: Iterable[str], known: Sequence[Offer]) -> tuple[Offer, ...]:
     """The offers of the values that a user sent, in their order, each once.
 
-    Raises `BadInput` for no value, one that is not on the list, or one that cannot run: a page that others can reach
-    opens no directory by its path.
+    A value without a quantisation means the one that is taken by default. Raises `BadInput` for no value, one that is
+    not on the list, or one that cannot run: a page that others can reach opens no directory by its path.
     """
-    listed = {offer.cell: offer for offer in known}
-    cells = list(dict.fromkeys(Cell.parse(value) for value in values))
-    if not cells:
+    found = [_offer(Cell.parse(value), known) for value in values]
+    if not found:
         raise BadInput("no model is chosen; tick at least one")
-    for cell in cells:
-        if cell not in listed:
-            models = ", ".join(dict.fromkeys(offer.cell.model for offer in listed.values()))
-            raise BadInput(f"there is no {cell.model!r} on {cell.runtime!r} here; the models are {models}")
-        if not listed[cell].possible:
-            raise BadInput(f"{listed[cell].title} cannot run: {listed[cell].reason}")
-    return tuple(listed[cell] for cell in cells)
+    return tuple({offer.cell: offer for offer in found}.values())
+
+
+def _offer(cell: Cell, known: Sequence[Offer]) -> Offer:
+    near = [offer for offer in known if (offer.cell.model, offer.cell.runtime) == (cell.model, cell.runtime)]
+    if not near:
+        models = ", ".join(dict.fromkeys(offer.cell.model for offer in known))
+        raise BadInput(f"there is no {cell.model!r} on {cell.runtime!r} here; the models are {models}")
+    if not near[0].possible:
+        raise BadInput(f"{near[0].title} cannot run: {near[0].reason}")
+    if cell.quantization in ("", AUTO):
+        usual = (offer for offer in near if offer.weights is None or offer.weights.default)
+        return next(usual, replace(near[0], cell=replace(cell, quantization=AUTO), weights=None))
+    for offer in near:
+        if offer.cell == cell:
+            return offer
+    there = ", ".join(offer.cell.quantization for offer in near) or "as the checkpoint has them"
+    raise BadInput(f"there is no {cell.quantization!r} of {cell.model} on {cell.runtime}; its weights are {there}")
 
 
 def vad_choices(registry: Registry) -> tuple[str, ...]:

@@ -101,11 +101,6 @@ def seconds(value: float) -> str:
     return f"{whole // 3600} h {whole // 60 % 60:02d} min"
 
 
-def size(count: int) -> str:
-    """Bytes as `412 MB` or `1.3 GB`."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
 def datum(data: object, name: str) -> str:
     """What a pressed button carried under that name; raises `BadInput` for an event that did not come from the page."""
     if isinstance(data, dict) and isinstance(data.get(name), str):

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import gradio as gr
 
 from panels.blocks import html_block
-from panels.cells import runtime_title
+from panels.cells import Cell, runtime_title
 from panels.guard import guarded
-from panels.markup import button, datum, element, size, text
+from panels.markup import button, datum, element, text
 from panels.pool import SessionPool
 from workbench.cards import Card
+from workbench.errors import WorkbenchError
 from workbench.families import FAMILIES
+from workbench.gguf_weights import Weights
+from workbench.memory import size
 from workbench.registry import Registry, Residency
 from workbench.runtimes import RUNTIMES
 
 REFRESH_SECONDS = 3.0
+HERE = {
+    "demo": "comes with the workbench",
+    "directory": "a directory on this machine",
+    "gguf": "a GGUF file on this machine",
+}
 TASKS = {"transcribe": "transcribes speech", "generate": "writes text", "vad": "finds speech"}
 
 
@@ -46,8 +56,18 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         minutes = gr.update(value=pool.idle_minutes)
         return residents_html(pool), cards_html(pool.registry), minutes, gr.update(active=True)
 
+    def measured(event: gr.SelectData) -> Iterator[Any]:
+        """The models with the sizes of their files, as they are found out; that takes some seconds for each, once."""
+        unmeasured = _unmeasured(pool.registry) if event.value == tab.label else []
+        for card, runtime in unmeasured:
+            with suppress(WorkbenchError):  # whoever opens the model is told
+                pool.registry.measure(card, runtime)
+            yield cards_html(pool.registry)
+        yield gr.skip()
+
     def unload(event: gr.EventData) -> str:
-        pool.unload(datum(event._data, "model"), datum(event._data, "runtime"))
+        cell = Cell.parse(datum(event._data, "cell"))
+        pool.unload(cell.model, cell.runtime, cell.quantization or None)
         return residents_html(pool)
 
     def set_idle(minutes: float | None) -> None:
@@ -55,10 +75,22 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
 
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
     tabs.select(guarded(selected), None, [resident, listed, idle, timer], **private)
+    tabs.select(guarded(measured), None, listed, **private)
     timer.tick(guarded(lambda: residents_html(pool)), None, resident, **private)
     resident.release(guarded(unload), None, resident, **private)
     idle.submit(guarded(set_idle), idle, None, **private)
     idle.blur(guarded(set_idle), idle, None, **private)
+
+
+def _unmeasured(registry: Registry) -> list[tuple[Card, str]]:
+    """The models that are here and whose files have sizes that are not known yet, with the runtime that opens them."""
+    return [
+        (card, runtime)
+        for card in registry.cards()
+        for runtime in RUNTIMES
+        if registry.availability(card, runtime).ready
+        and any(each.nbytes is None for each in registry.weights(card, runtime))
+    ]
 
 
 def residents_html(pool: SessionPool) -> str:
@@ -77,8 +109,9 @@ def residents_html(pool: SessionPool) -> str:
 
 def _resident(each: Residency) -> str:
     state = "at work" if each.busy else f"idle for {_minutes(each.idle_seconds)}"
-    name = f"{text(each.model)} {element('span', text(runtime_title(each.runtime)), 'runtime')}"
-    unload = "" if each.busy else button("Unload", "release", model=each.model, runtime=each.runtime)
+    cell = Cell(each.model, each.runtime, each.quantization or "")
+    name = f"{text(each.model)} {element('span', text(cell.how), 'runtime')}"
+    unload = "" if each.busy else button("Unload", "release", cell=cell.value)
     cells = (("Memory", text(size(each.memory_bytes))), ("State", text(state)), ("", unload))
     return element("th", name, scope="row") + "".join(element("td", value, data_label=label) for label, value in cells)
 
@@ -99,10 +132,7 @@ def _card(registry: Registry, card: Card) -> str:
     about = element("span", text(card.about), "muted small")
     does = element("span", text(", ".join(TASKS.get(task, task) for task in card.tasks)), "muted small")
     name = f"<b>{text(card.name)}</b><code>{text(card.id)}</code>{does}{about}"
-    kind, place = next(iter(card.source.items()))
-    source = {"demo": "comes with the workbench", "directory": "a directory on this machine"}.get(
-        kind, f"{kind}: {place}"
-    )
+    source = HERE.get(card.kind, f"{card.kind}: {card.place}")
     runs = element("ul", "".join(_runtime(registry, card, runtime) for runtime in RUNTIMES), "runtimes")
     cells = (
         ("Languages", text(", ".join(card.languages) or "any")),
@@ -119,11 +149,27 @@ def _runtime(registry: Registry, card: Card, runtime: str) -> str:
         ("ready", "✓", "ready") if state.ready else ("fetch", "↓", "") if state.fetches else ("not", "–", "")
     )
     reason = element("span", text(state.reason or word), "muted small")
-    return element("li", f'<b><span aria-hidden="true">{mark}</span> {text(runtime_title(runtime))}</b> {reason}', css)
+    title = f'<b><span aria-hidden="true">{mark}</span> {text(runtime_title(runtime))}</b>'
+    return element("li", f"{title} {reason}{_files(registry.weights(card, runtime))}", css)
+
+
+def _files(offered: Sequence[Weights]) -> str:
+    """The quantisations with the sizes of their files: those that are there told from those still to be made."""
+    items = [
+        element(
+            "li",
+            f"{text(each.label)}{element('span', ' (there)', 'sr') if each.converted else ''}",
+            "there" if each.converted else "",
+            title="This file is there." if each.converted else "This file is made when it first runs.",
+        )
+        for each in offered
+    ]
+    return element("ul", "".join(items), "weights") if items else ""
 
 
 def models_list(registry: Registry) -> list[dict[str, Any]]:
-    """All cards as plain values: id, name, family, languages, tasks, licence, and per runtime whether it is ready."""
+    """All cards as plain values: id, name, family, languages, tasks, licence; per runtime whether it is ready, and
+    where it opens GGUF files, the quantisations that can be asked for."""
     return [
         {
             "id": card.id,
@@ -140,4 +186,7 @@ def models_list(registry: Registry) -> list[dict[str, Any]]:
 
 def _state(registry: Registry, card: Card, runtime: str) -> dict[str, Any]:
     state = registry.availability(card, runtime)
-    return {"ready": state.ready, "reason": state.reason, "downloads": state.fetches}
+    found: dict[str, Any] = {"ready": state.ready, "reason": state.reason, "downloads": state.fetches}
+    if RUNTIMES[runtime].opens_gguf:
+        found["quantizations"] = [each.to_dict() for each in registry.weights(card, runtime)]
+    return found

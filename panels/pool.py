@@ -10,6 +10,7 @@ import logging
 import threading
 
 from workbench.errors import BadInput
+from workbench.gguf_weights import AUTO
 from workbench.open_session import OpenSession
 from workbench.registry import Registry, Residency
 from workbench.sources import OnProgress
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class SessionPool:
-    """Open sessions by model and runtime.
+    """Open sessions by model, runtime and quantisation.
 
     Args:
         registry: opens them; closed together with the pool.
@@ -31,7 +32,7 @@ class SessionPool:
     def __init__(self, registry: Registry, idle_minutes: float = IDLE_MINUTES):
         self.registry = registry
         self._idle_minutes = idle_minutes
-        self._sessions: dict[tuple[str, str], OpenSession] = {}
+        self._sessions: dict[tuple[str, str, str], OpenSession] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -46,13 +47,19 @@ class SessionPool:
             raise BadInput(f"the idle time is {minutes} minutes; expected a number above 0")
         self._idle_minutes = float(minutes)
 
-    def session(self, model: str, runtime: str, on_progress: OnProgress | None = None) -> OpenSession:
-        """The session of a model on a runtime, opened if need be; raises what `Registry.open` raises."""
-        key = (model, runtime)
+    def session(
+        self, model: str, runtime: str, quantization: str = "", on_progress: OnProgress | None = None
+    ) -> OpenSession:
+        """The session of a model on a runtime, opened if need be; raises what `Registry.open` raises.
+
+        Args:
+            quantization: where the runtime has several; empty for the one it takes by default.
+        """
+        key = (model, runtime, quantization)
         with self._lock:
             if key in self._sessions:
                 return self._sessions[key]
-        opened = self.registry.open(model, runtime=runtime, on_progress=on_progress)
+        opened = self.registry.open(model, runtime, quantization=quantization or AUTO, on_progress=on_progress)
         with self._lock:
             kept = self._sessions.setdefault(key, opened)
         if kept is not opened:  # another run opened it in the meantime; both share one process
@@ -63,9 +70,9 @@ class SessionPool:
         """The sessions that have a process right now."""
         return [resident for resident in self.registry.residents() if resident.memory_bytes]
 
-    def unload(self, model: str, runtime: str) -> None:
+    def unload(self, model: str, runtime: str, quantization: str | None = None) -> None:
         """Ends a session's process and frees its memory; raises `BadInput` while it is at work."""
-        if not self.registry.unload(model, runtime):
+        if not self.registry.unload(model, runtime, quantization):
             raise BadInput(f"{model} on {runtime} is at work; wait for it, or cancel the run first")
 
     def unload_idle(self) -> list[Residency]:

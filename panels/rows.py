@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from panels.markup import button, chips, copy_button, element, figures, seconds, size, text
+from panels.markup import button, chips, copy_button, element, figures, seconds, text
 from panels.runs import Board, Row
+from workbench.memory import size
 from workbench.scoring import Difference, Normaliser, Score, pool_scores
 from workbench.session import Transcript
 from workbench.writing import is_unspaced
@@ -67,7 +68,7 @@ def board_html(board: Board) -> str:
     if not board.rows:
         return NOTHING_YET
     groups = [list(rows) for _, rows in groupby(board.rows, key=lambda row: row.key.partition(":")[0])]
-    parts = [_summary(board)] if len(groups) > 1 else []
+    parts = [_summary(board, len(groups))] if len(groups) > 1 or len(groups[0]) > 1 else []
     return "".join(parts + [_recording(rows) for rows in groups])
 
 
@@ -181,7 +182,7 @@ def _result(row: Row) -> str:
     else:
         parts.append(element("p", heard, "heard", data_copy_source="yes"))
     parts.append(chips(tag_chips(transcript)))
-    parts.append(figures(_figures(transcript, row.score)))
+    parts.append(figures(_figures(transcript, row.score, row.weight_bytes)))
     parts += [element("p", text(note), "note") for note in transcript.notes]
     buttons = button("Segments and export", "look", key=row.key) + copy_button("Copy text")
     parts.append(element("div", buttons, "actions"))
@@ -222,7 +223,7 @@ def tag_chips(transcript: Transcript) -> list[tuple[str, str, str]]:
     return found
 
 
-def _figures(transcript: Transcript, score: Score | None) -> list[tuple[str, str, str]]:
+def _figures(transcript: Transcript, score: Score | None, weight_bytes: int) -> list[tuple[str, str, str]]:
     values = []
     if score:
         # The rate that suits the script stands at the head of the card; here are the others.
@@ -235,6 +236,8 @@ def _figures(transcript: Transcript, score: Score | None) -> list[tuple[str, str
     values.append(("load", seconds(transcript.load_seconds), "how long the model took to load, once"))
     if transcript.memory_bytes:
         values.append(("memory", size(transcript.memory_bytes), "most memory that the model's process had in use"))
+    if weight_bytes:
+        values.append(("weights", size(weight_bytes), "size of the files that the model's weights are in"))
     return values
 
 
@@ -257,8 +260,8 @@ def _rate_title(score: Score) -> str:
     )
 
 
-def _summary(board: Board) -> str:
-    """Each model over all recordings: pooled error rate, time and speed."""
+def _summary(board: Board, recordings: int) -> str:
+    """Each model over all recordings: pooled error rate, time, speed, memory and size of its weights."""
     lines = []
     for cell in dict.fromkeys(row.cell for row in board.rows):
         done = [row for row in board.rows if row.cell == cell and row.transcript]
@@ -267,15 +270,23 @@ def _summary(board: Board) -> str:
         scores = [row.score for row in done if row.score]
         heard = [row.transcript for row in done if row.transcript]
         audio, compute = sum(each.audio_seconds for each in heard), sum(each.compute_seconds for each in heard)
-        rate = pool_scores(scores).summary if scores else "–"
-        cells = [rate, seconds(compute), f"{compute / audio:.3f}" if audio else "–", f"{len(done)}"]
+        memory = max(each.memory_bytes or 0 for each in heard)
+        cells = [
+            pool_scores(scores).summary if scores else "–",
+            seconds(compute),
+            size(memory) if memory else "–",
+            size(done[0].weight_bytes) if done[0].weight_bytes else "–",
+            f"{compute / audio:.3f}" if audio else "–",
+            *([f"{len(done)}"] if recordings > 1 else []),
+        ]
         lines.append(
             element("th", _title(done[0]), scope="row") + "".join(element("td", text(value)) for value in cells)
         )
     if not lines:
         return ""
-    names = ("Model", "Error rate", "Time", "RTF", "Files")
+    names = ("Model", "Error rate", "Time", "Memory", "Weights", "RTF", *(["Files"] if recordings > 1 else []))
     head = element("tr", "".join(element("th", name, scope="col") for name in names))
     body = "".join(element("tr", line) for line in lines)
     table = element("table", element("thead", head) + element("tbody", body))
-    return element("section", element("h3", "All recordings together") + element("div", table, "scroll"), "summary")
+    title = "All recordings together" if recordings > 1 else "Side by side"
+    return element("section", element("h3", title) + element("div", table, "scroll"), "summary")

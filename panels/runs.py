@@ -41,13 +41,14 @@ class Row:
     recording: str  # its name, as the user knows it
     path: str
     cell: Cell
-    title: str  # of the model and runtime
+    title: str  # of the model and how it runs
     reference: str | None = None  # what is said, where known
     status: Status = "waiting"
     progress: Progress | None = None
     transcript: Transcript | None = None
     score: Score | None = None
     error: str = ""
+    weight_bytes: int = 0  # of the files that the weights are in
     writing: str = ""  # the text so far, of a row that is running or was stopped
 
 
@@ -82,7 +83,7 @@ def prepare(
     """The job that a user described, checked as far as that goes without reading a recording or loading a model.
 
     Args:
-        cells: models and runtimes as `Cell.value`.
+        cells: what to run on what, as `Cell.value`.
         reference: the text of the one recording, or a line for each of several.
         options: of any of the models; each gets those it has.
         family_options: by family, for those of an option's values that do not suit every family that has it.
@@ -222,16 +223,17 @@ def _open(pool: SessionPool, row: Row, stop: threading.Event, changes: queue.Sim
     def report(done: float, activity: str) -> None:
         if stop.is_set():
             raise Cancelled("the run was stopped")
-        changes.put(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
+        share = f", {done:.0%}" if done and "%" not in activity else ""
+        changes.put(replace(row, status="running", progress=Progress(0.0, 0.0, activity + share)))
 
     report(0.0, "loading the model")
-    return pool.session(row.cell.model, row.cell.runtime, report)
+    return pool.session(row.cell.model, row.cell.runtime, row.cell.quantization, report)
 
 
 def _listen(
     session: OpenSession, row: Row, job: Job, stop: threading.Event, changes: queue.SimpleQueue[Row | None]
 ) -> None:
-    row = replace(row, status="running")
+    row = replace(row, status="running", weight_bytes=session.weight_bytes)
     written: list[str] = []  # of the segments that are finished
     with closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
         for event in events:

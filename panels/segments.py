@@ -88,8 +88,9 @@ def export(row: Row, value: Any, form: str) -> dict[str, Any]:
         transcript = edited(transcript, rows)
     chosen = find_format(form)
     content = chosen.write([transcript], [row.recording]).encode(chosen.encoding)
+    made_by = "-".join(filter(None, (row.cell.model.replace("/", "-"), row.cell.quantization)))
     return {
-        "name": f"{Path(row.recording).stem}.{row.cell.model.replace('/', '-')}.{chosen.extension}",
+        "name": f"{Path(row.recording).stem}.{made_by}.{chosen.extension}",
         "type": chosen.media_type,
         "base64": base64.b64encode(content).decode("ascii"),
         "at": time.time(),  # so that the same file again is a new value

@@ -10,6 +10,7 @@ import gradio as gr
 
 from panels.actions import Actions, samples_html
 from panels.blocks import html_block
+from panels.chooser import model_chooser
 from panels.guard import guarded
 from panels.inputs import make_inputs, shown_options
 from panels.pool import SessionPool
@@ -69,7 +70,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                     )
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">2</span>Models</h2>')
-                cells = gr.CheckboxGroup([], label="Models to run", show_label=False, elem_id="models")
+                cells = model_chooser(elem_id="models")
                 unavailable = html_block("")
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">3</span>Compare <small>optional</small></h2>')
@@ -126,8 +127,10 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(guarded(function), takes, gives, **settings)
 
-    wire(page.load, actions.refresh, cells, [cells, unavailable])
-    wire(cells.change, actions.toggle_options, cells, list(inputs.values()))
+    found = wire(page.load, actions.refresh, cells, [cells, unavailable])
+    wire(found.success, actions.toggle_options, cells, list(inputs.values()))
+    wire(cells.measure, actions.measure, cells, cells)
+    wire(cells.choose, actions.toggle_options, cells, list(inputs.values()))
     wire(sample_chips.pick, actions.pick_sample, None, [files, reference, credit, lent])
     wire(files.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
     wire(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])

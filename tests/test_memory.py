@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workbench.memory import machine_bytes, peak_resident_bytes, resident_bytes
+from workbench.memory import machine_bytes, peak_resident_bytes, resident_bytes, size
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,3 +44,10 @@ def test_a_process_that_is_gone_has_nothing() -> None:
 
 def test_the_machine_has_no_more_than_it_has() -> None:
     assert 1 << 28 < machine_bytes() <= psutil.virtual_memory().total
+
+
+def test_bytes_read_well() -> None:
+    shown = [
+        size(count) for count in (0, 99_499, 99_500, 3_640_000, 9_960_000, 412_000_000, 999_600_000, 1_340_000_000)
+    ]
+    assert shown == ["0 kB", "99 kB", "0.1 MB", "3.6 MB", "10 MB", "412 MB", "1.0 GB", "1.3 GB"]

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from workbench.errors import BadInput, Unavailable
 from workbench.memory import machine_bytes
+from workbench.opening import SessionSpec
+from workbench.runtimes import RUNTIMES
 from workbench.worker import ProcessSession
 
 SHARE = 0.8  # of the machine's memory
-PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
 WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights on disk
 WEIGHT_FILES = {".pt", ".tar", ".onnx", ".safetensors", ".gguf"}
 
@@ -42,7 +43,7 @@ class MemoryBudget:
         Raises `Unavailable`, having unloaded nothing, where it cannot fit beside the sessions at work.
         """
         with self._lock:
-            need = estimated_bytes(newcomer.spec.checkpoint)
+            need = estimated_bytes(newcomer.spec)
             self._make_room(newcomer, need)
             self._loading[newcomer] = need
         try:
@@ -76,19 +77,24 @@ class MemoryBudget:
         """What a session has or will soon have: mapped weights become resident when they are first used."""
         if session in self._loading:
             return self._loading[session]
-        return max(session.memory_bytes, estimated_bytes(session.spec.checkpoint)) if session.pid else 0
+        return max(session.memory_bytes, estimated_bytes(session.spec)) if session.pid else 0
 
 
-def estimated_bytes(checkpoint: Path) -> int:
-    """What a session of this checkpoint will have resident, from the size of its weight files.
+def estimated_bytes(spec: SessionSpec) -> int:
+    """What a session will have resident, from the size of its weight files.
 
     Weights that are mapped from their file count like any others: a session at work needs them in memory.
     """
-    return PROCESS_BYTES + int(WEIGHTS_FACTOR * weight_bytes(checkpoint))
+    return RUNTIMES[spec.runtime].process_bytes + int(WEIGHTS_FACTOR * weight_bytes(spec))
 
 
-def weight_bytes(checkpoint: Path) -> int:
-    """The size of a checkpoint's weight files: of a directory, or of a GGUF file."""
+def weight_bytes(spec: SessionSpec) -> int:
+    """The size of the files with a session's weights: of a checkpoint directory, or GGUF files."""
+    language = spec.settings.language_file
+    return _file_bytes(spec.checkpoint) + (_file_bytes(language) if language else 0)
+
+
+def _file_bytes(checkpoint: Path) -> int:
     if not checkpoint.is_dir():
         return checkpoint.stat().st_size if checkpoint.is_file() else 0
     # One level down, where language halves lie; these may be links, which a recursive glob does not follow.

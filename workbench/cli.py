@@ -124,10 +124,7 @@ def _runtime(registry: Registry, card: Card, name: str) -> dict[str, Any]:
     state = registry.availability(card, name)
     found: dict[str, Any] = {"ready": state.ready, "reason": state.reason}
     if RUNTIMES[name].opens_gguf:
-        found["quantizations"] = [
-            {"name": each.quantization, "bytes": each.nbytes, "converted": each.converted, "default": each.default}
-            for each in registry.weights(card, name)
-        ]
+        found["quantizations"] = [each.to_dict() for each in registry.weights(card, name)]
     return found
 
 

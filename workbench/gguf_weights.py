@@ -5,12 +5,19 @@ It reads no weights and computes nothing: `workbench.conversion` makes the files
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from workbench.cards import Card
 from workbench.errors import BadInput
+from workbench.memory import size
+from workbench.opening import Settings
 from workbench.sources import OnProgress, local_checkpoint
+
+if TYPE_CHECKING:
+    from workbench.conversion.cache import Offer as ConversionOffer
 
 AUTO = "auto"  # the quantisation that is taken where none is asked for
 
@@ -27,14 +34,16 @@ class Weights:
     @property
     def label(self) -> str:
         """The quantisation with the size of its file, such as `q8_0 1.9 MB`."""
-        return self.quantization + (f" {megabytes(self.nbytes)}" if self.nbytes is not None else "")
+        return self.quantization + (f" {size(self.nbytes)}" if self.nbytes is not None else "")
 
-
-def megabytes(count: int) -> str:
-    """The size of a file: `1.3 GB`, `412 MB`, `3.6 MB`."""
-    if count >= 1e9:
-        return f"{count / 1e9:.1f} GB"
-    return f"{count / 1e6:.0f} MB" if count >= 9.95e6 else f"{count / 1e6:.1f} MB"
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "name": self.quantization,
+            "bytes": self.nbytes,
+            "converted": self.converted,
+            "default": self.default,
+        }
 
 
 def offered_weights(card: Card) -> tuple[Weights, ...]:
@@ -42,40 +51,92 @@ def offered_weights(card: Card) -> tuple[Weights, ...]:
 
     Empty for a GGUF file that is missing or damaged.
     """
-    from workbench.conversion.cache import offered
-    from workbench.gguf_file import read_gguf
-
     checkpoint = local_checkpoint(card)
     if card.kind != "gguf":
-        return tuple(Weights(each.name, each.nbytes, each.converted, each.default) for each in offered(checkpoint))
-    if checkpoint is None:
-        return ()
+        from workbench.conversion.cache import offered
+
+        return _weights(offered(checkpoint, card.family))
     try:
-        return (Weights(read_gguf(checkpoint).quantization, checkpoint.stat().st_size, True, True),)
+        files = _files(card) if checkpoint else []
+        sizes = [file.stat().st_size for file in files]
+        return (Weights(_quantization(files), sum(sizes), True, True),) if files else ()
     except (BadInput, OSError):
         return ()
 
 
-def gguf_file(card: Card, checkpoint: Path, quantization: str, on_progress: OnProgress | None) -> tuple[Path, str]:
-    """The GGUF file of a checkpoint that is here, and its quantisation; a directory is converted first where needed.
+def measured_weights(card: Card, on_progress: OnProgress | None = None) -> tuple[Weights, ...]:
+    """As `offered_weights`, with the sizes of all files where the checkpoint is here, which takes some seconds once.
 
-    Raises `BadInput` for a quantisation that there is not, or that a GGUF file does not have, and what a conversion
-    raises.
+    Raises what a conversion raises.
     """
-    from workbench.conversion.cache import converted
+    from workbench.conversion.cache import measured
+
+    checkpoint = local_checkpoint(card)
+    if card.kind == "gguf" or checkpoint is None:
+        return offered_weights(card)
+    return _weights(measured(checkpoint, card.family, on_progress))
+
+
+def _weights(found: Iterable[ConversionOffer]) -> tuple[Weights, ...]:
+    return tuple(Weights(each.name, each.nbytes, each.converted, each.default) for each in found)
+
+
+def check_quantization(card: Card, quantization: str) -> None:
+    """Raises `BadInput` for a quantisation that no checkpoint is converted to; a GGUF file may have any."""
+    from workbench.conversion.types import TYPES, check_type
+
+    if card.kind != "gguf":
+        check_type(quantization, (AUTO, *TYPES))
+
+
+def gguf_file(
+    card: Card, checkpoint: Path, settings: Settings, on_progress: OnProgress | None = None
+) -> tuple[Path, Settings]:
+    """The GGUF file of a checkpoint that is here, and the settings with its quantisation and its language half's file.
+
+    A directory is converted first where needed. Raises `BadInput` for a quantisation that there is not, or that a GGUF
+    file does not have, and what a conversion raises.
+    """
     from workbench.families.gguf_files import family_of_gguf
     from workbench.gguf_file import read_gguf
 
     if card.kind != "gguf":
-        path = converted(checkpoint, card.family, quantization, on_progress)
-        return path, read_gguf(path).quantization
-    held = read_gguf(checkpoint).quantization
-    if quantization not in (AUTO, held):
-        raise BadInput(
-            f"quantization is {quantization!r}, and the weights of {checkpoint.name} are {held} already; "
-            f"expected auto or {held}"
-        )
+        from workbench.conversion.cache import converted
+
+        path = converted(checkpoint, card.family, settings.quantization, on_progress)
+        return path, replace(settings, quantization=read_gguf(path).quantization)
     family = family_of_gguf(checkpoint)
     if family.name != card.family:
         raise BadInput(f"{card.id}: its card names the family {card.family}, and {checkpoint.name} holds {family.name}")
-    return checkpoint, held
+    files = _files(card)
+    held = _quantization(files)
+    if settings.quantization not in (AUTO, held):
+        raise BadInput(
+            f"quantization is {settings.quantization!r}, and the weights of {checkpoint.name} are {held} already; "
+            f"expected auto or {held}"
+        )
+    return checkpoint, replace(settings, quantization=held, language_file=files[1] if len(files) > 1 else None)
+
+
+def _files(card: Card) -> list[Path]:
+    """The GGUF file of a card, and that of its language half where it is a file by itself.
+
+    Raises `BadInput` for a language half that is missing, or that is not wanted.
+    """
+    from workbench.families.gguf_files import NANO_EAR
+    from workbench.gguf_file import read_gguf
+    from workbench.runtimes.gguf.unpacking import find_language_file
+
+    path, named = Path(card.place), card.source.get("language")
+    if read_gguf(path).architecture == NANO_EAR:
+        return [path, Path(named) if named else find_language_file(path)]
+    if named:
+        raise BadInput(f"{card.id}: its card names the language file {Path(named).name}, and {path.name} needs none")
+    return [path]
+
+
+def _quantization(files: Sequence[Path]) -> str:
+    """The type of the weights, or of those of both halves: `f16+q8_0`."""
+    from workbench.gguf_file import read_gguf
+
+    return "+".join(read_gguf(file).quantization for file in files)

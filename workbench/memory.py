@@ -1,4 +1,4 @@
-"""How much memory this process and this machine use, in bytes."""
+"""How much memory this process and this machine use, in bytes; and bytes as people read them."""
 
 from __future__ import annotations
 
@@ -38,3 +38,12 @@ def machine_bytes() -> int:
         if limit.is_file() and (text := limit.read_text().strip()).isdigit():
             total = min(total, int(text))
     return total
+
+
+def size(count: int) -> str:
+    """Bytes as `1.3 GB`, `412 MB`, `3.6 MB` or `40 kB`: two or three digits that matter."""
+    if count >= 999.5e6:
+        return f"{count / 1e9:.1f} GB"
+    if count >= 9.95e6:
+        return f"{count / 1e6:.0f} MB"
+    return f"{count / 1e6:.1f} MB" if count >= 99.5e3 else f"{count / 1e3:.0f} kB"

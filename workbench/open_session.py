@@ -75,7 +75,7 @@ class OpenSession:
     @property
     def weight_bytes(self) -> int:
         """The size of the files that the weights are in."""
-        return weight_bytes(self._spec.checkpoint)
+        return weight_bytes(self._spec)
 
     @property
     def load_seconds(self) -> float:

@@ -25,6 +25,7 @@ class Settings:
     dtype: str = "float32"  # one of DTYPES: of a language model's arithmetic; auto: as it is stored
     quantization: str = "auto"  # of the weights, where the runtime keeps them quantised; auto: as it sees fit
     kv_cache: str = "f32"  # one of KV_CACHES: of a language model's keys and values
+    language_file: Path | None = None  # the language half of a speech language model, where it is a GGUF file by itself
 
 
 @dataclass(frozen=True)

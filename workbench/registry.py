@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from workbench.cards import SHIPPED, Card, read_cards, user_cards_path
 from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES, family_of
 from workbench.gguf_file import is_gguf
-from workbench.gguf_weights import Weights, gguf_file, offered_weights
+from workbench.gguf_weights import Weights, check_quantization, gguf_file, measured_weights, offered_weights
 from workbench.open_session import OpenSession, quantization_of
 from workbench.opening import DTYPES, KV_CACHES, SessionSpec, Settings, open_here, why_not
 from workbench.runtimes import RUNTIMES
@@ -130,6 +130,13 @@ class Registry:
         if not RUNTIMES[runtime].opens_gguf or _unknown_family(card) or _why_not(card, runtime):
             return ()
         return offered_weights(card)
+
+    def measure(self, card: Card, runtime: str, on_progress: OnProgress | None = None) -> tuple[Weights, ...]:
+        """As `weights`, with the sizes of all files where the checkpoint is here, which takes some seconds once.
+
+        Raises what a conversion raises, and what `on_progress` raises to stop it.
+        """
+        return measured_weights(card, on_progress) if self.weights(card, runtime) else ()
 
     def options_class(self, model: str | Path) -> type[Any]:
         """The dataclass of the model's options; raises `BadInput` for an unknown model or family."""
@@ -242,8 +249,7 @@ class Registry:
         _check(settings, card, runtime)
         checkpoint = fetch(card, on_progress)
         if RUNTIMES[runtime].opens_gguf:
-            checkpoint, quantization = gguf_file(card, checkpoint, settings.quantization, on_progress)
-            settings = replace(settings, quantization=quantization)
+            checkpoint, settings = gguf_file(card, checkpoint, settings, on_progress)
         return SessionSpec(card.id, card.family, runtime, checkpoint, settings)
 
     def _release(self, spec: SessionSpec) -> None:
@@ -302,6 +308,8 @@ def _check(settings: Settings, card: Card, runtime: str) -> None:
         if name not in RUNTIMES[runtime].settings:
             having = " or ".join(each for each in RUNTIMES if name in RUNTIMES[each].settings)
             raise BadInput(f"{name} is {value}, and {runtime} has no such setting; leave it out, or take {having}")
+        if name == "quantization":
+            check_quantization(card, value)
         if name in ("dtype", "kv_cache") and not FAMILIES[card.family].has_language_model:
             raise BadInput(
                 f"{name} is {value}, and {card.id} has no language model that it would apply to; "

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from panels.pool import SessionPool
-from tests.panels.fakes import FakeLanguageRegistry, FakeRegistry
+from tests.panels.fakes import FakeGgufRegistry, FakeLanguageRegistry, FakeRegistry
 
 MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")  # beeps, and is allowed
 PATIENCE = 60_000  # milliseconds; a machine with other work is slow
@@ -63,6 +63,18 @@ def language_pool() -> Iterator[SessionPool]:
 def served_language() -> Iterator[Served]:
     """The page over fake models, one of which writes token by token."""
     yield from serve(SessionPool(FakeLanguageRegistry()))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def gguf_pool() -> Iterator[SessionPool]:
+    with SessionPool(FakeGgufRegistry()) as pool:  # type: ignore[arg-type]
+        yield pool
+
+
+@pytest.fixture
+def served_gguf() -> Iterator[Served]:
+    """The page over fake models, one of which runs on gguf too."""
+    yield from serve(SessionPool(FakeGgufRegistry()))  # type: ignore[arg-type]
 
 
 @pytest.fixture

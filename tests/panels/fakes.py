@@ -9,8 +9,9 @@ from typing import Any
 
 from workbench.audio.read import read
 from workbench.cards import Card
-from workbench.errors import Unavailable
+from workbench.errors import Cancelled, Unavailable
 from workbench.families import FAMILIES
+from workbench.gguf_weights import Weights
 from workbench.registry import Availability, Residency
 from workbench.session import Event, Partial, Progress, Segment, Transcript
 
@@ -28,6 +29,8 @@ LANGUAGE_CARDS = (
 
 class FakeSession:
     """Hears the words it was given, half a second each. Waits for `gate` after the first of them."""
+
+    weight_bytes = 7_200_000
 
     def __init__(self, model: str, runtime: str, words: str, gate: threading.Event, tags: dict[str, str]):
         self.model, self.runtime, self.words, self.gate, self.tags = model, runtime, words, gate, tags
@@ -134,7 +137,12 @@ class FakeRegistry:
     def options_class(self, model: str) -> type[Any]:
         return FAMILIES[next(card.family for card in self.listed if card.id == model)].options_class
 
-    def open(self, model: str, runtime: str = "pytorch", on_progress: Any = None) -> FakeSession:
+    def weights(self, card: Card, runtime: str) -> tuple[Weights, ...]:
+        return ()
+
+    def open(
+        self, model: str, runtime: str = "pytorch", quantization: str = "auto", on_progress: Any = None
+    ) -> FakeSession:
         if model == "fake/hub":
             if on_progress:
                 on_progress(0.5, "downloading nobody/nothing: 470 of 940 MB")
@@ -146,7 +154,7 @@ class FakeRegistry:
         left = [name for name in dict.fromkeys(self.opened) if name not in self.unloaded]
         return [Residency(name, "pytorch", 64 << 20, False, 30.0) for name in left]
 
-    def unload(self, model: str, runtime: str) -> bool:
+    def unload(self, model: str, runtime: str, quantization: str | None = None) -> bool:
         if not self.gate.is_set():
             return False
         self.unloaded.append(model)
@@ -171,6 +179,68 @@ class FakeLanguageRegistry(FakeRegistry):
         super().__init__()
         self.writer = FakeWriter("fake/nano", "pytorch", self.words, threading.Event(), {})
         self.sessions["fake/nano"] = self.writer
+
+
+class FakeGgufRegistry(FakeRegistry):
+    """One model also runs on gguf, in three quantisations, of which one is converted while somebody waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.converting = threading.Event()  # set while somebody does
+        self.measured = True  # the sizes of the files are known
+        self.stopped = threading.Event()  # set when somebody broke a conversion off
+        self.conversion = threading.Event()
+        self.conversion.set()  # cleared, it goes on for ever
+
+    def availability(self, card: Card, runtime: str) -> Availability:
+        if (card.id, runtime) in (("fake/sense", "gguf"), ("fake/hub", "gguf")):
+            return super().availability(card, "pytorch")
+        return super().availability(card, runtime)
+
+    def weights(self, card: Card, runtime: str) -> tuple[Weights, ...]:
+        if runtime != "gguf" or card.id not in ("fake/sense", "fake/hub"):
+            return ()
+        here = self.measured and card.id == "fake/sense"
+        sizes = {"f32": 7_200_000, "f16": 3_600_000, "q8_0": 1_950_000, "q4_0": 1_100_000}
+        return tuple(
+            Weights(name, count if here else None, here and name == "f32", name == "f32")
+            for name, count in sizes.items()
+        )
+
+    def measure(self, card: Card, runtime: str, on_progress: Any = None) -> tuple[Weights, ...]:
+        self.measured = True
+        return self.weights(card, runtime)
+
+    def open(
+        self, model: str, runtime: str = "pytorch", quantization: str = "auto", on_progress: Any = None
+    ) -> FakeSession:
+        if runtime != "gguf":
+            return super().open(model, runtime, quantization, on_progress)
+        self.converting.set()
+        try:
+            if on_progress:
+                on_progress(0.25, f"converting to {quantization}")
+            while not self.conversion.wait(0.02):
+                on_progress(0.5, f"converting to {quantization}")
+        except Cancelled:
+            self.stopped.set()
+            raise
+        self.opened.append(f"{model}|{runtime}|{quantization}")
+        words = {"f32": "three seven one", "q4_0": "three eleven"}.get(quantization, "three eleven one")
+        session = FakeSession(model, runtime, words, self.gate, {})
+        sizes = {each.quantization: each.nbytes or 0 for each in self.measure(CARDS[0], "gguf")}
+        session.weight_bytes = sizes[quantization]
+        return session
+
+    def residents(self) -> list[Residency]:
+        left = [name for name in dict.fromkeys(self.opened) if name not in self.unloaded]
+        return [
+            Residency(*name.split("|")[:2], 64 << 20, False, 30.0, name.split("|")[2]) for name in left if "|" in name
+        ]
+
+    def unload(self, model: str, runtime: str, quantization: str | None = None) -> bool:
+        self.unloaded.append(f"{model}|{runtime}|{quantization}")
+        return True
 
 
 def tone(path: Path, seconds: float = 2.0) -> Path:

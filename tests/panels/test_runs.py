@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from panels.cells import Cell, chosen_offers, offers, vad_choices
+from panels.chooser import chooser_value, chosen_in
 from panels.runs import Board, prepare, run
 from tests.panels.fakes import broken, tone
 from workbench.errors import BadInput, Cancelled
@@ -147,7 +148,7 @@ def test_a_wrong_request_is_refused_before_any_work(pool: Any, wrong: dict[str, 
 def test_offers_name_what_can_run_first_and_why_the_rest_cannot(pool: Any) -> None:
     listed = offers(pool.registry)
     assert [offer.cell.value for offer in listed[:3]] == [*BOTH, "fake/hub|pytorch"]
-    assert listed[2].label == "Fake from afar · PyTorch (downloads 940 MB first)"
+    assert listed[2].title == "Fake from afar · PyTorch"
     assert all(offer.reason for offer in listed[3:]) and len(listed) == 9
     assert not any(offer.cell.model == "fake/vad" for offer in listed)
     assert vad_choices(pool.registry) == ("auto", "silero", "none", "fake/vad")
@@ -156,6 +157,81 @@ def test_offers_name_what_can_run_first_and_why_the_rest_cannot(pool: Any) -> No
 def test_a_model_without_a_runtime_is_meant_on_pytorch_and_chosen_once(pool: Any) -> None:
     chosen = chosen_offers(["fake/sense", "fake/sense|pytorch"], offers(pool.registry))
     assert [offer.cell for offer in chosen] == [Cell("fake/sense", "pytorch")]
+
+
+def test_a_model_runs_in_several_quantisations_side_by_side(gguf_pool: Any, tmp_path: Path) -> None:
+    cells = ["fake/sense|pytorch", *(f"fake/sense|gguf|{name}" for name in ("f32", "q8_0", "q4_0"))]
+    board = last(gguf_pool, job(gguf_pool, [tone(tmp_path / "a.wav")], cells, "three seven one"))
+    assert [row.title for row in board.rows] == [
+        "Fake SenseVoice · PyTorch",
+        "Fake SenseVoice · GGUF f32",
+        "Fake SenseVoice · GGUF q8_0",
+        "Fake SenseVoice · GGUF q4_0",
+    ]
+    assert [row.score.summary for row in board.rows if row.score] == [
+        "WER 33.3 %",
+        "WER 0.0 %",
+        "WER 33.3 %",
+        "WER 66.7 %",
+    ]
+    assert [row.weight_bytes for row in board.rows] == [7_200_000, 7_200_000, 1_950_000, 1_100_000]
+    assert gguf_pool.registry.opened == ["fake/sense", *cells[1:]]
+
+
+def test_a_conversion_shows_in_its_row_and_stops_with_the_run(gguf_pool: Any, tmp_path: Path) -> None:
+    registry, stop = gguf_pool.registry, threading.Event()
+    registry.conversion.clear()
+    seen: set[str] = set()
+    for board in run(gguf_pool, job(gguf_pool, [tone(tmp_path / "a.wav")], ["fake/sense|gguf|q8_0"]), stop):
+        seen |= {row.progress.activity for row in board.rows if row.progress}
+        if "converting to q8_0, 50%" in seen:
+            stop.set()
+    assert board.rows[0].status == "stopped" and registry.stopped.wait(30) and not registry.opened
+
+
+def test_a_value_without_a_quantisation_means_the_usual_one(gguf_pool: Any) -> None:
+    listed = offers(gguf_pool.registry)
+    for value in ("fake/sense|gguf", "fake/sense|gguf|auto", "fake/sense|gguf|f32"):
+        [offer] = chosen_offers([value, "fake/sense|gguf"], listed)
+        assert offer.cell == Cell("fake/sense", "gguf", "f32") and offer.weights and offer.weights.nbytes == 7_200_000
+    with pytest.raises(
+        BadInput, match=r"^there is no 'q3' of fake/sense on gguf; its weights are f32, f16, q8_0, q4_0"
+    ):
+        chosen_offers(["fake/sense|gguf|q3"], listed)
+    with pytest.raises(BadInput, match=r"^there is no 'q8_0' of fake/sense on pytorch; its weights are as the check"):
+        chosen_offers(["fake/sense|pytorch|q8_0"], listed)
+
+
+def test_the_chooser_has_a_line_for_each_model_that_can_run(gguf_pool: Any) -> None:
+    value = chooser_value(offers(gguf_pool.registry))
+    assert [model["name"] for model in value["models"]] == ["Fake SenseVoice", "Fake Paraformer", "Fake from afar"]
+    assert value["chosen"] == BOTH, "each model that is ready, on the first runtime it has"
+    first, _, afar = value["models"]
+    assert [runtime["title"] for runtime in first["runtimes"]] == ["PyTorch", "GGUF"]
+    assert first["runtimes"][1]["boxes"][2] == {
+        "value": "fake/sense|gguf|q8_0",
+        "title": "Fake SenseVoice · GGUF q8_0",
+        "label": "q8_0",
+        "size": "1.9 MB",
+        "there": False,
+    }
+    assert afar["note"] == "downloads 940 MB first" and afar["runtimes"][1]["boxes"][0]["size"] == ""
+    again = chooser_value(offers(gguf_pool.registry), ["gone|pytorch", "fake/sense|gguf|q4_0"])
+    assert chosen_in(again) == ["fake/sense|gguf|q4_0"]
+
+
+@pytest.mark.parametrize("value", [{"chosen": "x"}, {"chosen": [1]}, {"chosen": {}}])
+def test_what_is_no_choosers_value_is_one_sentence(value: Any) -> None:
+    with pytest.raises(BadInput, match="reload the page"):
+        chosen_in(value)
+    assert chosen_in(None) == chosen_in("x") == []
+
+
+def test_one_quantisation_is_unloaded_alone(gguf_pool: Any) -> None:
+    for name in ("f32", "q8_0"):
+        gguf_pool.session("fake/sense", "gguf", name)
+    gguf_pool.unload("fake/sense", "gguf", "q8_0")
+    assert [each.quantization for each in gguf_pool.residents()] == ["f32"]
 
 
 def test_the_pool_opens_once_and_unloads_what_is_idle(pool: Any) -> None:

@@ -20,7 +20,7 @@ class Cell:
     """A family on a runtime: the module that opens its sessions, or one sentence why there is none."""
 
     module: str | None = None
-    reason: str | None = None
+    reason: str | None = None  # which runtimes there are instead is added to it
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,12 @@ class Family:
         return getattr(import_module(self.module), self.options)
 
     def cell(self, runtime: str) -> Cell:
-        """The family on that runtime; a runtime without an entry says which ones there are."""
-        runnable = " or ".join(name for name, cell in self.cells.items() if cell.module)
-        return self.cells.get(runtime, Cell(reason=f"{self.title} has no {runtime} network; use {runnable}"))
+        """The family on that runtime; where it cannot run there, the reason says on which it can."""
+        cell = self.cells.get(runtime, Cell(reason=f"{self.title} has no {runtime} network"))
+        if cell.module:
+            return cell
+        runnable = " or ".join(name for name, each in self.cells.items() if each.module)
+        return Cell(reason=f"{cell.reason}; use {runnable}")
 
 
 def _family(name: str, title: str, recognise: str, options: str, task: str = "transcribe", **cells: Cell) -> Family:
@@ -73,9 +76,8 @@ FAMILIES: Mapping[str, Family] = {
             "is_sensevoice",
             "SenseVoiceOptions",
             pytorch=Cell("workbench.runtimes.pytorch.sensevoice"),
-            vllm=Cell(
-                reason="SenseVoice has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"
-            ),
+            gguf=Cell("workbench.runtimes.gguf.sensevoice"),
+            vllm=Cell(reason="SenseVoice has no autoregressive part, so there is nothing for vLLM to serve"),
         ),
         _family(
             "paraformer",
@@ -83,9 +85,7 @@ FAMILIES: Mapping[str, Family] = {
             "is_paraformer",
             "ParaformerOptions",
             pytorch=Cell("workbench.runtimes.pytorch.paraformer"),
-            vllm=Cell(
-                reason="Paraformer has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"
-            ),
+            vllm=Cell(reason="Paraformer has no autoregressive part, so there is nothing for vLLM to serve"),
         ),
         _family(
             "funasr_nano",
@@ -108,7 +108,7 @@ FAMILIES: Mapping[str, Family] = {
             "FsmnVadOptions",
             task="vad",
             pytorch=Cell("workbench.runtimes.pytorch.fsmn_vad_session"),
-            vllm=Cell(reason="FSMN-VAD has no autoregressive part, so there is nothing for vLLM to serve; use pytorch"),
+            vllm=Cell(reason="FSMN-VAD has no autoregressive part, so there is nothing for vLLM to serve"),
         ),
         # Last: a speech model's directory may also be that of a language model.
         _family(

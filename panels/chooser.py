@@ -1,0 +1,83 @@
+"""The chooser of models: a line for each, with what it can run on, and its quantisations behind a button.
+
+Its value is plain data, made here of offers; what happens in the browser is in assets/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import gradio as gr
+
+from panels.cells import Offer, runtime_title
+from workbench.errors import BadInput
+from workbench.memory import size
+from workbench.sources import assets
+
+LOADING = '<p class="muted small loading" role="status">Looking up which models can run here</p>'
+
+
+def model_chooser(**settings: Any) -> gr.HTML:
+    """Boxes to tick, made of the `chooser_value` that it is given; until it is given one it says that it is waiting.
+
+    It triggers `choose` when a box is ticked, and `measure` with the `cell` of a model whose quantisations are looked
+    at while their sizes are not known.
+    """
+    script = (assets() / "chooser.js").read_text(encoding="utf-8")
+    return gr.HTML(
+        None,
+        html_template=f'<div class="chooser">{LOADING}</div>',
+        js_on_load=script,
+        apply_default_css=False,
+        **settings,
+    )
+
+
+def chooser_value(offers: Sequence[Offer], chosen: Iterable[str] = (), keep: bool = False) -> dict[str, Any]:
+    """What the chooser shows: `{"models": [...], "chosen": [values of cells], "keep": ...}`.
+
+    Chosen are those given that can run; where there is none, each model that is ready, on the first runtime it has.
+    With `keep`, what is ticked in the browser when the value arrives stays ticked instead.
+    """
+    possible = [offer for offer in offers if offer.possible]
+    values = {offer.cell.value for offer in possible}
+    by_model = {offer.card.id: [each for each in possible if each.card.id == offer.card.id] for offer in possible}
+    kept = [value for value in chosen if value in values]
+    first = [offered[0].cell.value for offered in by_model.values() if offered[0].ready]
+    return {"models": [_model(offered) for offered in by_model.values()], "chosen": kept or first, "keep": keep}
+
+
+def _model(offered: Sequence[Offer]) -> dict[str, Any]:
+    """One model: its name, what choosing it costs, and its runtimes with their boxes."""
+    card = offered[0].card
+    megabytes = f" {size(card.megabytes * 10**6)}" if card.megabytes else ""
+    return {
+        "name": card.name,
+        "note": f"downloads{megabytes} first" if offered[0].fetches else "",
+        "here": offered[0].ready,
+        "runtimes": [
+            {"title": runtime_title(runtime), "boxes": [_box(offer) for offer in several]}
+            for runtime, several in groupby(offered, key=lambda offer: offer.cell.runtime)
+        ],
+    }
+
+
+def _box(offer: Offer) -> dict[str, Any]:
+    weights = offer.weights
+    return {
+        "value": offer.cell.value,
+        "title": offer.title,
+        "label": offer.cell.quantization,
+        "size": size(weights.nbytes) if weights and weights.nbytes is not None else "",
+        "there": bool(weights and weights.converted),
+    }
+
+
+def chosen_in(value: Any) -> list[str]:
+    """What is ticked in a chooser's value; raises `BadInput` for one that is none, as it comes from a browser."""
+    chosen = value.get("chosen") if isinstance(value, dict) else []
+    if not isinstance(chosen, list) or not all(isinstance(each, str) for each in chosen):
+        raise BadInput("what is ticked cannot be read; reload the page")
+    return chosen

@@ -41,10 +41,18 @@ def put_tensors(writer: gguf.GGUFWriter, network: Any, quantization: str = "f32"
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert found, name
         values = tensor.float().numpy()
+        if config.model_type == "llama" and found.endswith(("attn_q.weight", "attn_k.weight")):
+            values = _paired(values, config)
         kind = FLOATS.get(quantization) or gguf.GGMLQuantizationType[quantization.upper()]
         if values.ndim == 1 or values.shape[1] % gguf.GGML_QUANT_SIZES[kind][0]:
             kind = FLOATS["f32"]
         writer.add_tensor(found, gguf.quants.quantize(values, kind), raw_dtype=kind)
+
+
+def _paired(rows: np.ndarray, config: Any) -> np.ndarray:
+    """Rows in the order of llama.cpp's llama network, which turns neighbours, where transformers turns halves."""
+    width = config.hidden_size // config.num_attention_heads
+    return rows.reshape(-1, 2, width // 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def put_vocabulary(writer: gguf.GGUFWriter, directory: Path, rows: int) -> None:

@@ -1,0 +1,115 @@
+"""The choice of tokens with numpy against transformers' processors, and its draws against their probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    LogitsProcessorList,
+    MinLengthLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from workbench.decoding.choosing import Chooser
+from workbench.decoding.generation import Decoding
+
+STOPS = (3, 11)
+ANY = Decoding(STOPS, temperature=1.0)
+
+
+def theirs(decoding: Decoding, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """The scores after transformers' own processors."""
+    processors: list[Any] = []
+    if decoding.repetition_penalty != 1.0:
+        processors.append(RepetitionPenaltyLogitsProcessor(decoding.repetition_penalty))
+    if decoding.min_new_tokens:
+        processors.append(MinLengthLogitsProcessor(decoding.min_new_tokens, list(decoding.stop_ids)))
+    if decoding.samples:
+        processors.append(TemperatureLogitsWarper(decoding.temperature))
+        if decoding.top_k:
+            processors.append(TopKLogitsWarper(decoding.top_k))
+        if decoding.top_p < 1.0:
+            processors.append(TopPLogitsWarper(decoding.top_p))
+    found = LogitsProcessorList(processors)(torch.from_numpy(generated), torch.from_numpy(logits.copy()))
+    return found.numpy()
+
+
+@given(
+    penalty=st.sampled_from([1.0, 0.5, 1.3, 3.0]),
+    least=st.integers(0, 6),
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.5]),
+    top_k=st.sampled_from([0, 1, 5, 40, 1000]),
+    top_p=st.sampled_from([0.0, 0.1, 0.6, 0.95, 1.0]),
+    batch=st.integers(1, 3),
+    before=st.integers(0, 8),
+    seed=st.integers(0, 1 << 30),
+)
+@settings(max_examples=300, deadline=None)
+def test_scores_are_those_of_transformers(
+    penalty: float, least: int, temperature: float, top_k: int, top_p: float, batch: int, before: int, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    logits = (draw.standard_normal((batch, 50)) * 3).astype(np.float32)
+    generated = draw.integers(0, 50, (batch, before))
+    kept = logits.copy()
+    decoding = replace(
+        ANY, repetition_penalty=penalty, min_new_tokens=least, temperature=temperature, top_k=top_k, top_p=top_p
+    )
+    ours, expected = Chooser(decoding).scores(generated, logits), theirs(decoding, generated, logits)
+    np.testing.assert_array_equal(np.isinf(ours), np.isinf(expected))
+    np.testing.assert_allclose(ours, expected, rtol=1e-6)
+    np.testing.assert_array_equal(logits, kept)
+
+
+def test_without_options_nothing_is_copied() -> None:
+    logits = np.zeros((2, 9), np.float32)
+    assert Chooser(Decoding(STOPS)).scores(np.zeros((2, 3), np.int64), logits) is logits
+
+
+def test_the_likeliest_is_taken_and_the_first_of_several() -> None:
+    logits = np.array([[0, 5, 5, 1], [3, 2, 1, 0]], np.float32)
+    assert Chooser(Decoding(()))(np.zeros((2, 0), np.int64), logits).tolist() == [1, 0]
+
+
+def test_the_end_is_not_taken_too_early() -> None:
+    logits = np.zeros((1, 20), np.float32)
+    logits[0, [3, 11, 7]] = 9, 8, 1
+    choose = Chooser(Decoding((*STOPS, 500), min_new_tokens=2))  # one stop id that the vocabulary has not got
+    assert [int(choose(np.zeros((1, done), np.int64), logits)[0]) for done in range(4)] == [7, 7, 3, 3]
+
+
+def test_draws_have_the_probabilities_of_the_scores() -> None:
+    logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))[None].repeat(4000, axis=0)
+    none = np.zeros((4000, 0), np.int64)
+    drawn = Chooser(Decoding((), temperature=1.0, seed=7))(none, logits)
+    shares = np.bincount(drawn, minlength=4) / len(drawn)
+    np.testing.assert_allclose(shares, [0.5, 0.3, 0.15, 0.05], atol=0.03)
+    cut = Chooser(Decoding((), temperature=1.0, top_k=2, seed=7))(none, logits)
+    np.testing.assert_allclose(np.bincount(cut, minlength=4) / len(cut), [0.625, 0.375, 0, 0], atol=0.03)
+
+
+def test_draws_are_repeatable_by_their_seed() -> None:
+    logits = np.zeros((8, 100), np.float32)
+
+    def drawn(seed: int) -> list[int]:
+        choose = Chooser(Decoding((), temperature=1.0, seed=seed))
+        return [int(token) for _ in range(3) for token in choose(np.zeros((8, 0), np.int64), logits)]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+@pytest.mark.parametrize("number", [0.0, 0.9999999999999999])
+def test_the_ends_of_the_draw_are_tokens_that_can_be_drawn(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = np.array([[-np.inf, 1.0, 2.0, -np.inf]], np.float32)
+    choose = Chooser(Decoding((), temperature=1.0))
+    monkeypatch.setattr(choose, "_draw", type("Draw", (), {"random": lambda _, n: np.full(n, number)})())
+    assert int(choose(np.zeros((1, 0), np.int64), logits)[0]) in (1, 2)

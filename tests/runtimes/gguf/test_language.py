@@ -1,0 +1,377 @@
+"""The language model on llama.cpp against transformers: tokens, stages, batches, options, types, memory, bad files."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from tests.tiny_gguf import tiny_gguf, tiny_halves
+from workbench.decoding.generation import ENDED, Decoding
+from workbench.errors import BadInput
+from workbench.gguf_file import read_gguf
+from workbench.merging import Merged
+from workbench.runtimes.gguf import language as module
+from workbench.runtimes.gguf.context import STEP
+from workbench.runtimes.gguf.language import LanguageModel, open_language
+from workbench.runtimes.gguf.language_file import language_config
+from workbench.stages import Recorder
+
+PROMPT = [5, 300, 17, 17, 290, 8]
+ROWS = [PROMPT, [9, 9], [400, 3, 271, 33, 61, 12, 250, 7, 7, 90], [1]]
+STOPS = tuple(range(0, 456, 9))  # many, so that rows end at different steps
+CASES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "qwen3": (tiny_gguf, {"kind": "qwen3"}),
+    "qwen2, tied": (tiny_gguf, {"kind": "qwen2", "tie_word_embeddings": True}),
+    "llama": (tiny_gguf, {"kind": "llama"}),
+    "half of qwen3, tied": (tiny_halves, {"kind": "qwen3", "tie_word_embeddings": True}),
+    "half of qwen2": (tiny_halves, {"kind": "qwen2"}),
+}
+
+
+def opened(path: Path, kv_cache: str = "f32") -> LanguageModel:
+    file = read_gguf(path)
+    return open_language(file, language_config(file), threads=1, kv_cache=kv_cache)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[LanguageModel, Any]]:
+    """Each case's model, and the network of transformers' that was written."""
+    folder = tmp_path_factory.mktemp("language")
+    found = {}
+    for number, (case, (write, options)) in enumerate(CASES.items()):
+        network = write(folder / f"{number}.gguf", **options)
+        found[case] = (opened(folder / f"{number}.gguf"), network)
+    return found
+
+
+@pytest.fixture(scope="module")
+def language(models: dict[str, tuple[LanguageModel, Any]]) -> LanguageModel:
+    return models["qwen3"][0]
+
+
+@pytest.fixture(scope="module")
+def network(models: dict[str, tuple[LanguageModel, Any]]) -> Any:
+    return models["qwen3"][1]
+
+
+def generated(language: LanguageModel, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[list[int]]:
+    """The ids of every row, its end included."""
+    columns = np.stack(list(language.generate(language.prompt(rows), decoding)), axis=1)
+    for row in columns:  # once ended, a row stays so
+        ended = np.flatnonzero(row == ENDED)
+        assert len(ended) == 0 or (row[ended[0] :] == ENDED).all()
+    return [row[row != ENDED].tolist() for row in columns]
+
+
+def reference(network: Any, row: Sequence[int], stops: Sequence[int] = (), **options: Any) -> list[int]:
+    """What transformers' generate gives after a prompt."""
+    with torch.inference_mode():
+        embeddings = network.get_input_embeddings()(torch.tensor([row]))
+        [found] = network.generate(
+            inputs_embeds=embeddings,
+            attention_mask=torch.ones(1, len(row), dtype=torch.long),
+            eos_token_id=list(stops) or None,
+            pad_token_id=511,
+            **{"do_sample": False, "max_new_tokens": 24, **options},
+        ).tolist()
+    ends = [place for place, number in enumerate(found) if number in stops]
+    return found[: ends[0] + 1] if ends else found
+
+
+def traced(language: LanguageModel, row: Sequence[int], pattern: str = "") -> dict[str, np.ndarray]:
+    recorder = Recorder(lambda stage: pattern in stage)
+    language.trace(language.prompt([row]), recorder)
+    return recorder.stages
+
+
+# Against transformers.
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_greedy_ids_equal_those_of_transformers(models: dict[str, tuple[LanguageModel, Any]], case: str) -> None:
+    language, network = models[case]
+    ours = generated(language, [PROMPT], Decoding((), max_new_tokens=24))[0]
+    assert ours == reference(network, PROMPT) and len(set(ours)) > 5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_stages_are_those_of_a_plain_forward(models: dict[str, tuple[LanguageModel, Any]], case: str) -> None:
+    language, network = models[case]
+    stages = traced(language, PROMPT)
+    with torch.inference_mode():
+        plain = network(torch.tensor([PROMPT]), output_hidden_states=True)
+    layers = [f"llm.layers.{number}" for number in range(language.config.layers)]
+    assert list(stages) == ["llm.embeddings", *layers, "llm.norm", "logits"]
+    np.testing.assert_array_equal(stages["llm.embeddings"], plain.hidden_states[0][0].numpy())
+    np.testing.assert_allclose(stages["logits"], plain.logits[0].numpy(), atol=1e-4)
+    # Theirs: what enters each layer, and at the end the norm's output in place of the last layer's.
+    for stage, theirs in zip((*layers[:-1], "llm.norm"), plain.hidden_states[1:], strict=True):
+        np.testing.assert_allclose(stages[stage], theirs[0].numpy(), atol=1e-4)
+    with torch.inference_mode():
+        norm = network.model.norm(torch.from_numpy(stages[layers[-1]]))
+    np.testing.assert_allclose(stages["llm.norm"], norm.numpy(), atol=1e-4)
+
+
+def test_a_trace_of_several_passes_is_one(tmp_path: Path) -> None:
+    network = tiny_gguf(tmp_path / "it.gguf", max_position_embeddings=4096)
+    long = np.random.default_rng(1).integers(0, 512, 1100).tolist()
+    stages = traced(opened(tmp_path / "it.gguf"), long)
+    with torch.inference_mode():
+        plain = network(torch.tensor([long])).logits[0].numpy()
+    np.testing.assert_allclose(stages["logits"], plain, atol=1e-3)
+    assert {len(stage) for stage in stages.values()} == {1100}
+
+
+def test_only_what_is_wanted_is_kept(language: LanguageModel) -> None:
+    assert list(traced(language, PROMPT, "layers.1")) == ["llm.layers.1"]
+    assert list(traced(language, PROMPT, "embeddings")) == ["llm.embeddings"]
+
+
+def test_embeddings_of_any_origin_are_taken(language: LanguageModel, network: Any) -> None:
+    """What the speech families do: the prompt's embeddings need not come from the table."""
+    prompt = language.prompt([PROMPT])
+    doubled: Merged[np.ndarray] = replace(prompt, embeddings=prompt.embeddings * 2)
+    found = [int(step[0]) for step in language.generate(doubled, Decoding((), max_new_tokens=6))]
+    with torch.inference_mode():
+        theirs = network.generate(
+            inputs_embeds=torch.from_numpy(doubled.embeddings), max_new_tokens=6, do_sample=False, pad_token_id=511
+        )
+    assert found == theirs[0].tolist()
+
+
+def test_embeddings_are_rows_of_the_table(language: LanguageModel, network: Any) -> None:
+    ids = np.array([[1, 500], [7, 7]])
+    table = network.get_input_embeddings().weight.detach().numpy()
+    np.testing.assert_array_equal(language.embed(ids), table[ids])
+
+
+# Options and batches.
+
+
+@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
+@pytest.mark.parametrize(
+    "options", [{"repetition_penalty": 1.7}, {"min_new_tokens": 9}, {"repetition_penalty": 3.0, "min_new_tokens": 5}]
+)
+def test_options_mean_what_they_mean_in_transformers(
+    language: LanguageModel, network: Any, options: dict[str, Any]
+) -> None:
+    stops = STOPS if "min_new_tokens" in options else ()
+    ours = generated(language, [PROMPT], Decoding(stops, max_new_tokens=24, **options))[0]
+    assert ours == reference(network, PROMPT, stops, **options)
+    assert ours != generated(language, [PROMPT], Decoding(stops, max_new_tokens=24))[0]
+
+
+def test_draws_are_repeatable_and_differ_by_seed(language: LanguageModel) -> None:
+    draws = [
+        generated(language, ROWS, Decoding((), max_new_tokens=12, temperature=1.0, seed=seed)) for seed in (1, 2, 1)
+    ]
+    assert draws[0] == draws[2] != draws[1]
+
+
+@pytest.mark.parametrize("case", ["qwen3", "half of qwen2"])
+def test_a_batch_of_mixed_lengths_equals_one_at_a_time(models: dict[str, tuple[LanguageModel, Any]], case: str) -> None:
+    language, network = models[case]
+    together = generated(language, ROWS, Decoding(STOPS, max_new_tokens=24))
+    assert together == [reference(network, row, STOPS) for row in ROWS]
+    assert len({len(row) for row in together}) > 1 and any(row[-1] in STOPS for row in together)
+
+
+def test_each_row_has_its_own_limit(language: LanguageModel) -> None:
+    limits = np.array([3, 1, 7, 5])
+    together = generated(language, ROWS, Decoding((), max_new_tokens=limits))
+    whole = generated(language, ROWS, Decoding((), max_new_tokens=7))
+    assert together == [row[:limit] for row, limit in zip(whole, limits, strict=True)]
+
+
+def test_prompts_may_be_padded_on_either_side(language: LanguageModel) -> None:
+    prompt = language.prompt(ROWS)
+    right = [np.roll(part, int(shift), axis=0) for part, shift in zip(prompt.embeddings, prompt.lengths, strict=True)]
+    mask = np.arange(prompt.attention_mask.shape[1]) < prompt.lengths[:, None]
+    turned = Merged(np.stack(right), mask, prompt.positions)
+    decoding = Decoding((), max_new_tokens=6)
+    found = np.stack(list(language.generate(turned, decoding)), axis=1)
+    assert found.tolist() == generated(language, ROWS, decoding)
+
+
+# One call after another, and side by side.
+
+
+def test_a_context_grows_and_keeps_what_it_holds(
+    language: LanguageModel, network: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROOM", 1)
+    sizes: list[int] = []
+    grow = module.Context.grow
+
+    def watched(self: module.Context, positions: int) -> None:
+        grow(self, positions)
+        sizes.append(self.positions)
+
+    monkeypatch.setattr(module.Context, "grow", watched)
+    rows = [PROMPT * 20, [9] * 30]
+    decoding = Decoding((), max_new_tokens=120)
+    found = generated(language, rows, decoding)
+    assert sizes[0] == STEP < sizes[-1]
+    assert found == [reference(network, row, max_new_tokens=120) for row in rows]
+
+
+def test_a_context_is_used_again_and_forgets(language: LanguageModel) -> None:
+    decoding = Decoding((), max_new_tokens=8)
+    first = generated(language, [PROMPT], decoding)
+    kept = language._idle
+    assert kept is not None
+    generated(language, [[1, 2, 3]], decoding)
+    assert generated(language, [PROMPT], decoding) == first and language._idle is kept
+
+
+def test_a_text_can_be_left_after_any_token(language: LanguageModel) -> None:
+    decoding = Decoding((), max_new_tokens=20)
+    whole = generated(language, [PROMPT], decoding)[0]
+    steps = language.generate(language.prompt([PROMPT]), decoding)
+    assert [int(next(steps)[0]) for _ in range(3)] == whole[:3]
+    steps.close()  # type: ignore[attr-defined]
+    assert generated(language, [PROMPT], decoding)[0] == whole
+
+
+def test_two_texts_at_once_do_not_disturb_each_other(language: LanguageModel) -> None:
+    decoding = Decoding((), max_new_tokens=10)
+    alone = [generated(language, [row], decoding)[0] for row in ROWS[:2]]
+    both = [language.generate(language.prompt([row]), decoding) for row in ROWS[:2]]
+    steps = list(zip(*both, strict=True))
+    assert [[int(step[side][0]) for step in steps] for side in (0, 1)] == alone
+
+
+def test_nothing_is_computed_before_it_is_asked_for(language: LanguageModel) -> None:
+    language.generate(language.prompt([PROMPT]), Decoding(())).close()  # type: ignore[attr-defined]
+
+
+# Types.
+
+
+@pytest.mark.parametrize("quantization", ["f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("write", [tiny_gguf, tiny_halves])
+def test_quantised_weights_compute_what_they_stand_for(
+    tmp_path: Path, write: Callable[..., Any], quantization: str
+) -> None:
+    shape = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
+    network = write(tmp_path / "it.gguf", quantization=quantization, tie_word_embeddings=True, **shape)
+    language = opened(tmp_path / "it.gguf")
+    assert language.dtype == quantization
+    stages = traced(language, PROMPT)
+    with torch.inference_mode():
+        plain = network(torch.tensor([PROMPT])).logits[0].numpy()
+    least = {"f16": 0.9999, "q8_0": 0.999, "q4_0": 0.9}[quantization]
+    found = stages["logits"].ravel()
+    assert (found @ plain.ravel()) / np.linalg.norm(found) / np.linalg.norm(plain) > least
+    first = int(stages["logits"][-1].argmax())
+    assert generated(language, [PROMPT], Decoding((), max_new_tokens=4))[0][0] == first
+
+
+def test_a_half_computes_what_the_whole_file_computes(tmp_path: Path) -> None:
+    shape = {"hidden_size": 64, "intermediate_size": 128, "quantization": "q8_0"}
+    found = []
+    for write in (tiny_gguf, tiny_halves):
+        write(tmp_path / f"{write.__name__}.gguf", **shape)
+        found.append(traced(opened(tmp_path / f"{write.__name__}.gguf"), PROMPT)["logits"])
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("kv_cache", ["f16", "q8_0"])
+def test_keys_and_values_may_be_kept_rounded(tmp_path: Path, kv_cache: str) -> None:
+    network = tiny_gguf(tmp_path / "it.gguf", head_dim=32)
+    exact, rounded = (traced(opened(tmp_path / "it.gguf", kind), PROMPT)["logits"] for kind in ("f32", kv_cache))
+    assert 0 < np.abs(exact - rounded).max() < 0.2
+    assert (
+        generated(opened(tmp_path / "it.gguf", kv_cache), ROWS, Decoding((), max_new_tokens=2))[0][0]
+        == (reference(network, PROMPT, max_new_tokens=1)[0])
+    )
+
+
+# What is wrong.
+
+
+def test_a_prompt_that_is_too_long_or_of_another_width(language: LanguageModel) -> None:
+    with pytest.raises(BadInput, match=r"^the prompt has 257 positions; expected at most 256, the context of 0\.gguf$"):
+        language.generate(language.prompt([[1] * 257]), Decoding(()))
+    narrow = Merged(np.zeros((1, 2, 31), np.float32), np.ones((1, 2), bool), np.arange(2)[None])
+    with pytest.raises(BadInput, match=r"^the prompt's embeddings are 31 wide; 0\.gguf takes 32$"):
+        language.trace(narrow, Recorder(lambda _: True))
+
+
+def test_a_text_ends_where_the_context_ends(language: LanguageModel) -> None:
+    assert len(generated(language, [[1] * 250], Decoding((), max_new_tokens=99))[0]) == 7
+
+
+@pytest.mark.parametrize("number", [-1, 512])
+def test_an_id_that_there_is_not(language: LanguageModel, number: int) -> None:
+    with pytest.raises(BadInput, match=rf"^the prompt has the token id {number}; expected one below 512, the vocab"):
+        language.prompt([[1, number]])
+
+
+def test_a_kind_of_cache_that_there_is_not_or_that_does_not_fit(tmp_path: Path) -> None:
+    tiny_gguf(tmp_path / "it.gguf")  # its heads are 8 wide
+    for kind, message in (("q4_0", "kv_cache is 'q4_0'; expected one of f32, f16, q8_0"), ("q8_0", "cannot be kept")):
+        with pytest.raises(BadInput, match=message):
+            generated(opened(tmp_path / "it.gguf", kind), [PROMPT], Decoding((), max_new_tokens=2))
+
+
+def test_a_configuration_of_another_model(tmp_path: Path) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    file = read_gguf(tmp_path / "it.gguf")
+    config = replace(language_config(file), layers=4)
+    with pytest.raises(BadInput, match=r"^the number of layers of the language model in it\.gguf is 3; its config"):
+        open_language(file, config)
+
+
+# Memory.
+
+
+def test_closing_gives_the_memory_back(tmp_path: Path) -> None:
+    shape = {"hidden_size": 512, "intermediate_size": 2048, "head_dim": 64, "max_position_embeddings": 4096}
+    tiny_halves(tmp_path / "it.gguf", quantization="f16", **shape)
+    decoding = Decoding((), max_new_tokens=4)
+    process = psutil.Process()
+
+    def used() -> int:
+        gc.collect()
+        return int(process.memory_info().rss)
+
+    def cycle() -> int:
+        language = opened(tmp_path / "it.gguf")
+        generated(language, [[3] * 1500], decoding)
+        most = used()
+        language.close()
+        return most
+
+    cycle()
+    before = used()
+    peaks = [cycle() for _ in range(5)]
+    assert peaks[0] - before > 30e6  # what a context of so many positions takes
+    assert used() - before < 8e6
+
+
+def test_a_model_that_nobody_refers_to_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    language = opened(tmp_path / "it.gguf")
+    generated(language, [PROMPT], Decoding((), max_new_tokens=2))
+    free = language.model._free
+    del language
+    gc.collect()
+    assert not free.alive
+
+
+def test_what_is_closed_says_so(tmp_path: Path) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    language = opened(tmp_path / "it.gguf")
+    steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=9))
+    language.close()
+    with pytest.raises(BadInput, match=r"^it\.gguf is closed; open it again$"):
+        next(steps)

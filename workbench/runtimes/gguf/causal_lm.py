@@ -1,0 +1,59 @@
+"""The plain causal language model on llama.cpp: from a GGUF file to a session."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from workbench.errors import BadInput
+from workbench.families.causal_lm import CausalLmModel, read_causal_lm
+from workbench.families.fireredasr import find_language_directory
+from workbench.families.language import TURN_END
+from workbench.generation_session import TextSession
+from workbench.gguf_file import GgufFile, read_gguf
+from workbench.opening import Settings
+from workbench.pipelines.causal_lm import CausalLm
+from workbench.runtimes.gguf.language import LanguageModel, open_language
+from workbench.runtimes.gguf.language_file import has_other_half, language_config
+from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
+from workbench.runtimes.gguf.unpacking import FILES, unpacked
+
+FIRERED = "fireredasr-llm"  # the architecture of its files
+ENDS = (TURN_END, "<|endoftext|>")  # end an answer of Qwen's models in every program
+
+
+def open_session(path: Path, name: str, settings: Settings) -> TextSession:
+    """A session of the language model in the file at `path`, called `name` in its results.
+
+    The file may also hold a speech model, of which the language half is meant then.
+    """
+    file = read_gguf(path)
+    how = (settings.threads, settings.kv_cache)
+    if FILES in file.metadata:
+        model = _carried(file)
+        return TextSession(name, "gguf", CausalLm(model, open_language(file, model.language, *how)))
+    language = open_language(file, language_config(file), *how, vocabulary=True)
+    try:
+        return TextSession(name, "gguf", CausalLm(_named_by_keys(language, file), language))
+    except BadInput:
+        language.close()
+        raise
+
+
+def _carried(file: GgufFile) -> CausalLmModel:
+    """The model with the configuration and the tokenizer of the checkpoint that the file was made of."""
+    with unpacked(file) as directory:
+        if file.architecture == FIRERED:
+            directory = find_language_directory(directory)
+        return read_causal_lm(directory, file.path)
+
+
+def _named_by_keys(language: LanguageModel, file: GgufFile) -> CausalLmModel:
+    """The model with the tokenizer in llama.cpp's keys."""
+    if has_other_half(file):
+        raise BadInput(f"{file.name} carries no tokenizer ({FILES}); convert the model again")
+    tokenizer = LlamaTokenizer(language.model, file)
+    tokenizer.check_room(language.config)
+    ends = [number for number in map(tokenizer.id_of, ENDS) if number is not None]
+    stops = tuple(dict.fromkeys([*language.config.stop_ids, *ends]))
+    return CausalLmModel(replace(language.config, stop_ids=stops), tokenizer, stops)

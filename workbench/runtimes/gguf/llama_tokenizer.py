@@ -1,0 +1,166 @@
+"""Text to ids and back with the vocabulary in a language model's GGUF file, through llama.cpp.
+
+For files that do not carry the tokenizer of the checkpoint they were made of. The chat template is run in a sandbox.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, NoReturn
+
+from workbench.errors import BadInput
+from workbench.families.language import LanguageConfig, LanguageTokenizer
+from workbench.gguf_file import GgufFile
+from workbench.runtimes.gguf.llama import LlamaModel
+
+NORMALISED = ("qwen2", "qwen35")  # pre-tokenizers whose models were trained on NFC; llama.cpp leaves that to others
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # of the types of tokens
+SENTENCE_PIECE = 1  # of llama_vocab_type
+TEMPLATE = "tokenizer.chat_template"
+
+
+class LlamaTokenizer(LanguageTokenizer):
+    """The tokenizer of a loaded model; of use as long as that is open.
+
+    Args:
+        model: loaded with its vocabulary.
+    """
+
+    def __init__(self, model: LlamaModel, file: GgufFile):
+        self.model = model
+        self.file = file
+        self._functions = model.functions
+        kinds = file.numbers("tokenizer.ggml.token_type")
+        self._kinds = kinds.tolist() if kinds is not None else []
+        self._normalises = file.text("tokenizer.ggml.pre", "") in NORMALISED
+
+    @cached_property
+    def _tokens(self) -> list[str]:
+        return self.file.texts("tokenizer.ggml.tokens") or []
+
+    @cached_property
+    def _vocabulary(self) -> Mapping[str, int]:
+        unused = {number for number, kind in enumerate(self._kinds) if kind == UNUSED}
+        return {token: number for number, token in enumerate(self._tokens) if number not in unused}
+
+    @cached_property
+    def _special(self) -> re.Pattern[str] | None:
+        """What stands for itself in a text, the longest first."""
+        found = [self._tokens[number] for number, kind in enumerate(self._kinds) if kind in (CONTROL, USER_DEFINED)]
+        ordered = sorted((token for token in found if token), key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, ordered))})") if ordered else None
+
+    def __len__(self) -> int:
+        count: int = self._functions.llama_vocab_n_tokens(self.model.vocabulary)
+        return count
+
+    def check_room(self, language: LanguageConfig, added: str = "") -> None:
+        """Raises `BadInput` where the embedding table has fewer rows than there are tokens."""
+        if len(self) > language.vocabulary:
+            raise BadInput(
+                f"{self.file.name} has {len(self)} tokens; its table of embeddings has room for {language.vocabulary}"
+            )
+
+    def ids(self, text: str, begin: bool = False) -> list[int]:
+        """The ids of a text in which special tokens may stand; `begin` adds what the model wants before a text."""
+        data = self._normalised(text).encode("utf-8", "replace")
+        functions, vocabulary = self._functions, self.model.vocabulary
+        room = len(data) + 8
+        while True:
+            found = (ctypes.c_int32 * room)()
+            count = functions.llama_tokenize(vocabulary, data, len(data), found, room, begin, True)
+            if count >= 0:
+                return found[:count]
+            room = -count
+
+    def _normalised(self, text: str) -> str:
+        if not self._normalises or text.isascii():
+            return text
+        parts = self._special.split(text) if self._special else [text]
+        return "".join(part if place % 2 else unicodedata.normalize("NFC", part) for place, part in enumerate(parts))
+
+    def text(self, ids: Sequence[int], special: bool = False) -> str:
+        """The text of ids, special tokens left out unless asked for."""
+        size = len(self)
+        known = [number for number in ids if 0 <= number < size]
+        if self._functions.llama_vocab_type(self.model.vocabulary) == SENTENCE_PIECE:
+            return self._detokenised(known, special)
+        return b"".join(self._bytes(number, special) for number in known).decode("utf-8", "replace")
+
+    def _bytes(self, number: int, special: bool) -> bytes:
+        if number < len(self._kinds) and self._kinds[number] == UNUSED:
+            return b""  # a spare row that nobody names
+        room = 64
+        while True:
+            found = (ctypes.c_char * room)()
+            count = self._functions.llama_token_to_piece(self.model.vocabulary, number, found, room, 0, special)
+            if count >= 0:
+                return found.raw[:count]
+            room = -count
+
+    def _detokenised(self, ids: Sequence[int], special: bool) -> str:
+        """As llama.cpp puts SentencePiece's pieces together, which is more than one after the other."""
+        given = (ctypes.c_int32 * len(ids))(*ids)
+        room = 16 * len(ids) + 16
+        while True:
+            found = (ctypes.c_char * room)()
+            count = self._functions.llama_detokenize(
+                self.model.vocabulary, given, len(ids), found, room, not special, special
+            )
+            if count >= 0:
+                return found.raw[:count].decode("utf-8", "replace")
+            room = -count
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `chat` can be asked."""
+        return bool(self.file.text(TEMPLATE, ""))
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **variables: Any) -> str:
+        """The prompt of a conversation, as the model's own template writes it, ready for the answer."""
+        given = {
+            "messages": [dict(message) for message in messages],
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": True,
+            **self._named_tokens(),
+            **variables,
+        }
+        written: str = self._template.render(**given)
+        return written
+
+    @cached_property
+    def _template(self) -> Any:
+        from jinja2.ext import loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        # What templates written for transformers count on.
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _json
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        return environment.from_string(self.file.text(TEMPLATE))
+
+    def _named_tokens(self) -> dict[str, str]:
+        """The text of the tokens that a template may name."""
+        keys = {name: f"tokenizer.ggml.{key}_token_id" for name, key in (("bos", "bos"), ("eos", "eos"))}
+        return {
+            f"{name}_token": self._tokens[self.file.whole(key, maximum=len(self._tokens) - 1)]
+            for name, key in keys.items()
+            if key in self.file.metadata
+        }
+
+
+def _json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
+    """JSON without the escapes that jinja's own filter has for web pages."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(message)

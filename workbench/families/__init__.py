@@ -85,6 +85,7 @@ FAMILIES: Mapping[str, Family] = {
             "is_paraformer",
             "ParaformerOptions",
             pytorch=Cell("workbench.runtimes.pytorch.paraformer"),
+            gguf=Cell("workbench.runtimes.gguf.paraformer"),
             vllm=Cell(reason="Paraformer has no autoregressive part, so there is nothing for vLLM to serve"),
         ),
         _family(

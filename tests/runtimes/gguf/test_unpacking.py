@@ -187,6 +187,17 @@ def test_the_two_halves_are_read_as_one_checkpoint(pair: Path) -> None:
     assert model.tokenizer.ids(text) == theirs.tokenizer.ids(text)
 
 
+def test_a_language_half_that_is_named_need_not_be_beside_it(pair: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere.gguf"
+    elsewhere.write_bytes((pair / "qwen.gguf").read_bytes())
+    ear, language = read_gguf_pair(pair / "encoder.gguf", elsewhere)
+    assert language.path == elsewhere
+    with unpacked(ear, language) as directory:
+        assert read_funasr_nano(directory, ear.path).language.directory.name == "elsewhere.gguf"
+    with pytest.raises(BadInput, match=r"encoder.gguf is of architecture 'funasr-sensevoice-encoder'; expected a lang"):
+        read_gguf_pair(pair / "encoder.gguf", pair / "encoder.gguf")
+
+
 def test_a_plain_language_model_is_unpacked_and_is_its_own_pair(pair: Path) -> None:
     ear, language = read_gguf_pair(pair / "qwen.gguf")
     assert ear is language

@@ -32,14 +32,18 @@ _LONGEST_NAME = 200
 
 
 @contextmanager
-def unpacked(file: GgufFile) -> Iterator[Path]:
+def unpacked(file: GgufFile, language: GgufFile | None = None) -> Iterator[Path]:
     """A directory with the configuration, vocabulary, CMVN and tokenizer of the checkpoint that a file was made of.
 
-    The directory has the name of the file, for messages, and is gone when the context ends. Of FunASR's encoder file
-    of Fun-ASR-Nano the language half is looked for beside it. Raises `BadInput` for files that contradict themselves
-    or carry names and sizes that no checkpoint has, `Unavailable` where there is no room.
+    The directory has the name of the file, for messages, and is gone when the context ends.
+
+    Args:
+        language: the language half of FunASR's encoder file of Fun-ASR-Nano; without it, the one beside that file.
+
+    Raises `BadInput` for files that contradict themselves or carry names and sizes that no checkpoint has,
+    `Unavailable` where there is no room.
     """
-    files = _files(file)
+    files = _files(file, language)
     try:
         folder = tempfile.TemporaryDirectory(prefix="workbench-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -50,10 +54,19 @@ def unpacked(file: GgufFile) -> Iterator[Path]:
         yield directory
 
 
-def read_gguf_pair(path: str | Path) -> tuple[GgufFile, GgufFile]:
-    """The hearing and the language half of a speech language model; the same file twice where it holds both."""
+def read_gguf_pair(path: str | Path, language: Path | None = None) -> tuple[GgufFile, GgufFile]:
+    """The hearing and the language half of a speech language model; the same file twice where it holds both.
+
+    Args:
+        language: the file of the language half, where there is one; without it, the one beside FunASR's encoder file.
+    """
     ear = read_gguf(path)
-    return (ear, read_gguf(find_language_file(ear.path))) if ear.architecture == NANO_EAR else (ear, ear)
+    if ear.architecture != NANO_EAR:
+        return ear, ear
+    half = read_gguf(language or find_language_file(ear.path))
+    if half.architecture not in NANO_LANGUAGES:
+        raise BadInput(f"{half.name} is of architecture {half.architecture!r:.80}; expected a language model of Qwen")
+    return ear, half
 
 
 def find_language_file(path: str | Path) -> Path:
@@ -91,11 +104,11 @@ def _is_language_half(path: Path) -> bool:
         return False
 
 
-def _files(file: GgufFile) -> dict[str, bytes]:
+def _files(file: GgufFile, language: GgufFile | None) -> dict[str, bytes]:
     if FILES in file.metadata:
         return _embedded(file)
     if file.architecture == NANO_EAR:
-        language = read_gguf(find_language_file(file.path))
+        language = language or read_gguf_pair(file.path)[1]
         inside = {f"{language.name}/{name}": content for name, content in language_files(language).items()}
         return {**funasr_files(file, language.name), **inside}
     if file.architecture in CONFIGURATIONS:

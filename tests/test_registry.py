@@ -335,7 +335,7 @@ def test_the_id_or_the_folder_of_a_voice_activity_model_becomes_its_directory(
 
 @pytest.mark.parametrize("vad", ["silreo", "", "x" * 5000])
 def test_an_unknown_voice_activity_model_is_one_sentence(registry: Registry, vad: str) -> None:
-    expected = "expected auto, silero, none, or the id or directory of an FSMN-VAD$"
+    expected = "expected auto, silero, none, or the id, directory or GGUF file of an FSMN-VAD$"
     with pytest.raises(BadInput, match=rf"^option vad is '{vad}'; {expected}"):
         registry.resolve_options({"vad": vad})
 

@@ -85,7 +85,7 @@ def test_a_detector_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as error:
         speech_spans(noise(1.0)[0], ListeningOptions(vad=str(missing)))
     assert str(error.value) == (
-        f"option vad is {str(missing)!r}; expected auto, silero, none, or the id or directory of an FSMN-VAD"
+        f"option vad is {str(missing)!r}; expected auto, silero, none, or the id, directory or GGUF file of an FSMN-VAD"
     )
 
 

@@ -28,7 +28,7 @@ class ListeningOptions:
     vad: str = option(
         "auto",
         "voice activity detection: auto (silero, for recordings longer than a segment may be), silero, none, "
-        "or the id or directory of an FSMN-VAD model",
+        "or the id, directory or GGUF file of an FSMN-VAD model",
     )
     max_segment_seconds: float = option(30.0, "no segment is longer than this", minimum=1.0)
     dither: float = option(0.0, "amplitude of the noise added before the filter bank, in int16 steps", minimum=0.0)

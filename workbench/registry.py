@@ -229,12 +229,12 @@ class Registry:
         self.close()
 
     def resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options with a voice activity model's id made the directory of its checkpoint."""
+        """The options with a voice activity model's id made the place of its checkpoint."""
         vad = options.get("vad")
         if not isinstance(vad, (str, Path)) or vad in BUILT_IN:
             return options
-        expected = f"{', '.join(BUILT_IN)}, or the id or directory of an FSMN-VAD"
-        if _on_disk(vad)[1] != "directory" and str(vad) not in {card.id for card in self.cards()}:
+        expected = f"{', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
+        if _on_disk(vad)[1] is None and str(vad) not in {card.id for card in self.cards()}:
             raise BadInput(f"option vad is {str(vad)!r}; expected {expected}")
         card = self.card(vad)
         if card.family != "fsmn_vad":

@@ -50,14 +50,21 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
     return Found(tuple(cap_spans(spans, longest, levels, merge_gap=MERGE_SECONDS)))
 
 
-def _fsmn_spans(samples: np.ndarray, directory: str) -> list[Span]:
+def _fsmn_spans(samples: np.ndarray, place: str) -> list[Span]:
+    """By the detector in a directory, on PyTorch, or in a GGUF file, on ggml."""
     from workbench.families.fsmn_vad import FsmnVadOptions
-    from workbench.runtimes.pytorch.fsmn_vad import FsmnVad
 
-    if not Path(directory).is_dir():
+    if Path(place).is_dir():
+        from workbench.runtimes.pytorch.fsmn_vad import open_fsmn_vad
+
+        detector = open_fsmn_vad(place)
+    elif Path(place).is_file():
+        from workbench.runtimes.gguf.fsmn_vad import open_fsmn_vad as open_file
+
+        detector, _ = open_file(place)
+    else:
         raise BadInput(
-            f"option vad is {directory!r}; expected {', '.join(BUILT_IN)}, or the id or directory of an FSMN-VAD"
+            f"option vad is {place!r}; expected {', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
         )
     # The default, a schedule made for whole minutes, would cut talk at 60 s and leave fragments.
-    options = FsmnVadOptions(end_silence_ms=END_SILENCE_MS)
-    return FsmnVad.from_directory(Path(directory)).spans(samples, options=options)
+    return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=END_SILENCE_MS))

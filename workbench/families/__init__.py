@@ -108,7 +108,8 @@ FAMILIES: Mapping[str, Family] = {
             "is_fsmn_vad",
             "FsmnVadOptions",
             task="vad",
-            pytorch=Cell("workbench.runtimes.pytorch.fsmn_vad_session"),
+            pytorch=Cell("workbench.runtimes.pytorch.fsmn_vad"),
+            gguf=Cell("workbench.runtimes.gguf.fsmn_vad"),
             vllm=Cell(reason="FSMN-VAD has no autoregressive part, so there is nothing for vLLM to serve"),
         ),
         # Last: a speech model's directory may also be that of a language model.

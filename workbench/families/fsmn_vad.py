@@ -141,12 +141,16 @@ def is_fsmn_vad(directory: Path) -> bool:
     return (directory / MVN).is_file() and any(directory.glob("*.onnx"))
 
 
-def read_fsmn_vad(directory: str | Path) -> FsmnVadModel:
-    """Reads the configuration; raises `BadInput` where files are missing or make no sense."""
+def read_fsmn_vad(directory: str | Path, weights: Path | None = None) -> FsmnVadModel:
+    """Reads the configuration; raises `BadInput` where files are missing or make no sense.
+
+    Args:
+        weights: the file that has them, where it is none of the directory's.
+    """
     directory = Path(directory)
     if not (directory / "config.yaml").exists() and any(directory.glob("*.onnx")):
         return _read_pair(directory)
-    checkpoint = read_checkpoint(directory)
+    checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
         raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected {MODELS[0]}")
     section = checkpoint.section("frontend_conf")

@@ -18,8 +18,9 @@ from workbench.audio.read import read  # noqa: E402
 from workbench.errors import BadInput  # noqa: E402
 from workbench.families.fsmn_vad import FsmnConfig, FsmnVadOptions  # noqa: E402
 from workbench.families.fsmn_vad_onnx import expected_shapes, read_onnx_weights  # noqa: E402
-from workbench.runtimes.pytorch import fsmn_vad  # noqa: E402
-from workbench.runtimes.pytorch.fsmn_vad import FsmnNetwork, FsmnVad  # noqa: E402
+from workbench.pipelines import fsmn_vad  # noqa: E402
+from workbench.pipelines.fsmn_vad import FsmnVad  # noqa: E402
+from workbench.runtimes.pytorch.fsmn_vad import FsmnNetwork, FsmnRunner, open_fsmn_vad  # noqa: E402
 
 Arrays = dict[str, np.ndarray]
 
@@ -148,6 +149,11 @@ def milliseconds(detector: FsmnVad, samples: np.ndarray, **options: Any) -> list
     return [(round(span.start * 1000), round(span.end * 1000)) for span in spans]
 
 
+def inner(detector: FsmnVad) -> FsmnNetwork:
+    assert isinstance(detector.network, FsmnRunner)
+    return detector.network.network
+
+
 def noise(seconds: float) -> np.ndarray:
     return 0.1 * np.random.default_rng(0).standard_normal(round(seconds * 16_000)).astype(np.float32)
 
@@ -200,7 +206,7 @@ def test_strides_are_read(tmp_path: Path) -> None:
 def test_the_file_computes_what_the_network_does(tmp_path: Path) -> None:
     from onnx.reference import ReferenceEvaluator
 
-    detector = FsmnVad.from_directory(pair(tmp_path / "vad"))
+    detector = open_fsmn_vad(pair(tmp_path / "vad"))
     samples = noise(1.0)
     features = detector.frontend(samples).features
     (expected,) = ReferenceEvaluator(str(tmp_path / "vad" / "vad.onnx")).run(None, {"speech": features[None]})
@@ -270,7 +276,7 @@ def test_files_that_are_no_onnx(tmp_path: Path) -> None:
     for damaged in (content[: len(content) // 2], b"", b"not a network\n" * 9, content[100:]):
         (directory / "vad.onnx").write_bytes(damaged)
         with pytest.raises(BadInput, match=r"vad/vad\.onnx"):
-            FsmnVad.from_directory(directory)
+            open_fsmn_vad(directory)
 
 
 # --- directories ---
@@ -278,7 +284,7 @@ def test_files_that_are_no_onnx(tmp_path: Path) -> None:
 
 def test_model_pt_gives_the_same_as_onnx(tmp_path: Path) -> None:
     weights = random_weights()
-    from_onnx = FsmnVad.from_directory(pair(tmp_path / "onnx", weights))
+    from_onnx = open_fsmn_vad(pair(tmp_path / "onnx", weights))
     directory = tmp_path / "torch"
     directory.mkdir()
     dimensions = {**ENCODER, **vars(SMALL)}
@@ -286,35 +292,35 @@ def test_model_pt_gives_the_same_as_onnx(tmp_path: Path) -> None:
     write_mvn(directory / "am.mvn")
     torch.save({name: torch.from_numpy(array) for name, array in weights.items()}, directory / "model.pt")
     samples = noise(2.0)
-    np.testing.assert_array_equal(FsmnVad.from_directory(directory).scores(samples), from_onnx.scores(samples))
+    np.testing.assert_array_equal(open_fsmn_vad(directory).scores(samples), from_onnx.scores(samples))
 
     lacking = {name: torch.from_numpy(array) for name, array in weights.items() if "fsmn.1.affine" not in name}
     torch.save(lacking, directory / "model.pt")
     with pytest.raises(BadInput, match=r"torch/model\.pt lacks tensor encoder\.fsmn\.1\.affine\.linear\.weight"):
-        FsmnVad.from_directory(directory)
+        open_fsmn_vad(directory)
 
 
 def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
     directory = pair(tmp_path / "vad")
     write_mvn(directory / "am.mvn", 80)
     with pytest.raises(BadInput, match="the CMVN has 80 values"):
-        FsmnVad.from_directory(directory)
+        open_fsmn_vad(directory)
     narrow = FsmnConfig(**{**vars(SMALL), "input_dim": 80})
     directory = pair(tmp_path / "narrow", random_weights(narrow), config=narrow)
     with pytest.raises(BadInput, match="takes 80 features; expected 400"):
-        FsmnVad.from_directory(directory)
+        open_fsmn_vad(directory)
 
 
 # --- recordings ---
 
 
 def test_long_recordings_are_scored_as_short_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    detector = FsmnVad.from_directory(pair(tmp_path / "vad"))
+    detector = open_fsmn_vad(pair(tmp_path / "vad"))
     samples = noise(5.003)
     whole = detector.scores(samples)
     assert whole.shape == (498, 5)
     features = detector.frontend(samples).features
-    weights = {name: value.numpy() for name, value in detector.network.state_dict().items()}
+    weights = {name: value.numpy() for name, value in inner(detector).state_dict().items()}
     np.testing.assert_allclose(whole, literal(features, weights, SMALL), atol=1e-5)
     for size in (1, 7, 100, 497):
         monkeypatch.setattr(fsmn_vad, "_BLOCK_FRAMES", size)
@@ -322,7 +328,7 @@ def test_long_recordings_are_scored_as_short_ones(tmp_path: Path, monkeypatch: p
 
 
 def test_progress_and_stopping(tmp_path: Path) -> None:
-    detector = FsmnVad.from_directory(pair(tmp_path / "vad"))
+    detector = open_fsmn_vad(pair(tmp_path / "vad"))
     seen: list[float] = []
     detector.spans(noise(70.0), seen.append)
     assert seen == sorted(seen) and len(seen) == 3 and seen[-1] == 1.0
@@ -335,7 +341,7 @@ def test_progress_and_stopping(tmp_path: Path) -> None:
 
 
 def test_hardly_any_sound(tmp_path: Path) -> None:
-    detector = FsmnVad.from_directory(pair(tmp_path / "vad"))
+    detector = open_fsmn_vad(pair(tmp_path / "vad"))
     for samples in (0, 1, 160, 399, 400, 1000):
         sound = np.zeros(samples, dtype=np.float32)
         assert detector.spans(sound) == []
@@ -347,13 +353,14 @@ def test_hardly_any_sound(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def published() -> FsmnVad:
-    return FsmnVad.from_directory(shared("fsmn-vad"))
+    return open_fsmn_vad(shared("fsmn-vad"))
 
 
 def test_published_dimensions(published: FsmnVad) -> None:
     expected = {name: value for name, value in ENCODER.items() if name not in ("rorder", "rstride")}
-    assert vars(published.network.config) == expected
-    assert sum(parameter.numel() for parameter in published.network.parameters()) == 428_738
+    network = inner(published)
+    assert vars(network.config) == expected
+    assert sum(parameter.numel() for parameter in network.parameters()) == 428_738
 
 
 def test_published_scores(published: FsmnVad) -> None:

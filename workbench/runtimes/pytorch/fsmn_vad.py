@@ -1,12 +1,12 @@
-"""The FSMN-VAD network in PyTorch, and a detector around it that finds speech in recordings of any length.
+"""FSMN-VAD on PyTorch: the network, and from a checkpoint directory to a session.
 
 Published tensor names are kept, so `model.pt` loads as it is. Axes: B batch, T frames of 10 ms, W width, M width of the
-memory, P frames of memory kept from before. This file does not decide where speech begins: the family does.
+memory, P frames of memory kept from before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -16,24 +16,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from workbench.audio.cmvn import read_am_mvn
-from workbench.audio.constants import FRAME_LENGTH, FRAME_SHIFT
-from workbench.audio.fbank import num_frames
 from workbench.audio.frontend import Frontend
-from workbench.audio.spans import Span
+from workbench.detection_session import DetectionSession
 from workbench.errors import BadInput
-from workbench.families.fsmn_vad import (
-    DetectorConfig,
-    FsmnConfig,
-    FsmnVadOptions,
-    find_spans,
-    frame_decibels,
-    read_fsmn_vad,
-)
+from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.families.fsmn_vad_onnx import read_onnx_weights
+from workbench.opening import Settings
+from workbench.pipelines.fsmn_vad import FsmnVad
+from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
-
-_DEFAULTS = FsmnVadOptions()
-_BLOCK_FRAMES = 3000  # frames scored at a time: half a minute
 
 
 class _Linear(nn.Module):
@@ -117,78 +108,47 @@ class FsmnNetwork(nn.Module):
         return logits.softmax(dim=-1), after
 
 
-class FsmnVad:
-    """A loaded FSMN-VAD. Recordings are mono 16 kHz samples [n], full scale 1, worked through by the half minute."""
+class FsmnRunner:
+    """A loaded network, arrays in and out: `workbench.pipelines.fsmn_vad.Network`."""
 
-    def __init__(self, network: FsmnNetwork, frontend: Frontend, detector: DetectorConfig):
-        classes = network.config.output_dim
-        if max(detector.sil_pdf_ids) >= classes:
-            raise BadInput(f"model_conf.sil_pdf_ids is {list(detector.sil_pdf_ids)}; the network has {classes} classes")
-        self.network = network.eval()
-        self.frontend = frontend
-        self.detector = detector
+    dtype = "float32"
 
-    @classmethod
-    def from_directory(cls, path: str | Path, device: str | torch.device = "cpu") -> FsmnVad:
-        """The detector of a FunASR directory, or of one with an ONNX file and its am.mvn.
+    def __init__(self, network: FsmnNetwork, device: str | torch.device):
+        self.network = network.to(device).eval()
+        self.classes = network.config.output_dim
 
-        Raises `BadInput` for files that are missing, damaged or do not fit together.
-        """
-        model = read_fsmn_vad(path)
-        cmvn = read_am_mvn(model.cmvn_file)
-        where = f"{model.name}/{model.weights.name}"
-        if model.network is None:
-            config, arrays = read_onnx_weights(model.weights)
-            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            if config.input_dim != model.frontend.width:
-                raise BadInput(f"{where} takes {config.input_dim} features; expected {model.frontend.width}")
-        else:
-            config, tensors = model.network, read_state_dict(model.weights)
-        network = build(FsmnNetwork, config)
-        assert isinstance(network, FsmnNetwork)
-        load_into(network, tensors, where)
-        return cls(network.to(device), Frontend(model.frontend, cmvn), model.detector)
+    def start(self) -> list[Tensor]:
+        """As `Network.start`."""
+        return self.network.start()
 
-    def spans(
-        self,
-        samples: np.ndarray,
-        on_progress: Callable[[float], None] | None = None,
-        options: FsmnVadOptions = _DEFAULTS,
-    ) -> list[Span]:
-        """Spans of speech, in order and disjoint; `on_progress` gets the fraction done."""
-        if len(samples) < FRAME_LENGTH:  # less than a window: the original scores nothing
-            return []
-        silent = list(self.detector.sil_pdf_ids)
-        silence, levels = [], []
-        for first, last, scores in self._blocks(samples, on_progress):
-            silence.append(scores[:, silent].sum(axis=1))
-            levels.append(frame_decibels(samples[first * FRAME_SHIFT : (last - 1) * FRAME_SHIFT + FRAME_LENGTH]))
-        joined = np.concatenate(silence), np.concatenate(levels)
-        return find_spans(*joined, len(samples), self.detector, options, self.frontend.config.lfr_m)
+    @torch.inference_mode()
+    def score(self, features: np.ndarray, past: Sequence[Tensor]) -> tuple[np.ndarray, list[Tensor]]:
+        """As `Network.score`."""
+        scores, after = self.network(torch.from_numpy(features)[None].to(past[0].device), past)
+        return scores[0].cpu().numpy(), after
 
-    def scores(self, samples: np.ndarray, on_progress: Callable[[float], None] | None = None) -> np.ndarray:
-        """The probability of every class in each 10 ms: float32 [frames, classes]."""
-        none = np.empty((0, self.network.config.output_dim), dtype=np.float32)
-        return np.concatenate([none, *(scores for _, _, scores in self._blocks(samples, on_progress))])
 
-    def _blocks(
-        self, samples: np.ndarray, on_progress: Callable[[float], None] | None
-    ) -> Iterator[tuple[int, int, np.ndarray]]:
-        """First frame, frame behind the last, and scores [frames, classes] of one stretch after another."""
-        count = num_frames(len(samples), self.frontend.config.fbank_options())
-        past = self.network.start()
-        for first in range(0, count, _BLOCK_FRAMES):
-            last = min(first + _BLOCK_FRAMES, count)
-            features = torch.from_numpy(self._features(samples, first, last, count))[None]
-            with torch.inference_mode():
-                scores, past = self.network(features.to(past[0].device), past)
-            yield first, last, scores[0].cpu().numpy()
-            if on_progress is not None:
-                on_progress(last / count)
+def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu") -> FsmnVad:
+    """The detector of a FunASR directory, or of one with an ONNX file and its am.mvn.
 
-    def _features(self, samples: np.ndarray, first: int, last: int, count: int) -> np.ndarray:
-        """Features of frames first ... last, [frames, width], from just the samples they and their context need."""
-        context = self.frontend.config.lfr_m
-        low, high = max(0, first - context), min(count, last + context)
-        part = samples[low * FRAME_SHIFT : (high - 1) * FRAME_SHIFT + FRAME_LENGTH]
-        return self.frontend(part).features[first - low : last - low]
+    Raises `BadInput` for files that are missing, damaged or do not fit together.
+    """
+    model = read_fsmn_vad(path)
+    cmvn = read_am_mvn(model.cmvn_file)
+    where = f"{model.name}/{model.weights.name}"
+    if model.network is None:
+        config, arrays = read_onnx_weights(model.weights)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        if config.input_dim != model.frontend.width:
+            raise BadInput(f"{where} takes {config.input_dim} features; expected {model.frontend.width}")
+    else:
+        config, tensors = model.network, read_state_dict(model.weights)
+    network = build(FsmnNetwork, config)
+    assert isinstance(network, FsmnNetwork)
+    load_into(network, tensors, where)
+    return FsmnVad(FsmnRunner(network, device), Frontend(model.frontend, cmvn), model.detector)
+
+
+def open_session(directory: Path, name: str, settings: Settings) -> DetectionSession:
+    """A session of the detector in `directory`, called `name` in its results."""
+    return DetectionSession(name, "pytorch", open_fsmn_vad(directory, prepare(settings)))

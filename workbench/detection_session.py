@@ -1,10 +1,9 @@
-"""FSMN-VAD as a session: its transcript has segments and no words."""
+"""FSMN-VAD as a session, on any runtime: its transcript has segments and no words."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,8 @@ from workbench.audio.read import read
 from workbench.errors import BadInput
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.memory import peak_resident_bytes
-from workbench.opening import Settings
 from workbench.options import build_options
-from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.fsmn_vad import FsmnVad
+from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.session import (
     AudioSource,
     Event,
@@ -33,14 +30,22 @@ from workbench.session import (
 )
 from workbench.versions import versions
 
+NO_SPEECH = "FSMN-VAD found no speech in the recording"
 
-class FsmnVadSession(Session):
-    """A loaded FSMN-VAD (see `workbench.session.Session`)."""
 
-    runtime = "pytorch"
+class DetectionSession(Session):
+    """A loaded FSMN-VAD (see `workbench.session.Session`).
 
-    def __init__(self, model: str, detector: FsmnVad):
+    Args:
+        model, runtime: what it is called in results.
+        detector: around the runtime's network.
+        notes: what whoever reads a transcript should know of the model, a sentence each.
+    """
+
+    def __init__(self, model: str, runtime: str, detector: FsmnVad, notes: Sequence[str] = ()):
         self.model = model
+        self.runtime = runtime
+        self._notes = tuple(notes)
         self.load_seconds = 0.0  # set by whoever opens the session
         self._detector: FsmnVad | None = detector
 
@@ -72,7 +77,7 @@ class FsmnVadSession(Session):
             load_seconds=self.load_seconds,
             compute_seconds=time.perf_counter() - begun,
             memory_bytes=peak_resident_bytes(),
-            notes=recording.notes if segments else (*recording.notes, "FSMN-VAD found no speech in the recording"),
+            notes=(*self._notes, *recording.notes, *(() if segments else (NO_SPEECH,))),
         )
 
     def stream_batch(
@@ -106,7 +111,7 @@ class FsmnVadSession(Session):
         meta = {
             "model": self.model,
             "runtime": self.runtime,
-            "dtype": "float32",
+            "dtype": detector.network.dtype,
             "options": dict(options),
             "input_digest": recording.digest,
             "audio_seconds": recording.seconds,
@@ -117,8 +122,3 @@ class FsmnVadSession(Session):
     def close(self) -> None:
         """Drops the model."""
         self._detector = None
-
-
-def open_session(directory: Path, name: str, settings: Settings) -> FsmnVadSession:
-    """A session of the detector in `directory`, called `name` in its results."""
-    return FsmnVadSession(name, FsmnVad.from_directory(directory, prepare(settings)))

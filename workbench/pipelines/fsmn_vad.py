@@ -1,0 +1,105 @@
+"""FSMN-VAD around its network: finds speech in recordings of any length, worked through by the half minute.
+
+This file does not decide where speech begins: the family does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from workbench.audio.constants import FRAME_LENGTH, FRAME_SHIFT
+from workbench.audio.fbank import num_frames
+from workbench.audio.frontend import Frontend
+from workbench.audio.spans import Span
+from workbench.errors import BadInput
+from workbench.families.fsmn_vad import DetectorConfig, FsmnVadOptions, find_spans, frame_decibels
+
+_DEFAULTS = FsmnVadOptions()
+_BLOCK_FRAMES = 3000  # frames scored at a time: half a minute
+
+
+class Network(Protocol):
+    """What a runtime computes: the probability of every class in each frame."""
+
+    @property
+    def dtype(self) -> str:
+        """The name of its arithmetic's type."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """How many classes it tells apart."""
+        ...
+
+    def start(self) -> Any:
+        """The memory before the first frame."""
+        ...
+
+    def score(self, features: np.ndarray, past: Any) -> tuple[np.ndarray, Any]:
+        """Probabilities [T, classes] of features [T, width], and the memory to go on with.
+
+        Args:
+            past: what `start` or the call before gave; stretches join without a seam.
+        """
+        ...
+
+
+class FsmnVad:
+    """A loaded FSMN-VAD. Recordings are mono 16 kHz samples [n], full scale 1.
+
+    Raises `BadInput` where the detector asks for classes that the network has not got.
+    """
+
+    def __init__(self, network: Network, frontend: Frontend, detector: DetectorConfig):
+        if max(detector.sil_pdf_ids) >= network.classes:
+            raise BadInput(
+                f"model_conf.sil_pdf_ids is {list(detector.sil_pdf_ids)}; the network has {network.classes} classes"
+            )
+        self.network = network
+        self.frontend = frontend
+        self.detector = detector
+
+    def spans(
+        self,
+        samples: np.ndarray,
+        on_progress: Callable[[float], None] | None = None,
+        options: FsmnVadOptions = _DEFAULTS,
+    ) -> list[Span]:
+        """Spans of speech, in order and disjoint; `on_progress` gets the fraction done."""
+        if len(samples) < FRAME_LENGTH:  # less than a window: the original scores nothing
+            return []
+        silent = list(self.detector.sil_pdf_ids)
+        silence, levels = [], []
+        for first, last, scores in self._blocks(samples, on_progress):
+            silence.append(scores[:, silent].sum(axis=1))
+            levels.append(frame_decibels(samples[first * FRAME_SHIFT : (last - 1) * FRAME_SHIFT + FRAME_LENGTH]))
+        joined = np.concatenate(silence), np.concatenate(levels)
+        return find_spans(*joined, len(samples), self.detector, options, self.frontend.config.lfr_m)
+
+    def scores(self, samples: np.ndarray, on_progress: Callable[[float], None] | None = None) -> np.ndarray:
+        """The probability of every class in each 10 ms: float32 [frames, classes]."""
+        none = np.empty((0, self.network.classes), dtype=np.float32)
+        return np.concatenate([none, *(scores for _, _, scores in self._blocks(samples, on_progress))])
+
+    def _blocks(
+        self, samples: np.ndarray, on_progress: Callable[[float], None] | None
+    ) -> Iterator[tuple[int, int, np.ndarray]]:
+        """First frame, frame behind the last, and scores [frames, classes] of one stretch after another."""
+        count = num_frames(len(samples), self.frontend.config.fbank_options())
+        past = self.network.start()
+        for first in range(0, count, _BLOCK_FRAMES):
+            last = min(first + _BLOCK_FRAMES, count)
+            scores, past = self.network.score(self._features(samples, first, last, count), past)
+            yield first, last, scores
+            if on_progress is not None:
+                on_progress(last / count)
+
+    def _features(self, samples: np.ndarray, first: int, last: int, count: int) -> np.ndarray:
+        """Features of frames first ... last, [frames, width], from just the samples they and their context need."""
+        context = self.frontend.config.lfr_m
+        low, high = max(0, first - context), min(count, last + context)
+        part = samples[low * FRAME_SHIFT : (high - 1) * FRAME_SHIFT + FRAME_LENGTH]
+        return self.frontend(part).features[first - low : last - low]

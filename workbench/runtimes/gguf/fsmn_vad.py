@@ -1,0 +1,132 @@
+"""FSMN-VAD on ggml: the network as a graph, and a session of a GGUF file.
+
+The weights, half a million at most, are taken out of the file as float32 and filled up with zeros to sizes for which
+ggml has a fast kernel; what is computed stays the same. Axes: T frames of 10 ms, M width of the memory, P frames of
+memory kept from before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workbench.audio.frontend import Frontend
+from workbench.detection_session import DetectionSession
+from workbench.errors import BadInput
+from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
+from workbench.gguf_file import GgufFile, read_gguf
+from workbench.opening import Settings
+from workbench.pipelines.fsmn_vad import FsmnVad
+from workbench.runtimes.gguf.cmvn import read_cmvn
+from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.unpacking import notes, unpacked
+from workbench.runtimes.gguf.weights import Scope, Tensor
+
+FAST = 16  # sizes that are multiples of this are
+
+
+class FsmnGraph:
+    """A loaded network, arrays in and out: `workbench.pipelines.fsmn_vad.Network`.
+
+    Raises `BadInput` where the file's tensors are not those that its configuration calls for.
+    """
+
+    def __init__(self, file: GgufFile, config: FsmnConfig, threads: int | None = None):
+        self.dtype = file.quantization
+        self.config = config
+        self.classes = config.output_dim
+        self.past = (config.lorder - 1) * config.lstride
+        self._engine = Engine(file, threads)
+        self._engine.check(lambda g: self._network(g, np.zeros((2, config.input_dim), np.float32), self.start()))
+
+    def start(self) -> list[np.ndarray]:
+        """As `Network.start`: zeros, one [P, M] per block."""
+        return [np.zeros((self.past, _rounded(self.config.proj_dim)), np.float32)] * self.config.fsmn_layers
+
+    def score(self, features: np.ndarray, past: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """As `Network.score`."""
+        found = self._engine.run(lambda g: self._network(g, features, past))
+        after = [_last(np.concatenate([each, found[f"memory.{n}"]]), self.past) for n, each in enumerate(past)]
+        return _softmax(found["logits"][:, : self.classes]), after
+
+    def _network(self, g: Graph, features: np.ndarray, past: Sequence[np.ndarray]) -> dict[str, Tensor]:
+        """Logits of features [T, width], and under `memory.N` the frames [T, M] that go into each memory."""
+        config, encoder = self.config, g.scope / "encoder"
+        x, outputs = g.input(_filled(features, (1, FAST))), {}
+        x = _linear(g, x, encoder / "in_linear1", config.input_dim, config.input_affine_dim)
+        x = g.relu(_linear(g, x, encoder / "in_linear2", config.input_affine_dim, config.linear_dim))
+        for n, before in enumerate(past):
+            block = encoder / "fsmn" / n
+            x = _linear(g, x, block / "linear", config.linear_dim, config.proj_dim, bias=False)
+            outputs[f"memory.{n}"] = x
+            x = g.add(x, self._remembered(g, x, block / "fsmn_block", before))
+            x = g.relu(_linear(g, x, block / "affine", config.proj_dim, config.linear_dim))
+        x = _linear(g, x, encoder / "out_linear1", config.linear_dim, config.output_affine_dim)
+        x = _linear(g, x, encoder / "out_linear2", config.output_affine_dim, config.output_dim)
+        return {**outputs, "logits": x}
+
+    def _remembered(self, g: Graph, x: Tensor, scope: Scope, before: np.ndarray) -> Tensor:
+        """A weighted sum of the last frames of x [T, M], each channel by itself."""
+        shape = (self.config.lorder, self.config.proj_dim)
+        extended = g.concatenate(g.input(before), x) if self.past else x
+        return g.depthwise(extended, scope.arranged("conv_left.weight", shape, self._spread), 0, 0)
+
+    def _spread(self, kernel: np.ndarray) -> np.ndarray:
+        """The kernel [lorder, M] as one [P + 1, M] that takes every frame, with zeros for those in between."""
+        spread = np.zeros((self.past + 1, kernel.shape[1]), np.float32)
+        spread[:: self.config.lstride] = kernel
+        return _filled(spread, (1, FAST))
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._engine.close()
+
+
+def _linear(g: Graph, x: Tensor, scope: Scope, inputs: int, outputs: int, bias: bool = True) -> Tensor:
+    """A linear layer, one name deeper than others: [T, inputs] to [T, outputs], both filled up."""
+    layer = scope / "linear"
+    y = g.matmul(layer.arranged("weight", (outputs, inputs), _filled), x)
+    return g.add(y, layer.arranged("bias", (outputs,), _filled)) if bias else y
+
+
+def _filled(values: np.ndarray, multiples: Sequence[int] = (FAST, FAST)) -> np.ndarray:
+    """The array with zeros behind, up to multiples of these along its axes."""
+    return np.pad(values, [(0, -size % each) for size, each in zip(values.shape, multiples)])
+
+
+def _rounded(size: int) -> int:
+    return size + -size % FAST
+
+
+def _last(frames: np.ndarray, count: int) -> np.ndarray:
+    return frames[len(frames) - count :]
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """Over the last axis."""
+    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    found: np.ndarray = raised / raised.sum(axis=-1, keepdims=True)
+    return found
+
+
+def open_fsmn_vad(path: str | Path, threads: int | None = None) -> tuple[FsmnVad, tuple[str, ...]]:
+    """The detector of a GGUF file, and what its users should know of the file.
+
+    Raises `BadInput` for a file that is damaged, of another family, or does not fit together.
+    """
+    file = read_gguf(path)
+    with unpacked(file) as directory:
+        model = read_fsmn_vad(directory, weights=file.path)
+        cmvn, _ = read_cmvn(file, model.cmvn_file)
+    if model.network is None:
+        raise BadInput(f"{file.name} carries no config.yaml; expected the network's dimensions in it")
+    network = FsmnGraph(file, model.network, threads)
+    return FsmnVad(network, Frontend(model.frontend, cmvn), model.detector), notes(file)
+
+
+def open_session(path: Path, name: str, settings: Settings) -> DetectionSession:
+    """A session of a GGUF file, called `name` in its results."""
+    detector, said = open_fsmn_vad(path, settings.threads)
+    return DetectionSession(name, "gguf", detector, said)

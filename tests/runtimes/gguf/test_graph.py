@@ -1,0 +1,211 @@
+"""The graph builder: every operation against its definition in numpy or torch, for any length and width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from workbench.errors import BadInput
+from workbench.gguf_file import GgufFile, read_gguf
+from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.weights import Tensor
+from workbench.stages import Recorder
+
+Shape = tuple[int, ...]
+
+
+def written(path: Path, **tensors: np.ndarray) -> GgufFile:
+    """A GGUF file of these tensors, double underscores in their names standing for dots."""
+    writer = gguf.GGUFWriter(str(path), "test")
+    for name, values in tensors.items():
+        writer.add_tensor(name.replace("__", "."), values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return read_gguf(path)
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = tmp_path_factory.mktemp("graph")
+    file = written(
+        folder / "it.gguf",
+        a__weight=drawn(24, 16),
+        a__bias=drawn(24, seed=1),
+        n__weight=drawn(16, seed=2),
+        n__bias=drawn(16, seed=3),
+        half__weight=drawn(24, 16, seed=4).astype(np.float16),
+    )
+    engine = Engine(file, threads=2)
+    yield engine
+    engine.close()
+
+
+def computed(engine: Engine, build: Callable[[Graph], Tensor]) -> np.ndarray:
+    return engine.run(lambda g: {"it": build(g)})["it"]
+
+
+@pytest.mark.parametrize("frames", [1, 2, 7, 130])
+def test_linear(engine: Engine, frames: int) -> None:
+    x, file = drawn(frames, 16, seed=5), engine.weights.file
+    expected = x @ file.array("a.weight").T + file.array("a.bias")
+    np.testing.assert_allclose(computed(engine, lambda g: g.linear(g.input(x), g.scope / "a", 24)), expected, atol=1e-5)
+    some = slice(8, 24)
+    np.testing.assert_allclose(
+        computed(engine, lambda g: g.linear(g.input(x), g.scope / "a", 24, rows=some)), expected[:, some], atol=1e-5
+    )
+
+
+def test_a_matrix_of_half_precision_stays_one(engine: Engine) -> None:
+    x, weight = drawn(5, 16, seed=5), engine.weights.file.array("half.weight")
+    found = computed(engine, lambda g: g.linear(g.input(x), g.scope / "half", 24, bias=False))
+    np.testing.assert_allclose(found, x.astype(np.float16).astype(np.float32) @ weight.T, atol=1e-4)
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-12])
+def test_layer_norm(engine: Engine, eps: float) -> None:
+    x, file = drawn(9, 16, seed=6) * 3 + 1, engine.weights.file
+    gain, bias = (torch.from_numpy(file.array(f"n.{name}").copy()) for name in ("weight", "bias"))
+    expected = F.layer_norm(torch.from_numpy(x), (16,), gain, bias, eps).numpy()
+    np.testing.assert_allclose(
+        computed(engine, lambda g: g.layer_norm(g.input(x), g.scope / "n", eps)), expected, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("frames", "keys"), [(1, 1), (3, 70), (65, 64), (130, 7)])
+def test_attention(engine: Engine, frames: int, keys: int) -> None:
+    q, k, v = drawn(frames, 32), drawn(keys, 32, seed=1), drawn(keys, 32, seed=2)
+    heads = [torch.from_numpy(each).unflatten(1, (4, 8)).transpose(0, 1) for each in (q, k, v)]
+    expected = F.scaled_dot_product_attention(*heads).transpose(0, 1).flatten(1).numpy()
+    found = computed(engine, lambda g: g.attention(g.input(q), g.input(k), g.input(v), 4))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    if frames == keys:
+        fused = np.concatenate([q, k, v], axis=1)
+        together = computed(engine, lambda g: g.self_attention(g.input(fused), 4))
+        np.testing.assert_allclose(together, expected, atol=1e-5)
+
+
+def memory_by_loops(x: np.ndarray, kernel: np.ndarray, left: int) -> np.ndarray:
+    """x plus its depthwise convolution, frame by frame and tap by tap, in float64."""
+    found = x.astype(np.float64)
+    for t in range(len(x)):
+        for tap in range(len(kernel)):
+            at = t + tap - left
+            if 0 <= at < len(x):
+                found[t] += kernel[tap].astype(np.float64) * x[at]
+    return found
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    frames=st.integers(1, 40),
+    width=st.integers(1, 40),
+    size=st.integers(1, 21),
+    shift=st.integers(0, 10),
+    seed=st.integers(0, 9),
+)
+def test_fsmn_is_exact_for_any_shape(engine: Engine, frames: int, width: int, size: int, shift: int, seed: int) -> None:
+    shift = min(shift, size // 2 if size % 2 else max(size // 2 - 1, 0))
+    x, kernel = drawn(frames, width, seed=seed), drawn(size, width, seed=seed + 1)
+    found = computed(engine, lambda g: g.fsmn(g.input(x), g.input(kernel), shift))
+    expected = memory_by_loops(x, kernel, (size - 1) // 2 + shift)
+    np.testing.assert_allclose(found, expected, atol=2e-6 * size)
+
+
+def test_elementwise_operations(engine: Engine) -> None:
+    x, y = drawn(6, 10), drawn(6, 10, seed=1)
+    sigmoid = 1 / (1 + np.exp(-x))
+    expected = {
+        "add": x + y, "mul": x * y, "scale": 0.5 * x, "relu": np.maximum(x, 0), "silu": x * sigmoid, "sigmoid": sigmoid
+    }  # fmt: skip
+    found = engine.run(
+        lambda g: {
+            "add": g.add(g.input(x), g.input(y)),
+            "mul": g.mul(g.input(x), g.input(y)),
+            "scale": g.scale(g.input(x), 0.5),
+            "relu": g.relu(g.input(x)),
+            "silu": g.silu(g.input(x)),
+            "sigmoid": g.sigmoid(g.input(x)),
+        }
+    )
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-6, err_msg=name)
+
+
+def test_shapes(engine: Engine) -> None:
+    x, y = drawn(3, 4), drawn(5, 4, seed=1)
+    found = engine.run(
+        lambda g: {
+            "padded": g.pad_frames(g.input(x), 2, 1),
+            "joined": g.concatenate(g.input(x), g.input(y)),
+            "columns": g.columns(g.input(y), 1, 3),
+            "reshaped": g.reshape(g.input(x), (2, 6)),
+        }
+    )
+    np.testing.assert_array_equal(found["padded"], np.pad(x, ((2, 1), (0, 0))))
+    np.testing.assert_array_equal(found["joined"], np.concatenate([x, y]))
+    np.testing.assert_array_equal(found["columns"], y[:, 1:3])
+    np.testing.assert_array_equal(found["reshaped"], x.reshape(2, 6))
+
+
+def test_wanted_stages_are_recorded_as_they_were_when_tapped(engine: Engine) -> None:
+    x, recorder = drawn(4, 10), Recorder(lambda name: name != "unwanted")
+
+    def build(g: Graph) -> dict[str, Tensor]:
+        a = g.tap("first", g.relu(g.input(x)))
+        b = g.tap("unwanted", g.scale(a, 2.0))
+        return {"it": g.tap("last", g.relu(g.add(b, a)))}
+
+    found = engine.run(build, recorder)["it"]
+    assert list(recorder.stages) == ["first", "last"]
+    np.testing.assert_array_equal(recorder.stages["first"], np.maximum(x, 0))
+    np.testing.assert_array_equal(recorder.stages["last"], found)
+
+
+def test_a_graph_larger_than_there_was_room_for_is_built_again(engine: Engine) -> None:
+    engine._nodes = 8
+    x, times = drawn(2, 4), []
+
+    def build(g: Graph) -> dict[str, Tensor]:
+        times.append(1)
+        y = g.input(x)
+        for _ in range(40):
+            y = g.scale(y, 1.0)
+        return {"it": y}
+
+    np.testing.assert_array_equal(engine.run(build)["it"], x)
+    assert len(times) > 1
+
+
+def test_results_do_not_depend_on_what_was_computed_before(engine: Engine) -> None:
+    """The compute buffer is used again: a longer graph before must not show in a shorter one."""
+
+    def once(frames: int) -> np.ndarray:
+        x = drawn(frames, 16, seed=frames)
+        return computed(engine, lambda g: g.relu(g.linear(g.input(x), g.scope / "a", 24)))
+
+    first = {frames: once(frames) for frames in (3, 50, 7)}
+    for frames in (50, 7, 3, 50):
+        np.testing.assert_array_equal(once(frames), first[frames])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "what"),
+    [("b", 24, "no tensor b.weight"), ("a", 25, r"shape \(24, 16\); expected \(25, 16\)")],
+)
+def test_weights_that_do_not_fit_are_bad_input(engine: Engine, name: str, shape: int, what: str) -> None:
+    with pytest.raises(BadInput, match=what):
+        engine.check(lambda g: {"it": g.linear(g.input(drawn(2, 16)), g.scope / name, shape)})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend
-from workbench.decoding.ctc import greedy
+from workbench.decoding.ctc import collapse
 from workbench.families.sensevoice import (
     UNKNOWN_EMOTION,
     SenseVoiceModel,
@@ -31,8 +31,12 @@ class Network(Protocol):
         """The name of its arithmetic's type."""
         ...
 
-    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> np.ndarray:
-        """CTC logits [len(queries) + T, V] in float32; records `encoder.*` and `logits`.
+    def logits(
+        self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None
+    ) -> Iterator[np.ndarray]:
+        """Yields CTC logits in float32 in blocks of frames, together [len(queries) + T, V]; records `encoder.*`.
+
+        In blocks, since tens of thousands of values for each frame of a long recording are more than its weights.
 
         Args:
             features: [T, input], after LFR and CMVN.
@@ -65,13 +69,19 @@ class SenseVoicePipeline:
         if recorder:
             for stage in ("fbank", "lfr", "features"):
                 recorder.put(f"frontend.{stage}", getattr(front, stage))
-        logits = self.network.logits(front.features, query_ids(options), recorder)
-        if recorder and recorder.wanted("ctc.posteriors"):
-            recorder.put("ctc.posteriors", _softmax(logits))
-        if options.ban_emo_unk and self.unknown_emotion is not None:
-            logits = logits.copy()  # a trace may hold them
-            logits[:, self.unknown_emotion] = -np.inf
-        path = greedy(logits, self.model.blank)
+        best, kept = [], []
+        for block in self.network.logits(front.features, query_ids(options), recorder):
+            if recorder and (recorder.wanted("logits") or recorder.wanted("ctc.posteriors")):
+                kept.append(block.copy())
+            if options.ban_emo_unk and self.unknown_emotion is not None:
+                block[:, self.unknown_emotion] = -np.inf
+            best.append(block.argmax(axis=1))
+        if recorder and kept:
+            logits = np.concatenate(kept)
+            recorder.put("logits", logits)
+            if recorder.wanted("ctc.posteriors"):
+                recorder.put("ctc.posteriors", _softmax(logits))
+        path = collapse(np.concatenate(best), self.model.blank)
         vocabulary = self.model.vocabulary
         pieces = [vocabulary.pieces[token.id] for token in path]
         language, tags = read_tags(pieces)

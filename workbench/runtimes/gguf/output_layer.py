@@ -5,6 +5,8 @@ Tens of thousands of rows: what is done here keeps ggml on its fast path, and th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from workbench.runtimes.gguf.graph import Engine, Graph
@@ -25,11 +27,14 @@ def logit_parts(g: Graph, x: Tensor, layer: Scope, vocabulary: int) -> dict[str,
     return {name: g.linear(x, layer, vocabulary, rows=part) for name, part in parts.items() if part.stop > part.start}
 
 
-def logits(engine: Engine, x: np.ndarray, layer: Scope, vocabulary: int) -> np.ndarray:
-    """Logits [T, V] of x [T, D]; `layer` as with `logit_parts`."""
-    found = np.empty((len(x), vocabulary), dtype=np.float32)
+def logit_blocks(engine: Engine, x: np.ndarray, layer: Scope, vocabulary: int) -> Iterator[np.ndarray]:
+    """Yields logits of x [T, D] in blocks of frames, together [T, V]; `layer` as with `logit_parts`."""
     for first in range(0, len(x), BLOCK):
         block = x[first : first + BLOCK]
         parts = engine.run(lambda g, block=block: logit_parts(g, g.input(block), layer, vocabulary))  # type: ignore[misc]
-        np.concatenate(list(parts.values()), axis=1, out=found[first : first + BLOCK])
-    return found
+        yield np.concatenate(list(parts.values()), axis=1)
+
+
+def logits(engine: Engine, x: np.ndarray, layer: Scope, vocabulary: int) -> np.ndarray:
+    """All of them at once, [T, V]."""
+    return np.concatenate([*logit_blocks(engine, x, layer, vocabulary)])

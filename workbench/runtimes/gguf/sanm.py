@@ -62,12 +62,11 @@ def sanm_layer(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str
 def sanm_attention(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str) -> Tensor:
     """Self-attention with an FSMN memory over the values: [T, in] to [T, D]."""
     size = config.output_size
-    # Each third of the fused layer by itself: the three lie apart then, and nothing has to be copied.
-    thirds = (slice(n * size, (n + 1) * size) for n in range(3))
-    q, k, v = (g.linear(x, scope / "linear_q_k_v", 3 * size, rows=third) for third in thirds)
+    fused = g.linear(x, scope / "linear_q_k_v", 3 * size)
+    v = g.columns(fused, 2 * size, 3 * size)
     kernel = (scope / "fsmn_block").array("weight", (config.kernel_size, size))
     memory = g.tap(f"{stage}.fsmn", g.fsmn(v, kernel, config.sanm_shift))
-    context = g.attention(q, k, v, config.attention_heads)
+    context = g.self_attention(fused, config.attention_heads)
     return g.add(g.tap(f"{stage}.attention", g.linear(context, scope / "linear_out", size)), memory)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,9 @@ class SenseVoiceGraph:
         encoded = encode(g, x, g.scope / "encoder", self.config)
         return output_layer.logit_parts(g, encoded, g.scope / "ctc" / "ctc_lo", self.vocabulary)
 
-    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> np.ndarray:
+    def logits(
+        self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None
+    ) -> Iterator[np.ndarray]:
         """As `Network.logits`."""
         rows = self._file.rows("embed.weight", queries)
         x = encoder_input(np.concatenate([rows, features]), self.config)
@@ -48,10 +51,7 @@ class SenseVoiceGraph:
             lambda g: {"encoded": encode(g, g.input(x), g.scope / "encoder", self.config)}, recorder
         )["encoded"]
         layer = Scope(self._engine.weights) / "ctc" / "ctc_lo"
-        found = output_layer.logits(self._engine, encoded, layer, self.vocabulary)
-        if recorder:
-            recorder.put("logits", found)
-        return found
+        return output_layer.logit_blocks(self._engine, encoded, layer, self.vocabulary)
 
     def close(self) -> None:
         """Gives the memory back."""

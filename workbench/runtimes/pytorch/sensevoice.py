@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,8 @@ class SenseVoiceNetwork(nn.Module):
         """
         x = torch.cat([self.embed(queries), features], dim=1)
         encoded = self.encoder(x, None if lengths is None else lengths + queries.shape[1], tap)
-        return tap("logits", self.ctc(encoded))
+        logits: Tensor = self.ctc(encoded)
+        return logits
 
 
 class SenseVoiceRunner:
@@ -72,12 +74,13 @@ class SenseVoiceRunner:
         settle(self.network, device, weights)
 
     @torch.inference_mode()
-    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> np.ndarray:
-        """As `Network.logits`."""
+    def logits(
+        self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None
+    ) -> Iterator[np.ndarray]:
+        """As `Network.logits`, in one block."""
         batch = torch.from_numpy(features)[None].to(self.device)
         found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
-        logits: np.ndarray = found[0].cpu().numpy()
-        return logits
+        yield found[0].cpu().numpy()
 
 
 def open_sensevoice(model: SenseVoiceModel, device: torch.device) -> SenseVoicePipeline:

@@ -25,12 +25,13 @@ OnProgress = Callable[[float, str], None]
 
 def check_place(out: Path) -> None:
     """Raises `BadInput` where no file can be made under this name, before any work is done."""
-    if not out.parent.is_dir():
-        raise BadInput(f"there is no folder {out.parent}; expected the name of a file in a folder that exists")
-    if out.is_dir() or not out.name:
-        raise BadInput(f"{out} is a directory; expected the name of a file")
-    if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
+    with told(out):
+        if not out.parent.is_dir():
+            raise BadInput(f"there is no folder {out.parent}; expected the name of a file in a folder that exists")
+        if out.is_dir() or not out.name:
+            raise BadInput(f"{out} is a directory; expected the name of a file")
+        if not os.access(out.parent, os.W_OK | os.X_OK):
+            raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
 
 
 @contextlib.contextmanager

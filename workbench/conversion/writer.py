@@ -35,8 +35,7 @@ def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnPr
     check_place(out)
     paths = [out.with_name(f"{out.stem}{plan.suffix}{out.suffix}") for plan in plans]
     for path in paths:
-        if path.is_dir():
-            raise BadInput(f"{path} is a directory; expected the name of a file")
+        check_place(path)
     check_room(out, total_bytes(plans, quantization))
     progress = _Progress(sum(plan.tensor_bytes(quantization) for plan in plans), quantization, on_progress)
     with contextlib.ExitStack() as cleanup:

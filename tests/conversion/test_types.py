@@ -1,0 +1,61 @@
+"""The table of types against the gguf package's own, and which tensor gets which."""
+
+from __future__ import annotations
+
+import gguf
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.conversion.types import (
+    BLOCKS,
+    FUNASR_TYPES,
+    TYPES,
+    Kind,
+    check_type,
+    padded,
+    resolve_quantization,
+    stored_bytes,
+    stored_type,
+)
+from workbench.errors import BadInput
+
+
+def test_blocks_are_the_gguf_package_s() -> None:
+    assert {name: gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name.upper()]] for name in TYPES} == BLOCKS
+    assert set(FUNASR_TYPES) < set(TYPES)
+
+
+@given(st.sampled_from(TYPES), st.integers(1, 50), st.integers(1, 300))
+def test_bytes_are_whole_blocks(name: str, rows: int, columns: int) -> None:
+    stored = stored_type(Kind.MATRIX, (rows, columns), name)
+    values, size = BLOCKS[stored]
+    assert stored == (name if columns % BLOCKS[name][0] == 0 else "f32")
+    assert stored_bytes((rows, columns), stored) == rows * (columns // values) * size
+    assert 0 <= padded(rows) - rows < 32 and padded(rows) % 32 == 0
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_what_is_small_or_easily_hurt_stays_exact(name: str) -> None:
+    assert stored_type(Kind.EXACT, (64, 64), name) == "f32"
+    assert stored_type(Kind.MATRIX, (64,), name) == "f32"
+    assert stored_type(Kind.MATRIX, (64, 64, 3), name) == "f32"
+    assert stored_type(Kind.TABLE, (64, 64), name) == ("q8_0" if name[:2] in ("q4", "q5") else name)
+    assert stored_type(Kind.TABLE, (64, 33), name) == (name if name in ("f32", "f16", "bf16") else "f32")
+
+
+def test_auto_is_exact_until_that_is_large() -> None:
+    small, large = {"f32": 3_999_999_999, "f16": 2_000_000_000}, {"f32": 4_000_000_000, "f16": 2_000_000_000}
+    assert resolve_quantization("auto", small) == "f32"
+    assert resolve_quantization("auto", large) == "f16"
+    assert resolve_quantization("auto", {"f32": 5 * 10**9}) == "f32"  # of which there is nothing else
+    assert resolve_quantization("f16", small) == "f16"
+    with pytest.raises(BadInput, match=r"q4_0.*expected one of auto, f32, f16"):
+        resolve_quantization("q4_0", small)
+
+
+def test_other_types_are_refused() -> None:
+    assert check_type("q8_0") == "q8_0"
+    for name in ("Q8_0", "q4_k", "", "int4"):
+        with pytest.raises(BadInput, match="expected one of f32, f16, bf16, q8_0"):
+            check_type(name)

@@ -1,0 +1,171 @@
+"""Files are written a few rows at a time, whole or not at all, and nothing is left of those that were not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conversion.reading import Read, stored_as
+from workbench.conversion import writer
+from workbench.conversion.plan import Plan, PlannedTensor
+from workbench.conversion.types import TYPES, Kind
+from workbench.conversion.writer import write
+from workbench.errors import BadInput, Unavailable
+
+SHAPE = (9, 96)
+VALUES = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
+
+
+def plan_of(values: np.ndarray = VALUES, before: Callable[[int], None] = lambda first: None, **others: object) -> Plan:
+    """One matrix; `before` is told the first row of each stretch before that is read."""
+
+    def rows(first: int, last: int) -> np.ndarray:
+        before(first)
+        return values[first:last]
+
+    tensor = PlannedTensor("it.weight", values.shape, Kind.MATRIX, rows)
+    return Plan("made-up", {}, [tensor], **others)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows at a time."""
+    monkeypatch.setattr(writer, "CHUNK_VALUES", 2 * SHAPE[1] + 1)
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("name", TYPES)
+def test_pieces_give_what_the_whole_would(name: str, tmp_path: Path) -> None:
+    asked: list[int] = []
+    told: list[tuple[float, str]] = []
+    (path,) = write([plan_of(before=asked.append)], name, tmp_path / "it.gguf", lambda *each: told.append(each))
+    read = Read(path)
+    assert asked == [0, 2, 4, 6, 8]
+    assert read.types == {"it.weight": name}
+    np.testing.assert_array_equal(
+        read.stored["it.weight"].view(np.uint8), stored_as(VALUES, name).view(np.uint8).reshape(9, -1)
+    )
+    assert [fraction for fraction, _ in told] == sorted(fraction for fraction, _ in told) and len(told) == 5
+    assert 0.9 < told[-1][0] <= 1.0 and f"writing {name}" in told[0][1]
+    assert [each.name for each in tmp_path.iterdir()] == ["it.gguf"]
+    assert path.stat().st_mode & 0o777 == 0o666 & ~current_mask()
+
+
+def current_mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_what_breaks_off_leaves_nothing(error: type[BaseException], tmp_path: Path) -> None:
+    out = tmp_path / "it.gguf"
+    out.write_bytes(b"what was there")
+    seen: list[list[str]] = []
+
+    def interrupt(first: int) -> None:
+        if first == 4:
+            seen.append(sorted(path.name for path in tmp_path.iterdir()))
+            raise error
+
+    with pytest.raises(error):
+        write([plan_of(), plan_of(before=interrupt, suffix="-second")], "f32", out)
+    assert len(seen[0]) == 3  # both are being written under other names
+    assert [path.name for path in tmp_path.iterdir()] == ["it.gguf"]
+    assert out.read_bytes() == b"what was there"
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_no_numbers_are_refused(name: str, value: float, tmp_path: Path) -> None:
+    values = VALUES.copy()
+    values[8, 95] = value
+    with pytest.raises(BadInput, match=r"it\.weight holds values that are not finite"):
+        write([plan_of(values)], name, tmp_path / "it.gguf")
+    assert not list(tmp_path.iterdir())
+
+
+def test_values_beyond_half_precision_are_refused_where_it_matters(tmp_path: Path) -> None:
+    values = VALUES.copy()
+    values[3, 3] = -70000.0
+    for name in TYPES:
+        if name in ("f32", "bf16"):
+            write([plan_of(values)], name, tmp_path / "it.gguf")
+        else:
+            with pytest.raises(BadInput, match=f"70000, which is beyond {name}"):
+                write([plan_of(values)], name, tmp_path / "it.gguf")
+
+
+def test_places_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for out, words in (
+        (tmp_path / "missing" / "it.gguf", "there is no folder"),
+        (tmp_path / "file" / "it.gguf", "there is no folder"),
+        (tmp_path / "folder", "is a directory"),
+        (tmp_path / ("x" * 300), "could not be written: File name too long"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            write([plan_of()], "f32", out)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(BadInput, match="cannot be written to"):
+        write([plan_of()], "f32", tmp_path / "it.gguf")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_full_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 1000, 1000))
+        with pytest.raises(Unavailable, match=r"has 0 MB left and it\.gguf needs 0 MB; make room there"):
+            write([plan_of()], "f32", tmp_path / "it.gguf")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Unavailable, match="the disk is full"):
+        write([plan_of()], "f32", tmp_path / "it.gguf")
+    assert not list(tmp_path.iterdir())
+
+
+LARGE = """
+import sys
+from pathlib import Path
+import torch
+from workbench.conversion.plan import Plan
+from workbench.conversion.tensors import plan_tensors
+from workbench.conversion.writer import write
+from workbench.memory import peak_resident_bytes
+from workbench.runtimes.pytorch.weights import read_state_dict
+
+path = Path(sys.argv[1])
+tensors = read_state_dict(path)
+plan = Plan("made-up", {}, plan_tensors(tensors, path))
+before = peak_resident_bytes()
+write([plan], sys.argv[2], path.with_name("it.gguf"))
+print(peak_resident_bytes() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages are mapped")
+@pytest.mark.parametrize("name", ["f32", "q8_0"])
+def test_peak_memory_is_far_below_the_largest_tensor(name: str, tmp_path: Path) -> None:
+    import torch
+
+    path = tmp_path / "model.pt"
+    torch.save({"it.weight": torch.full((50_000, 2048), 0.5)}, path)  # 410 MB
+    done = subprocess.run([sys.executable, "-c", LARGE, str(path), name], capture_output=True, text=True, check=True)
+    path.unlink()
+    (tmp_path / "it.gguf").unlink()
+    assert int(done.stdout) < 80e6, f"grew by {int(done.stdout) / 1e6:.0f} MB"

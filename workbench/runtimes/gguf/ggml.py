@@ -6,6 +6,7 @@ Pointers are plain integers here; `graph` gives them shapes and names. Nothing i
 from __future__ import annotations
 
 import ctypes
+import os
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -80,7 +81,6 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # libggml-base: result, argume
     "ggml_relu": (_P, (_P, _P)),
     "ggml_silu": (_P, (_P, _P)),
     "ggml_sigmoid": (_P, (_P, _P)),
-    "ggml_soft_max": (_P, (_P, _P)),
     "ggml_soft_max_ext": (_P, (_P, _P, _P, c_float, c_float)),
     "ggml_flash_attn_ext": (_P, (_P, _P, _P, _P, _P, c_float, c_float, c_float)),
     "ggml_view_2d": (_P, (_P, _P, _N, _N, _S, _S)),
@@ -95,6 +95,7 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # libggml-base: result, argume
     "ggml_pad_ext": (_P, (_P, _P, *(c_int,) * 8)),
     "ggml_im2col": (_P, (_P, _P, _P, *(c_int,) * 6, c_bool, c_int)),
     "ggml_conv_2d_dw_direct": (_P, (_P, _P, _P, *(c_int,) * 6)),
+    "ggml_conv_2d_direct": (_P, (_P, _P, _P, *(c_int,) * 6)),
     "ggml_new_graph_custom": (_P, (_P, _S, c_bool)),
     "ggml_build_forward_expand": (None, (_P, _P)),
     "ggml_graph_n_nodes": (c_int, (_P,)),
@@ -153,6 +154,7 @@ def load_library() -> Library:
     missing = RUNTIMES["gguf"].missing()
     if missing:
         raise Unavailable(missing)
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # or ggml runs a debugger on the process it is about to end
     try:
         base, cpu = (ctypes.CDLL(str(_linked(stem))) for stem in ("ggml-base", "ggml-cpu"))
         base.ggml_version.restype = c_char_p

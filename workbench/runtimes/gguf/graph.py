@@ -185,14 +185,15 @@ class Graph:
         """1 / (1 + exp(-x))."""
         return self._made(self._library.sigmoid(self._context, x.pointer), x.shape)
 
-    def softmax(self, x: Tensor) -> Tensor:
-        """Over the last dimension."""
-        return self._made(self._library.soft_max(self._context, x.pointer), x.shape)
+    def softmax(self, x: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> Tensor:
+        """Of scale * x [..., T, S] + mask [at least T, S] over the last dimension."""
+        pointer = mask.pointer if mask else None
+        return self._made(self._library.soft_max_ext(self._context, x.pointer, pointer, scale, 0.0), x.shape)
 
     def matmul(self, weight: Tensor, x: Tensor) -> Tensor:
-        """x [..., in] times the transpose of weight [out, in]: [..., out]."""
+        """x [..., in] times the transpose of weight [..., out, in]: [..., out]."""
         made = self._library.mul_mat(self._context, weight.pointer, x.pointer)
-        return self._made(made, (*x.shape[:-1], weight.shape[0]))
+        return self._made(made, (*x.shape[:-1], weight.shape[-2]))
 
     # Layers.
 
@@ -210,18 +211,22 @@ class Graph:
     def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """Scaled dot-product attention of q [T, D] over k, v [S, D], split into heads: [T, D]."""
         frames, width = q.shape
-        parts = [self._heads(x, heads) for x in (q, k, v)]
+        parts = [self.split(x, heads) for x in (q, k, v)]
         context = self._library.flash_attn_ext(
             self._context, *(part.pointer for part in parts), None, 1.0 / math.sqrt(width // heads), 0.0, 0.0
         )
         return self.reshape(self._made(context, (1, frames, heads, width // heads)), (frames, width))
 
-    def _heads(self, x: Tensor, heads: int) -> Tensor:
-        """[T, D] as [heads, T, D / heads], a view."""
-        frames, width = x.shape
-        split = self.reshape(x, (frames, heads, width // heads))
-        moved = self._library.permute(self._context, split.pointer, 0, 2, 1, 3)
-        return self._made(moved, (heads, frames, width // heads))
+    def self_attention(self, fused: Tensor, heads: int) -> Tensor:
+        """`attention` of q, k and v that stand side by side in fused [T, 3 * D]: [T, D]. They are not copied."""
+        frames, width = fused.shape[0], fused.shape[1] // 3
+        each, row, library = width // heads, 4 * fused.shape[1], self._library
+        parts = [
+            library.view_3d(self._context, fused.pointer, each, frames, heads, row, 4 * each, 4 * width * n)
+            for n in range(3)
+        ]
+        context = library.flash_attn_ext(self._context, *parts, None, 1.0 / math.sqrt(each), 0.0, 0.0)
+        return self.reshape(self._made(context, (1, frames, heads, each)), (frames, width))
 
     def depthwise(self, x: Tensor, kernel: Tensor, left: int, right: int) -> Tensor:
         """Depthwise convolution over time, zero padding `left` and `right`: x [T, D], kernel [K, D] gives [T', D].
@@ -258,7 +263,57 @@ class Graph:
         left = (kernel.shape[0] - 1) // 2 + shift
         return self.add(self.depthwise(x, kernel, left, kernel.shape[0] - 1 - left), x)
 
+    def convolve_image(self, x: Tensor, scope: Scope, out: int, size: int, stride: int) -> Tensor:
+        """A convolution over x [channels, H, W] without padding: [out, (H - size) // stride + 1, likewise W]."""
+        channels, *sides = x.shape
+        kernel = scope.array("weight", (out, channels, size, size))
+        image, steps = self.reshape(x, (1, *x.shape)), (stride, stride, 0, 0, 1, 1)
+        made = self._library.conv_2d_direct(self._context, kernel.pointer, image.pointer, *steps)
+        shape = (out, *((side - size) // stride + 1 for side in sides))
+        return self.add(self._made(made, shape), self.reshape(scope.vector("bias", out), (out, 1, 1)))
+
     # Shapes.
+
+    def split(self, x: Tensor, heads: int) -> Tensor:
+        """[T, D] as [heads, T, D / heads], a view."""
+        return self.swap(self.reshape(x, (x.shape[0], heads, x.shape[1] // heads)))
+
+    def join(self, x: Tensor) -> Tensor:
+        """[heads, T, W] as [T, heads * W], copied."""
+        heads, frames, width = x.shape
+        return self.reshape(self.contiguous(self.swap(x)), (frames, heads * width))
+
+    def swap(self, x: Tensor) -> Tensor:
+        """[A, B, C] as [B, A, C], a view."""
+        a, b, c = x.shape
+        return self._made(self._library.permute(self._context, x.pointer, 0, 2, 1, 3), (b, a, c))
+
+    def transpose(self, x: Tensor) -> Tensor:
+        """[A, B, C] as [A, C, B], copied."""
+        a, b, c = x.shape
+        view = self._made(self._library.permute(self._context, x.pointer, 1, 0, 2, 3), (a, c, b))
+        return self.contiguous(view)
+
+    def rows(self, x: Tensor, first: int, last: int) -> Tensor:
+        """Rows `first` to before `last` of x [T, D], a view."""
+        width = x.shape[1]
+        made = self._library.view_2d(self._context, x.pointer, width, last - first, 4 * width, 4 * width * first)
+        return self._made(made, (last - first, width))
+
+    def columns(self, x: Tensor, first: int, last: int) -> Tensor:
+        """Columns `first` to before `last` of x [T, D], copied."""
+        frames, width = x.shape
+        view = self._library.view_2d(self._context, x.pointer, last - first, frames, 4 * width, 4 * first)
+        return self.contiguous(self._made(view, (frames, last - first)))
+
+    def slide(self, x: Tensor, width: int) -> Tensor:
+        """[..., t, j] of x [A, T, at least T - 1 + width] at [..., t, T - 1 - t + j]: [A, T, width], a view."""
+        count, rows, length = x.shape
+        step = length - 1 if rows > 1 else length
+        made = self._library.view_3d(
+            self._context, x.pointer, width, rows, count, 4 * step, 4 * length * rows, 4 * (rows - 1)
+        )
+        return self._made(made, (count, rows, width))
 
     def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         """The same values in another shape of two to four dimensions."""

@@ -1,0 +1,156 @@
+"""FireRedASR's Conformer encoder and adapter as ggml graphs, with the tensor names of the published checkpoints.
+
+Gulati et al., "Conformer: Convolution-augmented Transformer for Speech Recognition", Interspeech 2020, with the
+relative positions of Dai et al., "Transformer-XL", ACL 2019. Axes: T frames, D width; one recording at a time. Reading
+order: input, subsampling, block, feed-forward, attention, convolution, adapter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.families.conformer import CONTEXT_FRAMES, ConformerConfig, encoder_frames
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.weights import Scope, Tensor
+
+CHANNELS = 32  # of the subsampling convolutions
+KERNEL, STRIDE = 3, 2
+EPS = 1e-5  # of all layer norms
+QUERIES = 128  # frames whose attention is computed in one go
+LANES = 16  # ggml multiplies fast where what is summed over is a multiple of this
+
+
+@dataclass(frozen=True)
+class EncoderInput:
+    """What the graph takes: the sound, and what follows from its length."""
+
+    features: np.ndarray  # [L + 6, mels]
+    positions: np.ndarray  # [at least 2T - 1, D]
+    mask: np.ndarray  # [queries, keys]: added to scores; -inf where there is no speech
+    valid: int  # encoder frames that are speech
+
+    @property
+    def frames(self) -> int:
+        """Encoder frames T."""
+        return encoder_frames(len(self.features) - (CONTEXT_FRAMES - 1))
+
+
+def encoder_input(features: np.ndarray, valid: int, config: ConformerConfig) -> EncoderInput:
+    """Of features [L, mels] of which the first `valid` encoder frames are speech; zeros complete the last context."""
+    frames = encoder_frames(len(features))
+    keys, queries = _rounded(frames), min(frames, QUERIES)
+    mask = np.zeros((queries, keys), dtype=np.float32)
+    mask[:, valid:] = -np.inf
+    padded = np.pad(features, ((0, CONTEXT_FRAMES - 1), (0, 0)))
+    # The first queries are the furthest from the first position.
+    count = frames - queries + _rounded(keys + queries - 1)
+    return EncoderInput(padded, relative_positions(frames, count, config.d_model), mask, valid)
+
+
+def relative_positions(frames: int, count: int, size: int) -> np.ndarray:
+    """Sinusoids [count, D] of the distances T - 1, T - 2, ...: sines in even channels, cosines in odd ones."""
+    distances = np.arange(frames - 1, frames - 1 - count, -1, dtype=np.float32)
+    rates = np.exp(np.arange(0, size, 2, dtype=np.float32) * np.float32(-np.log(10000.0) / size))
+    angles = distances[:, None] * rates
+    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(count, size)
+
+
+def encode(g: Graph, sound: EncoderInput, scope: Scope, config: ConformerConfig) -> Tensor:
+    """Encodes a sound to [T, D]; taps the stages `encoder.*`."""
+    x = g.tap("encoder.input", subsample(g, g.input(sound.features), scope / "input_preprocessor", config.d_model))
+    positions, mask = g.input(sound.positions), g.input(sound.mask)
+    for number in range(config.n_layers):
+        stage, layer = f"encoder.layers.{number}", scope / "layer_stack" / number
+        x = feed_forward(g, x, layer / "ffn1")
+        x = g.add(x, attention(g, x, positions, mask, layer / "mhsa", config, stage))
+        x = g.add(x, convolution(g, x, sound.valid, layer / "conv", config, stage))
+        x = g.tap(stage, g.layer_norm(feed_forward(g, x, layer / "ffn2"), layer / "layer_norm", EPS))
+    return g.tap("encoder.output", x)
+
+
+def subsample(g: Graph, features: Tensor, scope: Scope, size: int) -> Tensor:
+    """Two strided convolutions over time and frequency, then a linear layer: [L + 6, mels] to [ceil(L / 4), D]."""
+    x = g.reshape(features, (1, *features.shape))
+    for number in (0, 2):
+        x = g.relu(g.convolve_image(x, scope / "conv" / number, CHANNELS, KERNEL, STRIDE))
+    channels, frames, bands = x.shape
+    return g.linear(g.reshape(g.contiguous(g.swap(x)), (frames, channels * bands)), scope / "out", size)
+
+
+def feed_forward(g: Graph, x: Tensor, scope: Scope) -> Tensor:
+    """x and half of: layer norm, two linear layers with a swish between."""
+    size = x.shape[-1]
+    net = scope / "net"
+    inner = g.silu(g.linear(g.layer_norm(x, net / 0, EPS), net / 1, 4 * size))
+    return g.add(x, g.scale(g.linear(inner, net / 4, size), 0.5))
+
+
+def attention(
+    g: Graph, x: Tensor, positions: Tensor, mask: Tensor, scope: Scope, config: ConformerConfig, stage: str
+) -> Tensor:
+    """Multi-head self-attention with relative positions: [T, D] to [T, D].
+
+    The scores by distance of a query's block begin with those of the furthest key ahead of its last query. Each earlier
+    query's row of scores by key begins one further on, which is a view (the shift of Dai et al. 2019, appendix B).
+    """
+    (frames, size), heads = x.shape, config.n_head
+    width, keys = size // heads, mask.shape[1]
+    q, k, v = (
+        g.linear(g.layer_norm(x, scope / f"layer_norm_{name}", EPS), scope / f"w_{name}s", size, bias=False)
+        for name in "qkv"
+    )
+    k, v = (g.pad_frames(y, 0, keys - frames) if keys > frames else y for y in (k, v))
+    by_head, values = g.split(k, heads), g.transpose(g.split(v, heads))
+    p = g.linear(positions, scope / "linear_pos", size, bias=False)
+    biases = [g.reshape(scope.array(f"pos_bias_{name}", (heads, width)), (heads, 1, width)) for name in "uv"]
+    context = None
+    for first in range(0, frames, QUERIES):
+        last = min(first + QUERIES, frames)
+        block = g.split(g.rows(q, first, last), heads)
+        by_content, by_place = (g.add(block, bias) for bias in biases)
+        distances = g.rows(p, frames - last, frames - last + _rounded(keys + last - first - 1))
+        placed = g.slide(g.matmul(g.split(distances, heads), by_place), keys)
+        scores = g.add(g.matmul(by_head, by_content), placed)
+        part = g.join(g.matmul(values, g.softmax(scores, mask, width**-0.5)))
+        context = g.concatenate(context, part) if context else part
+    assert context is not None
+    return g.tap(f"{stage}.attention", g.linear(context, scope / "fc", size, bias=False))
+
+
+def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: ConformerConfig, stage: str) -> Tensor:
+    """Pointwise, gate, depthwise over time, layer norm (called batch_norm in the files), swish, pointwise.
+
+    [T, D] to [T, D]; of frames behind the first `valid` nothing is heard and nothing comes.
+    """
+    frames, size = x.shape
+    inner = g.layer_norm(g.rows(x, 0, valid) if valid < frames else x, scope / "pre_layer_norm", EPS)
+    expand = scope / "pointwise_conv1"
+    # Each half of the gated layer by itself: nothing has to be copied apart then.
+    values, gates = (
+        g.linear(inner, expand, 4 * size, bias=False, rows=half)
+        for half in (slice(0, 2 * size), slice(2 * size, 4 * size))
+    )
+    kernel, reach = config.kernel_size, config.kernel_size // 2
+    taps = (scope / "depthwise_conv").array("weight", (kernel, 2 * size))
+    inner = g.depthwise(g.mul(values, g.sigmoid(gates)), taps, reach, reach)
+    inner = g.silu(g.layer_norm(inner, scope / "batch_norm", EPS))
+    inner = g.linear(inner, scope / "pointwise_conv2", size, bias=False)
+    return g.tap(f"{stage}.convolution", g.pad_frames(inner, 0, frames - valid) if valid < frames else inner)
+
+
+def adapt(g: Graph, encoded: Tensor, scope: Scope, width: int, downsample_rate: int) -> Tensor:
+    """The adapter: neighbouring encoder frames [T, D] stacked, to [T // rate, width]; taps `adaptor.output`.
+
+    Frames that do not fill a stack at the end are dropped.
+    """
+    frames, size = encoded.shape
+    stacks = frames // downsample_rate
+    x = g.reshape(g.rows(encoded, 0, stacks * downsample_rate), (stacks, downsample_rate * size))
+    x = g.relu(g.linear(x, scope / "linear1", width))
+    return g.tap("adaptor.output", g.linear(x, scope / "linear2", width))
+
+
+def _rounded(count: int) -> int:
+    return -(-count // LANES) * LANES

@@ -1,0 +1,96 @@
+"""FireRedASR-LLM on ggml and llama.cpp: the hearing half as a graph, and a session of a GGUF file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.audio.cmvn import read_cmvn_ark
+from workbench.errors import BadInput
+from workbench.families.fireredasr import FireRedAsrModel, read_fireredasr
+from workbench.gguf_file import GgufFile, read_gguf
+from workbench.opening import Settings
+from workbench.pipelines.fireredasr import FireRedEar
+from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.runtimes.gguf.conformer import EncoderInput, adapt, encode, encoder_input
+from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.language import open_language
+from workbench.runtimes.gguf.unpacking import unpacked
+from workbench.runtimes.gguf.weights import Tensor
+from workbench.stages import Recorder
+from workbench.transcription import SpeechSession
+
+ARGUMENTS = "workbench.arguments"
+
+
+class FireRedGraph:
+    """The loaded hearing half, arrays in and out: `workbench.pipelines.fireredasr.Network`.
+
+    Raises `BadInput` where the file's tensors are not those that its arguments call for.
+    """
+
+    def __init__(self, file: GgufFile, model: FireRedAsrModel, threads: int | None = None):
+        self.encoder = model.encoder
+        self.downsample_rate = model.downsample_rate
+        self.width = model.language.hidden_size
+        self._engine = Engine(file, threads)
+        shortest = np.zeros((4 * model.downsample_rate, self.encoder.idim), dtype=np.float32)
+        self._engine.check(lambda g: self._build(g, encoder_input(shortest, 1, self.encoder)))
+
+    def _build(self, g: Graph, sound: EncoderInput) -> dict[str, Tensor]:
+        encoded = encode(g, sound, g.scope / "encoder", self.encoder)
+        return {"speech": adapt(g, encoded, g.scope / "encoder_projector", self.width, self.downsample_rate)}
+
+    def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> np.ndarray:
+        """As `Network.hear`; zeros stand behind the rows of the shorter stretches."""
+        heard = []
+        for number, (row, count) in enumerate(zip(features, valid, strict=True)):
+            sound, wanted = encoder_input(row, count, self.encoder), recorder if number == 0 else None
+            heard.append(self._engine.run(lambda g, sound=sound: self._build(g, sound), wanted)["speech"])  # type: ignore[misc]
+        speech = np.zeros((len(heard), max(map(len, heard)), self.width), dtype=np.float32)
+        for place, row in zip(speech, heard, strict=True):
+            place[: len(row)] = row
+        return speech
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._engine.close()
+
+
+def read_model(file: GgufFile) -> tuple[FireRedAsrModel, Any]:
+    """The model that a file describes, and its CMVN; raises `BadInput` where something is missing or does not fit."""
+    package, encoder = read_arguments(file)
+    with unpacked(file) as directory:
+        model = read_fireredasr(directory, package, encoder, weights=file.path)
+        return model, read_cmvn_ark(model.cmvn_file)
+
+
+def read_arguments(file: GgufFile) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The `args` of the two torch files that a GGUF file was made of; raises `BadInput` where it has none."""
+    try:
+        found = json.loads(file.text(ARGUMENTS))
+    except ValueError as error:
+        raise BadInput(f"{ARGUMENTS} in {file.name} is no JSON: {error}") from error
+    packages = [found.get(half) if isinstance(found, dict) else None for half in ("model", "encoder")]
+    first, second = packages
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        raise BadInput(f"{ARGUMENTS} in {file.name} has no mappings model and encoder; convert the model again")
+    return first, second
+
+
+def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
+    """A session of a GGUF file, called `name` in its results."""
+    file = read_gguf(path)
+    model, cmvn = read_model(file)
+    network = FireRedGraph(file, model, settings.threads)
+    try:
+        language = open_language(file, model.language, settings.threads, settings.kv_cache)
+    except BaseException:
+        network.close()
+        raise
+    ear = FireRedEar(model, cmvn, network)
+    return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language, model.tokenizer))

@@ -1,0 +1,78 @@
+"""Fun-ASR-Nano on ggml and llama.cpp: the hearing half as a graph, and a session of a GGUF file or of FunASR's pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workbench.families.funasr_nano import FunasrNanoModel, audio_tokens, read_funasr_nano
+from workbench.gguf_file import GgufFile
+from workbench.opening import Settings
+from workbench.pipelines.funasr_nano import NanoEar
+from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.runtimes.gguf.cmvn import read_cmvn
+from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.language import open_language
+from workbench.runtimes.gguf.nano_adaptor import adapt
+from workbench.runtimes.gguf.sanm import encode, encoder_input
+from workbench.runtimes.gguf.unpacking import notes, read_gguf_pair, unpacked
+from workbench.runtimes.gguf.weights import Tensor
+from workbench.stages import Recorder
+from workbench.transcription import SpeechSession
+
+ENCODER, ADAPTOR = "audio_encoder", "audio_adaptor"
+
+
+class NanoGraph:
+    """The loaded hearing half, arrays in and out: `workbench.pipelines.funasr_nano.Network`.
+
+    Raises `BadInput` where the file's tensors are not those that its configuration calls for.
+    """
+
+    def __init__(self, file: GgufFile, model: FunasrNanoModel, threads: int | None = None):
+        self.encoder = model.encoder
+        self.adaptor = model.adaptor
+        self._engine = Engine(file, threads)
+        self._engine.check(lambda g: self._build(g, np.zeros((2, self.encoder.input_size), dtype=np.float32)))
+
+    def _build(self, g: Graph, features: np.ndarray) -> dict[str, Tensor]:
+        x = g.input(encoder_input(features, self.encoder))
+        encoded = encode(g, x, g.scope / ENCODER, self.encoder)
+        return {"speech": adapt(g, encoded, g.scope / ADAPTOR, self.adaptor, audio_tokens(len(features), self.adaptor))}
+
+    def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
+        """As `Network.hear`; zeros stand behind the rows of the shorter stretches."""
+        heard = []
+        for number, row in enumerate(features):
+            wanted = recorder if number == 0 else None
+            heard.append(self._engine.run(lambda g, row=row: self._build(g, row), wanted)["speech"])  # type: ignore[misc]
+        counts = np.array([len(row) for row in heard])
+        speech = np.zeros((len(heard), counts.max(), self.adaptor.llm_dim), dtype=np.float32)
+        for place, row in zip(speech, heard, strict=True):
+            place[: len(row)] = row
+        return speech, counts
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._engine.close()
+
+
+def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
+    """A session of a GGUF file, called `name` in its results.
+
+    Of FunASR's encoder file, the one with the language half is found beside it (`unpacking.find_language_file`).
+    """
+    file, language_file = read_gguf_pair(path)
+    with unpacked(file) as directory:
+        model = read_funasr_nano(directory, weights=file.path)
+        cmvn, _ = read_cmvn(file, model.cmvn_file)
+    network = NanoGraph(file, model, settings.threads)
+    try:
+        language = open_language(language_file, model.language, settings.threads, settings.kv_cache)
+    except BaseException:
+        network.close()
+        raise
+    ear = NanoEar(model, cmvn, network)
+    return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language, model.tokenizer), notes(file))

@@ -1,0 +1,37 @@
+"""Fun-ASR-Nano's adaptor as a ggml graph: encoder frames to the embeddings that stand in the prompt.
+
+Axes: T frames, D width of the encoder, H width of the language model; one recording at a time.
+"""
+
+from __future__ import annotations
+
+from workbench.families.funasr_nano import ADAPTOR_EPS, AdaptorConfig
+from workbench.runtimes.gguf.graph import Graph
+from workbench.runtimes.gguf.sanm import feed_forward
+from workbench.runtimes.gguf.weights import Scope, Tensor
+
+
+def adapt(g: Graph, encoded: Tensor, scope: Scope, config: AdaptorConfig, tokens: int) -> Tensor:
+    """Two linear layers over stacked frames [T, D], zeros behind the last, then transformer blocks: [tokens, H].
+
+    Taps the stages `adaptor.*`. Of the ceil(T / downsample_rate) rows the first `tokens` are returned.
+    """
+    (frames, size), rate = encoded.shape, config.downsample_rate
+    if rate > 1:
+        lacking = -frames % rate
+        padded = g.pad_frames(encoded, 0, lacking) if lacking else encoded
+        encoded = g.reshape(padded, ((frames + lacking) // rate, rate * size))
+    x = g.linear(g.relu(g.linear(encoded, scope / "linear1", config.ffn_dim)), scope / "linear2", config.llm_dim)
+    for number in range(config.n_layer):
+        x = g.tap(f"adaptor.layers.{number}", block(g, x, scope / "blocks" / number, config))
+    return g.tap("adaptor.output", g.rows(x, 0, tokens))
+
+
+def block(g: Graph, x: Tensor, scope: Scope, config: AdaptorConfig) -> Tensor:
+    """Pre-norm block [T, H] to [T, H]: attention, then feed-forward."""
+    size, layer = config.llm_dim, scope / "self_attn"
+    normed = g.layer_norm(x, scope / "norm1", ADAPTOR_EPS)
+    q, k, v = (g.linear(normed, layer / f"linear_{name}", size) for name in "qkv")
+    x = g.add(x, g.linear(g.attention(q, k, v, config.attention_heads), layer / "linear_out", size))
+    normed = g.layer_norm(x, scope / "norm2", ADAPTOR_EPS)
+    return g.add(x, feed_forward(g, normed, scope / "feed_forward", size // 4))

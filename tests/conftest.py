@@ -45,10 +45,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The configuration and download folders of a user who has none yet."""
+    """The configuration, cache and download folders of a user who has none yet."""
     home = tmp_path_factory.getbasetemp() / f"user-{uuid.uuid4().hex[:12]}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))  # of converted models
         patch.setenv("HF_HUB_CACHE", str(home / "hub"))  # for child processes
         patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))  # read once, at import
         for name in ("WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB"):

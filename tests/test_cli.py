@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.processes import FAKE_CHILD, PATIENCE, ROOT, eventually
+from tests.test_gguf_weights import put_gguf
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_language import tiny_language
@@ -198,6 +199,33 @@ def test_recordings_are_transcribed_as_one_batch_with_the_options_of_the_model(c
     assert [json.loads(line)["tokens"] for line in out] != [found["tokens"] for found in together], "options matter"
 
 
+# GGUF.
+
+
+def test_a_gguf_file_runs_without_naming_a_runtime_and_says_its_quantisation(
+    capsys: Capture, fake: None, tmp_path: Path
+) -> None:
+    put_gguf(tmp_path / "mine.gguf", quantization="Q8_0")
+    words = ("transcribe", "short.wav", "-m", str(tmp_path / "mine.gguf"), "--format", "json")
+    for more in ((), ("-r", "gguf"), ("-q", "q8_0"), ("--quantization", "auto")):
+        status, out, err = run(capsys, *words, *more)
+        assert (status, err, json.loads(out[0])["quantization"]) == (0, [], "q8_0")
+    status, out, err = run(capsys, *words, "-r", "pytorch")
+    assert (status, out) == (3, []) and err[0].endswith("pytorch needs the checkpoint that it was made of")
+    status, out, err = run(capsys, *words, "-q", "f16")
+    assert (status, out) == (2, []) and "the weights of mine.gguf are q8_0 already" in err[0]
+
+
+def test_a_checkpoint_runs_quantised(capsys: Capture, folder: Path) -> None:
+    words = ("transcribe", "short.wav", "-m", "sensevoice", "-r", "gguf", "-q", "q8_0", "--format", "json")
+    status, out, err = run(capsys, *words)
+    assert (status, err) == (0, [])
+    found = json.loads(out[0])
+    assert list(found)[: len(FIELDS)] == FIELDS and (found["runtime"], found["quantization"]) == ("gguf", "q8_0")
+    status, out, _ = run(capsys, "models")
+    assert any(line.startswith("  gguf: ready (f32") for line in out)
+
+
 # Language models.
 
 
@@ -340,7 +368,14 @@ def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Pat
         ("generate hello -m qwen3 --format srt", 2, "argument --format: invalid choice: 'srt'"),
         ("generate hello -m qwen3 --max-new-tokens 0", 2, "option max_new_tokens of qwen3 is 0; expected at least 1"),
         ("generate hello -m qwen3 --max-new-tokens 5000", 2, "expected at most 256 together, the context of qwen3"),
-        ("generate hello -m qwen3 --runtime gguf", 3, "qwen3 cannot run on gguf: "),
+        ("generate hello -m qwen3 --runtime vllm", 3, "qwen3 cannot run on vllm: "),
+        (
+            "generate hello -m qwen3 --runtime pytorch -q q8_0",
+            2,
+            "quantization is q8_0, and pytorch has no such setting",
+        ),
+        ("generate hello -m qwen3 --kv-cache q4_0", 2, "argument --kv-cache: invalid choice: 'q4_0'"),
+        ("transcribe short.wav -m sensevoice -r gguf -q q3", 2, "quantization is 'q3'; expected one of auto, f32, f16"),
         ("generate", 2, "the following arguments are required: PROMPT, --model/-m"),
     ],
 )

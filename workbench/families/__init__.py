@@ -120,6 +120,7 @@ FAMILIES: Mapping[str, Family] = {
             "CausalLmOptions",
             task="generate",
             pytorch=Cell("workbench.runtimes.pytorch.causal_lm"),
+            gguf=Cell("workbench.runtimes.gguf.causal_lm"),
         ),
     )
 }

@@ -1,0 +1,115 @@
+"""FireRedASR-LLM files: LoRA is in the weights, as PyTorch has it after merging."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conversion.reading import assert_holds, converted_file, flat
+from tests.conversion.test_funasr_nano import llama_names
+from tests.tiny_fireredasr import tiny_fireredasr
+from workbench.audio.cmvn import read_cmvn_ark
+from workbench.conversion import writer
+from workbench.conversion.checkpoint import plans_of
+from workbench.conversion.types import TYPES
+from workbench.errors import BadInput
+from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
+from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
+from workbench.sources import assets
+
+
+def expected_tensors(directory: Path) -> dict[str, np.ndarray]:
+    """As PyTorch computes with: encoder and adapter, the merged language half, CMVN."""
+    checkpoint = read_checkpoint(directory)
+    half = open_fireredasr_language(checkpoint, torch.device("cpu"), "float32")
+    language = {name: value for name, value in half.network.state_dict().items() if "rotary" not in name}
+    cmvn = read_cmvn_ark(directory / CMVN)
+    return {
+        **flat(checkpoint.hearing),
+        **flat(language, llama_names(checkpoint.model.language.layers)),
+        "cmvn.shift": cmvn.shift,
+        "cmvn.scale": cmvn.scale,
+    }
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
+    directory = assets() / "demo-fireredasr"
+    (read,) = converted_file(directory, "fireredasr", name, tmp_path / "it.gguf")
+    expected = expected_tensors(directory)
+    assert {each: array.shape for each, array in expected.items()} == read.shapes
+    # Sums made in stretches may round otherwise, so quantised values are compared with what a step allows.
+    tolerance = {"f32": 1e-6, "f16": 1e-3, "bf16": 8e-3, "q8_0": 8e-3}.get(name, 0.13)
+    for each, array in expected.items():
+        allowed = 1e-6 if read.types[each] == "f32" else tolerance
+        assert np.abs(read.values[each] - array).max() <= allowed * max(np.abs(array).max(), 1e-3), each
+    assert read.types["blk.0.ffn_down.weight"] == name
+    assert read.types["output.weight"] == ("q8_0" if name[:2] in ("q4", "q5") else name)
+    for part in ("norm", "bias", "depthwise_conv", "input_preprocessor.conv", "cmvn"):
+        found = {read.types[each] for each in read.types if part in each}
+        assert found == {"f32"}, part
+    assert read.types["encoder.layer_stack.0.conv.pointwise_conv1.weight"] in (name, "f32")
+    language = sorted(path for path in (directory / "Qwen2-demo").iterdir() if path.suffix != ".safetensors")
+    sent = {CMVN, *(f"Qwen2-demo/{path.name}" for path in language)}
+    assert read.files == {each: (directory / each).read_bytes() for each in sent}
+
+
+def test_the_arguments_go_along_as_plain_values(tmp_path: Path) -> None:
+    directory = tiny_fireredasr(tmp_path / "tiny", lora_alpha=32, length_rule="head")
+    (read,) = converted_file(directory, "fireredasr", "f16", tmp_path / "it.gguf")
+    found = json.loads(read.keys["workbench.arguments"])
+    assert found["model"]["lora_alpha"] == 32 and found["model"]["length_rule"] == "head"
+    assert found["encoder"]["n_layers_enc"] == 2 and found["encoder"]["residual_dropout"] == 0.1
+    assert read.keys["general.architecture"] == "fireredasr-llm"
+    assert read.keys["workbench.language.architecture"] == "qwen2" and read.keys["qwen2.block_count"] == 3
+    assert f"{LANGUAGE_DIRECTORY}/tokenizer.json" in read.files and CMVN in read.files
+    assert "encoder.positional_encoding.pe" not in read.types
+
+
+@pytest.mark.parametrize("rows", [1, 7, 10**6])
+def test_lora_is_merged_alike_in_any_stretches(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "CHUNK_VALUES", 64 * rows)
+    directory = tiny_fireredasr(tmp_path / "tiny", lora_alpha=8)
+    (read,) = converted_file(directory, "fireredasr", "f32", tmp_path / "it.gguf")
+    expected = expected_tensors(directory)
+    assert {each: array.shape for each, array in expected.items()} == read.shapes
+    for each, array in expected.items():
+        np.testing.assert_allclose(read.values[each], array, rtol=0, atol=1e-6, err_msg=each)
+
+
+def test_a_checkpoint_with_its_own_language_half_needs_no_other(tmp_path: Path) -> None:
+    directory = tiny_fireredasr(tmp_path / "tiny")
+    merged = open_fireredasr_language(read_checkpoint(directory), torch.device("cpu"), "float32").network.state_dict()
+    package = torch.load(directory / WEIGHTS, weights_only=False)
+    package["model_state_dict"] = {
+        **{each: value for each, value in package["model_state_dict"].items() if not each.startswith("llm.")},
+        **{f"llm.{each}": value for each, value in merged.items()},
+    }
+    torch.save(package, directory / WEIGHTS)
+    (directory / LANGUAGE_DIRECTORY / "model.safetensors").unlink()
+    (read,) = converted_file(directory, "fireredasr", "f32", tmp_path / "it.gguf")
+    assert_holds(read, expected_tensors(directory))
+
+
+def test_changes_for_another_base_are_refused(tmp_path: Path) -> None:
+    directory = tiny_fireredasr(tmp_path / "tiny")
+    package = torch.load(directory / WEIGHTS, weights_only=False)
+    name = "llm.base_model.model.model.layers.0.mlp.up_proj.lora_B.default.weight"
+    package["model_state_dict"][name] = torch.zeros(3, 4)
+    torch.save(package, directory / WEIGHTS)
+    with pytest.raises(BadInput, match=r"LoRA weights for another base.*up_proj\.lora_B has shape \(3, 4\)"):
+        plans_of(directory, "fireredasr")
+    with pytest.raises(BadInput, match="FunASR has no layout for tiny, a FireRedASR-LLM"):
+        plans_of(directory, "fireredasr", "funasr")
+
+
+def test_a_language_model_beside_the_checkpoint_is_told_of(tmp_path: Path) -> None:
+    directory = tiny_fireredasr(tmp_path / "tiny")
+    (directory / LANGUAGE_DIRECTORY).rename(tmp_path / LANGUAGE_DIRECTORY)
+    (plan,) = plans_of(directory, "fireredasr")
+    assert [source.resolve() for source in plan.sources] == [(tmp_path / LANGUAGE_DIRECTORY).resolve()]
+    assert (directory / ENCODER_WEIGHTS).is_file()

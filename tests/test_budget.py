@@ -10,15 +10,12 @@ import pytest
 from tests.processes import FAKE_CHILD, Background, eventually
 from tests.tiny_checkpoints import add_weight_bytes, claiming_checkpoints
 from workbench import worker
-from workbench.budget import WEIGHTS_FACTOR, default_budget, estimated_bytes
+from workbench.budget import PROCESS_BYTES, WEIGHTS_FACTOR, default_budget, estimated_bytes
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec, Settings
 from workbench.registry import Registry
-from workbench.runtimes import RUNTIMES
 from workbench.session import Progress
-
-PROCESS_BYTES = RUNTIMES["pytorch"].process_bytes
 
 
 def estimate(checkpoint: Path, runtime: str = "pytorch", language: Path | None = None) -> int:
@@ -59,14 +56,12 @@ def test_the_estimate_counts_a_linked_language_half(tmp_path: Path) -> None:
     assert estimate(model) == PROCESS_BYTES + WEIGHTS_FACTOR * 2000
 
 
-def test_the_estimate_of_gguf_files_counts_both_halves_and_a_smaller_process(tmp_path: Path) -> None:
+def test_the_estimate_of_gguf_files_counts_both_halves(tmp_path: Path) -> None:
     ear, language = tmp_path / "ear.gguf", tmp_path / "llm.gguf"
     for path, count in ((ear, 1000), (language, 3000)):
         path.write_bytes(b"x" * count)
-    small = RUNTIMES["gguf"].process_bytes
-    assert small < PROCESS_BYTES
-    assert estimate(ear, "gguf") == small + WEIGHTS_FACTOR * 1000
-    assert estimate(ear, "gguf", language) == small + WEIGHTS_FACTOR * 4000
+    assert estimate(ear, "gguf") == PROCESS_BYTES + WEIGHTS_FACTOR * 1000
+    assert estimate(ear, "gguf", language) == PROCESS_BYTES + WEIGHTS_FACTOR * 4000
 
 
 def test_the_least_recently_used_makes_room_and_works_again_afterwards(models: list[str]) -> None:

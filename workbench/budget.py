@@ -14,10 +14,10 @@ from pathlib import Path
 from workbench.errors import BadInput, Unavailable
 from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec
-from workbench.runtimes import RUNTIMES
 from workbench.worker import ProcessSession
 
 SHARE = 0.8  # of the machine's memory
+PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
 WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights on disk
 WEIGHT_FILES = {".pt", ".tar", ".onnx", ".safetensors", ".gguf"}
 
@@ -85,7 +85,7 @@ def estimated_bytes(spec: SessionSpec) -> int:
 
     Weights that are mapped from their file count like any others: a session at work needs them in memory.
     """
-    return RUNTIMES[spec.runtime].process_bytes + int(WEIGHTS_FACTOR * weight_bytes(spec))
+    return PROCESS_BYTES + int(WEIGHTS_FACTOR * weight_bytes(spec))
 
 
 def weight_bytes(spec: SessionSpec) -> int:

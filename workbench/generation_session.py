@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from workbench.closing import close
 from workbench.decoding.generation import GenerationOptions
 from workbench.errors import BadInput
 from workbench.memory import peak_resident_bytes
@@ -147,8 +148,9 @@ class TextSession(Session):
         return BadInput(f"{self.model} writes text; to transcribe, open a speech model")
 
     def close(self) -> None:
-        """Drops the model."""
-        self._writer = None
+        """Drops the model, and frees it where its runtime leaves that to others."""
+        writer, self._writer = self._writer, None
+        close(writer)
 
 
 class UnfoldingText:

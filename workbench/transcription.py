@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.audio.read import Recording, read
 from workbench.audio.spans import Span
+from workbench.closing import close
 from workbench.errors import BadInput
 from workbench.memory import peak_resident_bytes
 from workbench.options import ListeningOptions, TimedOptions, build_options
@@ -220,8 +221,9 @@ class SpeechSession(Session):
         return Trace(found, meta)
 
     def close(self) -> None:
-        """Drops the model."""
-        self._recogniser = None
+        """Drops the model, and frees it where its runtime leaves that to others."""
+        recogniser, self._recogniser = self._recogniser, None
+        close(recogniser)
 
     def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
         """A model that transcribes does not go on from texts: raises `BadInput`."""

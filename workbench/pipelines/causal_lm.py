@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
+from workbench.closing import close
 from workbench.decoding.generation import decoding_of
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, prompt_ids
 from workbench.pipelines.language import Language
@@ -46,3 +47,7 @@ class CausalLm:
         recorder = Recorder(wanted)
         self.language.trace(self.language.prompt([ids]), recorder)
         return recorder.stages
+
+    def close(self) -> None:
+        """Frees the language model."""
+        close(self.language)

@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend
+from workbench.closing import close
 from workbench.decoding.generation import Decoding, decoding_of
 from workbench.families.conformer import SUBSAMPLING, valid_frames
 from workbench.families.fireredasr import (
@@ -88,6 +89,10 @@ class FireRedEar:
     def text(self, written: str) -> str:
         """As `Ear.text`."""
         return tidy(written)
+
+    def close(self) -> None:
+        """Frees the network."""
+        close(self.network)
 
 
 def _at_least(features: np.ndarray, frames: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from workbench.audio.constants import FRAME_LENGTH, FRAME_SHIFT
 from workbench.audio.fbank import num_frames
 from workbench.audio.frontend import Frontend
 from workbench.audio.spans import Span
+from workbench.closing import close
 from workbench.errors import BadInput
 from workbench.families.fsmn_vad import DetectorConfig, FsmnVadOptions, find_spans, frame_decibels
 
@@ -83,6 +84,10 @@ class FsmnVad:
         """The probability of every class in each 10 ms: float32 [frames, classes]."""
         none = np.empty((0, self.network.classes), dtype=np.float32)
         return np.concatenate([none, *(scores for _, _, scores in self._blocks(samples, on_progress))])
+
+    def close(self) -> None:
+        """Frees the network."""
+        close(self.network)
 
     def _blocks(
         self, samples: np.ndarray, on_progress: Callable[[float], None] | None

@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend
+from workbench.closing import close
 from workbench.decoding.generation import Decoding, decoding_of
 from workbench.families.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, prompt_ids, tidy
 from workbench.stages import Recorder
@@ -63,3 +64,7 @@ class NanoEar:
     def text(self, written: str) -> str:
         """As `Ear.text`."""
         return tidy(written)
+
+    def close(self) -> None:
+        """Frees the network."""
+        close(self.network)

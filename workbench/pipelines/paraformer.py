@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend
+from workbench.closing import close
 from workbench.decoding.cif import peaks
 from workbench.families.paraformer import (
     MARKERS,
@@ -132,3 +133,7 @@ class ParaformerPipeline:
         recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
         recorder.put("text", np.array(heard.text))
         return recorder.stages
+
+    def close(self) -> None:
+        """Frees the network."""
+        close(self.network)

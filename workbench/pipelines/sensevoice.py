@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend
+from workbench.closing import close
 from workbench.decoding.ctc import collapse
 from workbench.families.sensevoice import (
     UNKNOWN_EMOTION,
@@ -31,9 +32,7 @@ class Network(Protocol):
         """The name of its arithmetic's type."""
         ...
 
-    def logits(
-        self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None
-    ) -> Iterator[np.ndarray]:
+    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
         """Yields CTC logits in float32 in blocks of frames, together [len(queries) + T, V]; records `encoder.*`.
 
         In blocks, since tens of thousands of values for each frame of a long recording are more than its weights.
@@ -105,6 +104,10 @@ class SenseVoicePipeline:
         recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
         recorder.put("text", np.array(heard.text))
         return recorder.stages
+
+    def close(self) -> None:
+        """Frees the network."""
+        close(self.network)
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

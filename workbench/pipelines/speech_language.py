@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from workbench.closing import close
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.families.language import LanguageTokenizer
 from workbench.merging import Merged, merge_speech
@@ -112,6 +113,10 @@ class SpeechLanguagePipeline:
             recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
             recorder.put("text", np.array(heard.text))
         return recorder.stages
+
+    def close(self) -> None:
+        """Frees both halves."""
+        close(self.ear, self.language)
 
     def _prompt(
         self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None

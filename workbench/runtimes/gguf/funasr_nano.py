@@ -62,10 +62,10 @@ class NanoGraph:
 def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
     """A session of a GGUF file, called `name` in its results.
 
-    Of FunASR's encoder file, the one with the language half is found beside it (`unpacking.find_language_file`).
+    The language half of FunASR's encoder file is the one that the settings name, or the one beside it.
     """
-    file, language_file = read_gguf_pair(path)
-    with unpacked(file) as directory:
+    file, language_file = read_gguf_pair(path, settings.language_file)
+    with unpacked(file, language_file) as directory:
         model = read_funasr_nano(directory, weights=file.path)
         cmvn, _ = read_cmvn(file, model.cmvn_file)
     network = NanoGraph(file, model, settings.threads)

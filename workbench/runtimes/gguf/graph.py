@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from workbench.errors import Unavailable
+from workbench.errors import BadInput, Unavailable
 from workbench.gguf_file import GgufFile
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, load_library
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
@@ -52,7 +52,12 @@ class Engine:
         self._nodes = NODES
 
     def run(self, build: Callable[[Graph], Outputs], recorder: Recorder | None = None) -> dict[str, np.ndarray]:
-        """The arrays of what `build` returns, computed; stages that it taps go to the recorder."""
+        """The arrays of what `build` returns, computed; stages that it taps go to the recorder.
+
+        Raises `BadInput` after `close`.
+        """
+        if not self._backend:
+            raise BadInput(f"{self.weights.file.name} is closed; open it again")
         while True:
             with Graph(self, self._nodes, recorder) as graph:
                 try:

@@ -1,0 +1,77 @@
+"""What can be closed is closed, by sessions of every kind; what cannot is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workbench.closing import close
+from workbench.detection_session import DetectionSession
+from workbench.generation_session import TextSession
+from workbench.pipelines.causal_lm import CausalLm
+from workbench.pipelines.fireredasr import FireRedEar
+from workbench.pipelines.fsmn_vad import FsmnVad
+from workbench.pipelines.funasr_nano import NanoEar
+from workbench.pipelines.paraformer import ParaformerPipeline
+from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.session import Session
+from workbench.transcription import SpeechSession
+
+
+class Part:
+    """Counts how often it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def around(kind: type, **parts: Any) -> Any:
+    """A pipeline of that kind with nothing but these parts."""
+    made = kind.__new__(kind)
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return made
+
+
+def test_parts_that_cannot_be_closed_are_passed_over() -> None:
+    part = Part()
+    close(None, object(), part)
+    assert part.closed == 1
+
+
+@pytest.mark.parametrize("kind", [SenseVoicePipeline, ParaformerPipeline])
+def test_a_speech_session_closes_its_network(kind: type) -> None:
+    network = Part()
+    session = SpeechSession("m", "r", around(kind, network=network))
+    session.close()
+    session.close()
+    assert network.closed == 1
+
+
+@pytest.mark.parametrize("kind", [NanoEar, FireRedEar])
+def test_a_speech_language_session_closes_both_halves(kind: type) -> None:
+    network, language = Part(), Part()
+    pipeline = around(SpeechLanguagePipeline, ear=around(kind, network=network), language=language)
+    SpeechSession("m", "r", pipeline).close()
+    assert (network.closed, language.closed) == (1, 1)
+
+
+def test_sessions_of_text_and_of_detection_close_their_network() -> None:
+    language, network = Part(), Part()
+    sessions: list[Session] = [
+        TextSession("m", "r", around(CausalLm, language=language)),
+        DetectionSession("m", "r", around(FsmnVad, network=network)),
+    ]
+    for session in sessions:
+        session.close()
+        session.close()
+    assert (language.closed, network.closed) == (1, 1)
+
+
+def test_what_pytorch_computes_need_not_be_closed() -> None:
+    SpeechSession("m", "r", around(SenseVoicePipeline, network=object())).close()

@@ -1,0 +1,49 @@
+"""Opens and uses the model files named on stdin, one a line, and says of each what came of it.
+
+A process of its own for `tests/runtimes/gguf/test_damaged_sessions.py`: what a native library does to it, the test
+sees. Argument: the family. Writes `begun`, then `ran`, `refused SENTENCE` or `raised ERROR` for each file.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from workbench.errors import BadInput, Unavailable
+from workbench.opening import SessionSpec, Settings, open_here
+
+
+def tried(path: Path, family: str) -> str:
+    """What came of opening the file and using it once."""
+    try:
+        session = open_here(SessionSpec("damaged", family, "gguf", path, Settings(threads=1)))
+        try:
+            if family == "causal_lm":
+                session.generate("a", max_new_tokens=2)
+            else:
+                session.transcribe((np.sin(np.arange(8000) / 20).astype(np.float32), 16000))
+        finally:
+            session.close()
+    except (BadInput, Unavailable) as error:
+        return f"refused {error}"
+    except Exception as error:
+        return f"raised {type(error).__name__}: {error}"
+    return "ran"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Works through stdin."""
+    for line in sys.stdin:
+        _say("begun")
+        _say(" ".join(tried(Path(line.rstrip("\n")), sys.argv[1]).split()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Two hundred damaged files of each kind are opened and used: each is refused in a sentence, or runs.
+
+In a process of its own, as sessions are. None may take longer than ten seconds, and none may end the process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.damaged_gguf import damaged
+from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from tests.tiny_gguf import tiny_gguf
+from workbench.conversion import paraformer, sensevoice, writer
+
+ROOT = Path(__file__).resolve().parents[3]
+LONGEST = 10.0  # seconds
+
+
+class Opener:
+    """The process that opens them; made again when a file has ended it."""
+
+    def __init__(self, family: str):
+        self.family = family
+        self.process: subprocess.Popen[str] | None = None
+
+    def ask(self, path: Path) -> str:
+        """What came of the file: the process's own word, `ended` or `hung`."""
+        process = self.process or self._started()
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(f"{path}\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "begun\n"
+        timer = threading.Timer(LONGEST, process.kill)
+        timer.start()
+        answer = process.stdout.readline()
+        hung = not timer.is_alive()
+        timer.cancel()
+        if answer:
+            return answer.strip()
+        self.close()
+        return "hung" if hung else "ended"
+
+    def _started(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.opens_damaged", self.family]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
+        return self.process
+
+    def close(self) -> None:
+        """Ends it."""
+        if self.process is not None:
+            for pipe in (self.process.stdin, self.process.stdout):
+                assert pipe is not None
+                pipe.close()
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@contextmanager
+def opener(family: str) -> Iterator[Opener]:
+    made = Opener(family)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def sensevoice_file(folder: Path) -> Path:
+    return writer.write(sensevoice.plans(tiny_sensevoice(folder / "it"), "workbench"), "f16", folder / "it.gguf")[0]
+
+
+def paraformer_file(folder: Path) -> Path:
+    return writer.write(paraformer.plans(tiny_paraformer(folder / "it"), "funasr"), "f32", folder / "it.gguf")[0]
+
+
+def language_file(folder: Path) -> Path:
+    tiny_gguf(folder / "it.gguf")
+    return folder / "it.gguf"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "make"),
+    [("sensevoice", sensevoice_file), ("paraformer", paraformer_file), ("causal_lm", language_file)],
+)
+def test_damaged_files_are_refused_or_run(family: str, make: Callable[[Path], Path], tmp_path: Path) -> None:
+    sound, bad = make(tmp_path), tmp_path / "damaged.gguf"
+    with opener(family) as asked:
+        assert asked.ask(sound) == "ran"
+        outcomes = {}
+        for name, content in damaged(sound, 200):
+            bad.write_bytes(content)
+            outcomes[name] = asked.ask(bad)
+    counts = Counter(outcome.split()[0] for outcome in outcomes.values())
+    wrong = {name: said for name, said in outcomes.items() if not said.startswith(("ran", "refused"))}
+    assert not wrong, f"{counts}: {wrong}"
+    assert counts["refused"] > 100
+    sentences = [said for said in outcomes.values() if said.startswith("refused")]
+    assert all(len(said) < 600 and "Traceback" not in said for said in sentences)

@@ -1,0 +1,44 @@
+"""One turn of `benchmarks.gguf_speed` in a process of its own: opens a GGUF file, transcribes a recording twice.
+
+Prints one JSON object: seconds of opening, of the first and of the second pass, the most memory that was resident, and
+the ids. The recording goes in as FunASR's C++ runtime takes it: no CMVN, its query tokens, no voice activity detection.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.funasr_cpp_graph import EagerGraph
+from workbench.audio.read import read
+from workbench.families.sensevoice import SenseVoiceOptions
+from workbench.memory import peak_resident_bytes
+from workbench.opening import Settings
+from workbench.runtimes.gguf.graph import Engine
+from workbench.runtimes.gguf.sensevoice import open_session
+
+
+def main() -> None:
+    """Opens, transcribes, prints."""
+    kind, file, recording, threads = sys.argv[1:]
+    begun = time.perf_counter()
+    if kind == "standin":
+        EagerGraph.install(Engine)
+    session = open_session(Path(file), "it", Settings(threads=int(threads)))
+    opened = time.perf_counter() - begun
+    options, seconds, ids = SenseVoiceOptions(cmvn="off", itn=True), [], ()
+    for _ in range(2):
+        begun = time.perf_counter()
+        samples: np.ndarray = read(recording).samples
+        ids = session.recogniser.recognise(samples, options).ids
+        seconds.append(time.perf_counter() - begun)
+    print(json.dumps({"open": opened, "first": seconds[0], "second": seconds[1], "ids": ids,
+                      "peak": peak_resident_bytes()}))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Full-size SenseVoice on GGUF against FunASR's C++ runtime, on the same files and the same 44 s of real speech.
+
+A checkpoint of random weights at the published dimensions is converted to each type; both sides take turns, a new
+process each. Printed per type: medians, the ratio to the peer, to our PyTorch and to this machine's matrix rate, the
+most memory resident, and whether both decode the same ids.
+
+--peer names the C++ program `llama-funasr-sensevoice`; its source sets eight threads, so build it with as many as
+--threads says. Without it, its operations rebuilt through our own binding stand in (`benchmarks.funasr_cpp_graph`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from benchmarks.forward import SECONDS, gigaflops, matrix_rate, speech
+from tests.reference.checkpoints import write_sensevoice
+from workbench.conversion import sensevoice, writer
+from workbench.families.sensevoice import read_sensevoice
+
+TYPES = ("f32", "f16", "q8_0", "q4_0")
+# Runs a program from a small process, whose own memory does not count as the program's.
+WATCH = """import json, resource, subprocess, sys, time
+begun = time.perf_counter()
+done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+seconds, kilobytes = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(json.dumps({"status": done.returncode, "said": done.stdout, "seconds": seconds, "kilobytes": kilobytes}))"""
+GOALS = {"f32": 0.6, "f16": 0.5, "q8_0": 0.6}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One process: seconds of computing with the model loaded, of loading and computing, memory, and the ids."""
+
+    seconds: float
+    whole: float
+    peak: float
+    ids: tuple[int, ...]
+
+
+def ours(kind: str, file: Path, wav: Path, threads: int) -> Turn:
+    """This project's runtime, or with kind `standin` the peer's operations on it."""
+    command = [sys.executable, "-m", "benchmarks.gguf_side", kind, file, wav, threads]
+    found = json.loads(subprocess.run([str(part) for part in command], check=True, capture_output=True).stdout)
+    return Turn(found["second"], found["open"] + found["first"], found["peak"] / 1e6, tuple(found["ids"]))
+
+
+def peer(program: Path, file: Path, wav: Path) -> Turn:
+    """FunASR's C++ runtime; it says itself how long it computed."""
+    command = [str(part) for part in (program, "-m", file, "-a", wav, "--ids")]
+    found = json.loads(subprocess.run([sys.executable, "-S", "-c", WATCH, *command], capture_output=True).stdout)
+    done = re.search(r"done ([\d.]+)s", found["said"])
+    if found["status"] or not done:
+        raise SystemExit(f"{program.name} failed: {found['said'][-300:]}")
+    ids = tuple(int(number) for number in re.findall(r"\b\d+\b", found["said"].split("[sensevoice]")[0]))
+    return Turn(float(done[1]), found["seconds"], found["kilobytes"] / 1000, ids)
+
+
+def pytorch_seconds(directory: Path, folder: Path, runs: int, threads: int) -> float:
+    """Median seconds of our PyTorch forward in float32 on the same features."""
+    from benchmarks.forward import Side
+    from workbench.audio.frontend import Frontend
+
+    model = read_sensevoice(directory)
+    np.save(folder / "features.npy", Frontend(model.frontend, None)(speech(None)).features)
+    side = Side("ours", sys.executable, directory, folder / "features.npy", threads)
+    for _ in range(runs + 1):
+        side.run()
+    assert side.process.stdin is not None
+    side.process.stdin.close()
+    side.process.wait()
+    return side.median
+
+
+def report(kind: str, mine: list[Turn], theirs: list[Turn], reference: float, ideal: float) -> None:
+    """Prints what was seen of one type."""
+    seconds, other = (statistics.median(turn.seconds for turn in turns) for turns in (mine, theirs))
+    spread = [(min(t.seconds for t in turns), max(t.seconds for t in turns)) for turns in (mine, theirs)]
+    goal = f" (goal: at most {GOALS[kind]})" if kind in GOALS else ""
+    sides = [
+        f"{middle:.2f} s ({low:.2f} to {high:.2f})"
+        for middle, (low, high) in zip((seconds, other), spread, strict=True)
+    ]
+    print(f"{kind}: ours {sides[0]}, peer {sides[1]}, ratio {seconds / other:.3f}{goal}")
+    whole = [statistics.median(turn.whole for turn in turns) for turns in (mine, theirs)]
+    peaks = [max(turn.peak for turn in turns) for turns in (mine, theirs)]
+    print(f"  with loading {whole[0]:.2f} and {whole[1]:.2f} s, ratio {whole[0] / whole[1]:.3f}; "
+          f"peak memory {peaks[0]:.0f} and {peaks[1]:.0f} MB, ratio {peaks[0] / peaks[1]:.3f}")  # fmt: skip
+    print(f"  to our PyTorch in float32 {seconds / reference:.2f}, to the matrix rate {seconds / ideal:.2f}; "
+          f"ids equal: {mine[-1].ids == theirs[-1].ids}")  # fmt: skip
+
+
+def main() -> None:
+    """Parses the arguments, measures, prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=Path, help="FunASR's llama-funasr-sensevoice (default: the stand-in)")
+    parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES[:3])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="workbench-benchmark-") as name:
+        folder = Path(name)
+        directory = write_sensevoice(folder / "sensevoice")
+        soundfile.write(folder / "speech.wav", speech(None), 16000, subtype="PCM_16")
+        model = read_sensevoice(directory)
+        frames = int(SECONDS * 100) // 6 + 4
+        work, rate = gigaflops(model.encoder, frames), matrix_rate(options.threads)
+        reference = pytorch_seconds(directory, folder, options.runs, options.threads)
+        print(f"SenseVoice, {SECONDS:.0f} s of speech, {options.threads} threads, {options.runs} turns; "
+              f"peer: {options.peer.name if options.peer else 'stand-in'}")  # fmt: skip
+        print(f"encoder arithmetic {work:.0f} GFLOP, at {rate:.0f} GFLOP/s {work / rate:.2f} s; "
+              f"our PyTorch in float32 {reference:.2f} s")  # fmt: skip
+        for kind in options.types:
+            [file] = writer.write(sensevoice.plans(directory, "workbench"), kind, folder / f"{kind}.gguf")
+            mine, theirs = [], []
+            for turn in range(options.runs):
+                for first in (turn % 2, 1 - turn % 2):
+                    if first:
+                        mine.append(ours("ours", file, folder / "speech.wav", options.threads))
+                    elif options.peer:
+                        theirs.append(peer(options.peer, file, folder / "speech.wav"))
+                    else:
+                        theirs.append(ours("standin", file, folder / "speech.wav", options.threads))
+            report(kind, mine, theirs, reference, work / rate)
+            file.unlink()
+
+
+if __name__ == "__main__":
+    main()

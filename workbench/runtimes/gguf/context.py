@@ -87,7 +87,7 @@ class Context:
                     "wide; choose kv_cache f16 or f32"
                 )
             raise failed(f"making a context of {self.positions} positions for {self.model.name}: {reason}")
-        return _Handle(self._functions, pointer)
+        return _Handle(self.model, pointer)
 
     def fits(self, positions: int, sequences: int, longest: int) -> bool:
         """Whether so much can be done with it, without its being far too large."""
@@ -170,11 +170,25 @@ class Context:
 
 
 class _Handle:
-    """A pointer to a context that is freed when nobody refers to it any more."""
+    """A pointer to a context. It is freed when nobody refers to it any more, or when its model is closed."""
 
-    def __init__(self, functions: Any, pointer: int):
-        self.pointer = pointer
-        self.close = weakref.finalize(self, functions.llama_free, pointer)
+    def __init__(self, model: LlamaModel, pointer: int):
+        self._model = model
+        self._pointer = pointer
+        # The callback refers to the model, which must not be freed before.
+        self.close = weakref.finalize(self, _free, model, pointer)
+        model.users.add(self)
+
+    @property
+    def pointer(self) -> int:
+        """For llama.cpp's functions; raises `BadInput` after `close`."""
+        if not self.close.alive:
+            raise BadInput(f"{self._model.name} is closed; open it again")
+        return self._pointer
+
+
+def _free(model: LlamaModel, pointer: int) -> None:
+    model.functions.llama_free(pointer)
 
 
 class _Batch:

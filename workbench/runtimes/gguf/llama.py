@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
 import weakref
 from functools import cache
 from typing import Any
@@ -90,6 +91,7 @@ class LlamaModel:
     def __init__(self, functions: Any, pointer: int, name: str, keeps: Any = None):
         self.functions = functions
         self.name = name
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()  # contexts, closed before the model
         self._pointer: int | None = pointer
         # What the model's tensors point into must live as long as the model.
         self._free = weakref.finalize(self, _free, functions, pointer, keeps)
@@ -113,8 +115,10 @@ class LlamaModel:
         return pointer
 
     def close(self) -> None:
-        """Frees the model; contexts of it must be closed by then."""
+        """Frees the model and its contexts."""
         self._pointer = None
+        for user in list(self.users):
+            user.close()
         self._free()
 
 
@@ -122,6 +126,14 @@ def _free(functions: Any, pointer: int, keeps: Any) -> None:
     functions.llama_model_free(pointer)
     if hasattr(keeps, "close"):
         keeps.close()
+    give_back_memory()
+
+
+def give_back_memory() -> None:
+    """Has the C library return freed memory to the system, which glibc keeps tens of megabytes of."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = False) -> LlamaModel:

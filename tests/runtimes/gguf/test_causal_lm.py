@@ -1,0 +1,112 @@
+"""A language model's GGUF file as a session: others' files, our own, speech models' files, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny_fireredasr import tiny_fireredasr
+from tests.tiny_funasr_nano import tiny_funasr_nano
+from tests.tiny_gguf import tiny_gguf, tiny_halves
+from tests.tiny_language import tiny_language
+from workbench.conversion.checkpoint import convert, plans_of
+from workbench.errors import BadInput
+from workbench.generation_session import TextSession
+from workbench.opening import Settings
+from workbench.runtimes.gguf.causal_lm import open_session
+from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
+from workbench.runtimes.pytorch.causal_lm import open_session as open_on_pytorch
+
+ONE = Settings(threads=1)
+MESSAGES = [{"role": "user", "content": "Count from one to three."}]
+
+
+def converted(checkpoint: Path, family: str, quantization: str = "f32") -> Path:
+    path = checkpoint.with_suffix(".gguf")
+    convert(plans_of(checkpoint, family), quantization, path)
+    return path
+
+
+def test_anybodys_file_writes_what_transformers_writes(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    network = tiny_gguf(tmp_path / "it.gguf", seed=3)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "it.tokenizer")
+    session = open_session(tmp_path / "it.gguf", "it", ONE)
+    assert isinstance(session.writer.model.tokenizer, LlamaTokenizer)  # type: ignore[attr-defined]
+    prompt = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    found = network.generate(**prompt, max_new_tokens=24, do_sample=False, eos_token_id=[456, 458], pad_token_id=456)
+    expected = found[0, prompt["input_ids"].shape[1] :].tolist()
+    generation = session.generate(MESSAGES, max_new_tokens=24)
+    assert list(generation.tokens) == expected and len(expected) > 3
+    assert generation.text == tokenizer.decode(expected, skip_special_tokens=True)
+    assert session.writer.stop_ids == (458, 456)
+    trace = session.trace("seven", max_new_tokens=4)
+    assert trace["logits"][-1].argmax() == trace["tokens"][0]
+    assert trace.meta["dtype"] == "f32" and trace.meta["runtime"] == "gguf"
+
+
+def directory_of(folder: Path) -> tuple[Path, str]:
+    return tiny_language(folder / "it", seed=3, tie_word_embeddings=True), "causal_lm"
+
+
+def nano_of(folder: Path) -> tuple[Path, str]:
+    return tiny_funasr_nano(folder / "it"), "funasr_nano"
+
+
+@pytest.mark.parametrize("make", [directory_of, nano_of])
+def test_our_own_files_are_the_checkpoints_they_were_made_of(
+    tmp_path: Path, make: Callable[[Path], tuple[Path, str]]
+) -> None:
+    checkpoint, family = make(tmp_path)
+    path = converted(checkpoint, family)
+    ours, theirs = open_session(path, "it", ONE), open_on_pytorch(checkpoint, "it", ONE)
+    assert not isinstance(ours.writer.model.tokenizer, LlamaTokenizer)  # type: ignore[attr-defined]
+    found, expected = (session.trace("seven é", max_new_tokens=8) for session in (ours, theirs))
+    assert list(found) == list(expected)
+    for stage in found:
+        if expected[stage].dtype.kind == "f":
+            np.testing.assert_allclose(found[stage], expected[stage], atol=1e-3)
+        else:
+            np.testing.assert_array_equal(found[stage], expected[stage])
+    assert ours.writer.stop_ids == theirs.writer.stop_ids
+
+
+def test_the_language_half_of_fireredasr_is_a_language_model(tmp_path: Path) -> None:
+    path = converted(tiny_fireredasr(tmp_path / "it"), "fireredasr", "f16")
+    session = open_session(path, "it", ONE)
+    assert session.generate("seven", max_new_tokens=3).tokens and session.writer.dtype == "f16"
+
+
+def closing(session: TextSession) -> None:
+    tokenizer = session.writer.model.tokenizer  # type: ignore[attr-defined]
+    session.close()
+    with pytest.raises(BadInput, match="the session of it is closed"):
+        session.generate("seven")
+    del session
+    with pytest.raises(BadInput, match=r"it\.gguf is closed"):
+        tokenizer.model.close()
+        tokenizer.ids("seven")
+
+
+def test_a_closed_session(tmp_path: Path) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    closing(open_session(tmp_path / "it.gguf", "it", ONE))
+
+
+def test_a_half_that_carries_no_tokenizer(tmp_path: Path) -> None:
+    tiny_halves(tmp_path / "it.gguf")
+    with pytest.raises(
+        BadInput, match=r"^it\.gguf carries no tokenizer \(workbench\.files\); convert the model again$"
+    ):
+        open_session(tmp_path / "it.gguf", "it", ONE)
+
+
+def test_a_half_whose_tensor_is_missing(tmp_path: Path) -> None:
+    path = converted(tiny_funasr_nano(tmp_path / "it"), "funasr_nano")
+    path.write_bytes(path.read_bytes().replace(b"blk.1.attn_q.weight", b"blk.1.attn_x.weight"))
+    with pytest.raises(BadInput, match=r"^it\.gguf has no tensor blk\.1\.attn_q\.weight; expected one of shape"):
+        open_session(path, "it", ONE)

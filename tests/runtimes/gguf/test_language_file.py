@@ -1,0 +1,123 @@
+"""What is read of a language model in a GGUF file, and every way in which its keys and tensors can be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from tests.tiny_gguf import tiny_gguf, tiny_halves
+from workbench.errors import BadInput
+from workbench.gguf_file import read_gguf
+from workbench.runtimes.gguf.language_file import (
+    Dimensions,
+    is_language_file,
+    language_architecture,
+    language_config,
+    language_tensors,
+    read_dimensions,
+)
+
+
+@pytest.mark.parametrize("write", [tiny_gguf, tiny_halves])
+def test_dimensions_are_those_of_the_network(tmp_path: Path, write: Callable[..., Any]) -> None:
+    network = write(tmp_path / "it.gguf", "qwen2", tie_word_embeddings=True)
+    file = read_gguf(tmp_path / "it.gguf")
+    assert is_language_file(file) and language_architecture(file) == "qwen2"
+    assert read_dimensions(file) == Dimensions(32, 3, 64, 4, 2, 8, 512)
+    config = language_config(file)
+    assert (config.hidden_size, config.layers, config.vocabulary, config.context) == (32, 3, 512, 256)
+    assert config.stop_ids == ((458,) if write is tiny_gguf else ()) and config.directory.name == "it.gguf"
+    assert len(language_tensors(file, read_dimensions(file))) == len(network.state_dict()) - 1  # the output is tied
+
+
+def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | None]) -> Path:
+    """A copy of a file with some keys (None takes one out) and tensors changed."""
+    reader = gguf.GGUFReader(path)
+    out = path.with_name("changed.gguf")
+    architecture = str(reader.fields["general.architecture"].contents())
+    writer = gguf.GGUFWriter(out, keys.pop("general.architecture", architecture))
+    for name, field in reader.fields.items():
+        if not name.startswith(("GGUF.", "general.architecture")) and name not in keys:
+            inner = field.types[1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), field.types[0], inner)
+    for key, value in keys.items():
+        if value is not None:
+            kind = gguf.GGUFValueType.FLOAT32 if isinstance(value, float) else gguf.GGUFValueType.UINT32
+            writer.add_key_value(key, value, kind)
+    for tensor in reader.tensors:
+        if tensor.name not in tensors:
+            writer.add_tensor(tensor.name, np.array(tensor.data))
+    for name, values in tensors.items():
+        if values is not None:
+            writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return out
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"qwen3.embedding_length": None}, "has no metadata key qwen3.embedding_length"),
+        ({"qwen3.embedding_length": 0}, "qwen3.embedding_length in changed.gguf is 0; expected a whole number from 1"),
+        (
+            {"qwen3.embedding_length": 64},
+            "token_embd.weight in changed.gguf has the shape (512, 32); expected (512, 64)",
+        ),
+        ({"qwen3.block_count": 4_000_000_000}, "qwen3.block_count in changed.gguf is 4000000000; expected a whole"),
+        ({"qwen3.block_count": 4}, "changed.gguf has no tensor blk.3.attn_norm.weight; expected one of shape (32,)"),
+        ({"qwen3.attention.head_count": 0}, "qwen3.attention.head_count in changed.gguf is 0"),
+        ({"qwen3.attention.head_count_kv": 3}, "head_count_kv in changed.gguf is 3; expected a divisor of 4"),
+        ({"qwen3.attention.key_length": 16}, "value_length in changed.gguf is 8; expected 16, the width of a head"),
+        ({"qwen3.rope.dimension_count": 4}, "rope.dimension_count in changed.gguf is 4; expected 8"),
+        ({"qwen3.feed_forward_length": 63}, "blk.0.ffn_gate.weight in changed.gguf has the shape (64, 32)"),
+        ({"qwen3.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon in changed.gguf is nan"),
+        ({"qwen3.context_length": 0}, "qwen3.context_length in changed.gguf is 0"),
+        ({"tokenizer.ggml.eos_token_id": 512}, "tokenizer.ggml.eos_token_id in changed.gguf is 512"),
+        ({"general.architecture": "bert"}, "the architecture of changed.gguf is 'bert'; expected qwen2, qwen3, llama"),
+    ],
+    ids=str,
+)
+def test_keys_that_are_wrong(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    file = read_gguf(changed(tmp_path / "it.gguf", dict(keys), {}))
+    with pytest.raises(BadInput) as caught:
+        language_config(file)
+        language_tensors(file, read_dimensions(file))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"token_embd.weight": None}, "changed.gguf has no tensor token_embd.weight"),
+        ({"blk.1.attn_q_norm.weight": None}, "changed.gguf has no tensor blk.1.attn_q_norm.weight"),
+        ({"output.weight": np.zeros((500, 32), np.float32)}, "output.weight in changed.gguf has the shape (500, 32)"),
+        ({"blk.2.attn_v.weight": np.zeros((8, 32), np.float32)}, "blk.2.attn_v.weight in changed.gguf has the shape"),
+        ({"blk.0.attn_k.bias": np.zeros(3, np.float32)}, "blk.0.attn_k.bias in changed.gguf has the shape (3,)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_tensors_that_are_wrong(tmp_path: Path, tensors: dict[str, np.ndarray | None], message: str) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    file = read_gguf(changed(tmp_path / "it.gguf", {}, tensors))
+    with pytest.raises(BadInput) as caught:
+        language_tensors(file, read_dimensions(file))
+    assert message in str(caught.value)
+
+
+def test_a_file_without_a_language_model(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "it.gguf", "sensevoice-small")
+    writer.add_tensor("encoder.weight", np.zeros(32, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert not is_language_file(read_gguf(tmp_path / "it.gguf"))

@@ -1,0 +1,164 @@
+"""The tokenizer in a GGUF file against transformers' of the same vocabulary: ids, text, chat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from tests.tiny_gguf import tiny_gguf
+from workbench.errors import BadInput
+from workbench.families.language import LanguageTokenizer
+from workbench.gguf_file import read_gguf
+from workbench.runtimes.gguf.language_file import language_config
+from workbench.runtimes.gguf.llama import open_plain
+from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
+
+KINDS = ("qwen3", "qwen2")
+CHATS = (
+    [{"role": "user", "content": "Count from one to three."}],
+    [
+        {"role": "system", "content": 'Be <brief> & "exact".'},
+        {"role": "user", "content": "seven\n"},
+        {"role": "assistant", "content": "<think>\n7\n</think>\n\nseven"},
+        {"role": "user", "content": "数字 é"},
+    ],
+)
+TEXTS = (
+    "",
+    " ",
+    "seven three one",
+    "It's  I'LL we've\tdon't\n\n \r\n end ",
+    "1234567 3.14 ½ ²",
+    "你好，世界。数字 七",
+    "e\u0301 \u1100\u1161 \ufb01 \u212b",  # not in the composed form
+    "<|im_start|>user\nhi<|im_end|>\n<think>a</think><|endoftext|>",
+    "<|im_end|>\u0338 >\u0338",  # a mark behind a special token
+    "🤦🏽‍♀️ \u200b\ufeff \x00 \x7f",
+    "<|im_star|><|im_start|",
+)
+
+
+def pair(folder: Path, kind: str) -> tuple[LlamaTokenizer, LanguageTokenizer]:
+    tiny_gguf(folder / f"{kind}.gguf", kind)
+    file = read_gguf(folder / f"{kind}.gguf")
+    theirs = LanguageTokenizer(AutoTokenizer.from_pretrained(folder / f"{kind}.tokenizer"))
+    return LlamaTokenizer(open_plain(file, vocabulary_only=True), file), theirs
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[LlamaTokenizer, LanguageTokenizer]]:
+    """Ours and transformers'."""
+    folder = tmp_path_factory.mktemp("tokenizers")
+    return {kind: pair(folder, kind) for kind in KINDS}
+
+
+def same(ours: LanguageTokenizer, theirs: LanguageTokenizer, text: str) -> None:
+    ids = theirs.ids(text)
+    assert ours.ids(text) == ids
+    assert ours.ids(text, begin=True) == theirs.ids(text, begin=True)
+    for special in (False, True):
+        assert ours.text(ids, special) == theirs.text(ids, special)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_a_text_has_the_ids_of_transformers(tokenizers: Any, kind: str, text: str) -> None:
+    same(*tokenizers[kind], text)
+
+
+@given(
+    text=st.lists(
+        st.one_of(
+            st.text(st.characters(exclude_categories=("Cs",)), max_size=12),
+            st.sampled_from(["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "\n", " ", "'s", "七", "seven"]),
+        ),
+        max_size=8,
+    ).map("".join)
+)
+@settings(max_examples=400, deadline=None)
+def test_any_text_has_the_ids_of_transformers(tokenizers: Any, text: str) -> None:
+    same(*tokenizers["qwen3"], text)
+
+
+@given(ids=st.lists(st.integers(-2, 520), max_size=12), special=st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_any_ids_have_the_text_of_transformers(tokenizers: Any, ids: list[int], special: bool) -> None:
+    """Halves of characters and ids that there are not among them."""
+    ours, theirs = tokenizers["qwen3"]
+    assert ours.text(ids, special) == theirs.text(ids, special)
+
+
+def test_pieces_and_ids_of_tokens(tokenizers: Any) -> None:
+    ours, theirs = tokenizers["qwen3"]
+    for number in range(512):
+        assert ours.piece(number) == theirs.piece(number)
+    for token in ("<|im_end|>", "<think>", "Ġ", "no such token", "[PAD500]"):
+        assert ours.id_of(token) == theirs.id_of(token)
+    assert len(ours) == 512  # spare rows have names in the file
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("messages", CHATS)
+@pytest.mark.parametrize("variables", [{}, {"enable_thinking": False}], ids=str)
+def test_a_chat_is_written_as_transformers_writes_it(
+    tokenizers: Any, kind: str, messages: Any, variables: dict[str, Any]
+) -> None:
+    ours, theirs = tokenizers[kind]
+    assert ours.has_chat_template and ours.chat(messages, **variables) == theirs.chat(messages, **variables)
+
+
+def with_template(tokenizers: Any, template: str) -> LlamaTokenizer:
+    ours = tokenizers["qwen3"][0]
+    made = LlamaTokenizer(ours.model, ours.file)
+    from jinja2 import Environment
+
+    environment: Environment = ours._template.environment
+    made.__dict__["_template"] = environment.from_string(template)
+    return made
+
+
+def test_a_template_may_ask_for_json_and_refuse(tokenizers: Any) -> None:
+    messages = [{"role": "user", "content": "<é>"}]
+    assert with_template(tokenizers, "{{ messages | tojson }}{{ eos_token }}").chat(messages) == (
+        '[{"role": "user", "content": "<é>"}]<|im_end|>'
+    )
+    with pytest.raises(ValueError, match="^only one$"):
+        with_template(tokenizers, "{{ raise_exception('only one') }}").chat(messages)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__.__base__.__subclasses__() }}",
+        "{% for i in range(999999999) %}{% endfor %}",
+    ],
+)
+def test_a_template_stays_in_its_box(tokenizers: Any, template: str) -> None:
+    from jinja2.exceptions import SecurityError
+
+    with pytest.raises((SecurityError, OverflowError)):
+        with_template(tokenizers, template).chat(CHATS[0])
+
+
+def test_a_closed_model_says_so(tmp_path: Path) -> None:
+    tokenizer, _ = pair(tmp_path, "qwen3")
+    tokenizer.model.close()
+    with pytest.raises(BadInput, match=r"^qwen3\.gguf is closed; open it again$"):
+        tokenizer.ids("seven")
+
+
+def test_room_in_the_table(tokenizers: Any) -> None:
+    from dataclasses import replace
+
+    ours = tokenizers["qwen3"][0]
+    config = language_config(ours.file)
+    ours.check_room(config)
+    with pytest.raises(BadInput, match=r"^qwen3\.gguf has 512 tokens; its table of embeddings has room for 511$"):
+        ours.check_room(replace(config, vocabulary=511))

@@ -1,0 +1,211 @@
+"""Language models become ordinary llama.cpp files: it loads them, and computes and tokenises as transformers does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from tests.conversion.reading import Read, assert_holds, converted_file, flat
+from tests.conversion.test_funasr_nano import llama_names
+from tests.tiny_language import change_json, tiny_language
+from workbench.conversion.checkpoint import plans_of
+from workbench.conversion.types import TYPES
+from workbench.errors import BadInput
+from workbench.families.language import LanguageTokenizer
+from workbench.sources import assets
+
+IDS = [1, 5, 9, 100, 33, 7, 456, 20, 311, 2]
+TEXT = "<|im_start|>user\nHello wörld, it's 12345  spaces\n\n你好<|im_end|>\n<think>"
+F32_CACHE = {"type_k": llama_cpp.GGML_TYPE_F32, "type_v": llama_cpp.GGML_TYPE_F32}
+
+
+def network_of(directory: Path) -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, local_files_only=True)
+
+
+def logits_of(network: Any) -> np.ndarray:
+    with torch.no_grad():
+        found: np.ndarray = network(torch.tensor([IDS])).logits[0].numpy()
+    return found
+
+
+def loaded(path: Path) -> llama_cpp.Llama:
+    return llama_cpp.Llama(str(path), n_ctx=64, n_threads=1, logits_all=True, verbose=False, **F32_CACHE)
+
+
+def llama_logits(model: llama_cpp.Llama) -> np.ndarray:
+    model.eval(IDS)
+    return np.array(model.scores[: len(IDS)])
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "tied qwen3": {"kind": "qwen3", "tie_word_embeddings": True},
+    "wide heads": {"kind": "qwen3", "head_dim": 16, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
+    "qwen2 in parts": {"kind": "qwen2", "shards": True, "tie_word_embeddings": False, "rms_norm_eps": 1e-3},
+    "tied qwen2": {"kind": "qwen2", "tie_word_embeddings": True, "num_key_value_heads": 4},
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_llama_cpp_computes_as_transformers(case: str, tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", **CHANGES[case])
+    (read,) = converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
+    expected = logits_of(network_of(directory))
+    model = loaded(tmp_path / "it.gguf")
+    try:
+        np.testing.assert_allclose(llama_logits(model), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+        tokenizer = LanguageTokenizer.read(directory)
+        assert model.tokenize(TEXT.encode(), add_bos=False, special=True) == tokenizer.ids(TEXT)
+        assert model.tokenize(TEXT.encode(), add_bos=True, special=True) == tokenizer.ids(TEXT)
+        assert model.token_eos() == tokenizer.special_ids["eos"]
+        assert model.n_vocab() == 512
+    finally:
+        model.close()
+    assert ("output.weight" in read.types) == (not CHANGES[case].get("tie_word_embeddings", False))
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
+    """The language half of the demo Fun-ASR-Nano alone."""
+    directory = assets() / "demo-funasr-nano"
+    (read,) = converted_file(directory, "causal_lm", name, tmp_path / "it.gguf")
+    tensors = torch.load(directory / "model.pt", weights_only=True)
+    kept = {each: value for each, value in tensors.items() if each.startswith("llm.") and "lm_head" not in each}
+    assert_holds(read, flat(kept, llama_names(4, "llm.")))
+    assert read.keys["general.architecture"] == "qwen3" and read.keys["workbench.family"] == "causal_lm"
+    language = directory / "Qwen3-demo"
+    assert read.files == {path.name: path.read_bytes() for path in language.iterdir()}
+    network = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(language))
+    network.load_state_dict({each.removeprefix("llm."): value.float() for each, value in kept.items()}, strict=False)
+    expected = logits_of(network.eval())
+    model = loaded(tmp_path / "it.gguf")
+    try:
+        found = llama_logits(model)
+    finally:
+        model.close()
+    similarity = (found * expected).sum() / (np.linalg.norm(found) * np.linalg.norm(expected))
+    assert similarity > {"f32": 0.999999, "f16": 0.99999, "bf16": 0.999, "q8_0": 0.999}.get(name, 0.97)
+    if name == "f32":
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+def test_keys_and_vocabulary(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", "qwen3", bos_token_id=456)
+    change_json(directory / "tokenizer_config.json", chat_template="{{ messages[0].content }}")
+    (directory / "README.md").write_text("a card")
+    (read,) = converted_file(directory, "causal_lm", "q8_0", tmp_path / "it.gguf")
+    expected = {
+        "general.architecture": "qwen3",
+        "general.name": "tiny",
+        "general.file_type": 7,
+        "general.quantization_version": 2,
+        "qwen3.block_count": 3,
+        "qwen3.context_length": 256,
+        "qwen3.embedding_length": 32,
+        "qwen3.feed_forward_length": 64,
+        "qwen3.attention.head_count": 4,
+        "qwen3.attention.head_count_kv": 2,
+        "qwen3.attention.key_length": 8,
+        "qwen3.attention.value_length": 8,
+        "qwen3.vocab_size": 512,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.ggml.bos_token_id": 456,
+        "tokenizer.ggml.eos_token_id": 458,
+        "tokenizer.ggml.padding_token_id": 456,
+        "tokenizer.chat_template": "{{ messages[0].content }}",
+    }
+    assert {key: read.keys[key] for key in expected} == expected
+    definition = json.loads((directory / "tokenizer.json").read_text())
+    tokens, types = read.keys["tokenizer.ggml.tokens"], read.keys["tokenizer.ggml.token_type"]
+    assert len(tokens) == len(types) == 512 and len(set(tokens)) == 512
+    for token, number in definition["model"]["vocab"].items():
+        assert (tokens[number], types[number]) == (token, 1)
+    for added in definition["added_tokens"]:
+        assert (tokens[added["id"]], types[added["id"]]) == (added["content"], 3 if added["special"] else 4)
+    known = len(definition["model"]["vocab"]) + len(definition["added_tokens"])
+    assert tokens[known:] == [f"[PAD{number}]" for number in range(known, 512)] and set(types[known:]) == {5}
+    assert read.keys["tokenizer.ggml.merges"] == [" ".join(each) for each in definition["model"]["merges"]]
+    assert "README.md" not in read.files and "model.safetensors" not in read.files
+
+
+def test_a_tokenizer_without_its_json_is_converted_too(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", "qwen2")
+    (with_json,) = converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
+    (directory / "tokenizer.json").unlink()
+    (without,) = converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
+    for key in ("tokens", "token_type", "merges"):
+        assert without.keys[f"tokenizer.ggml.{key}"] == with_json.keys[f"tokenizer.ggml.{key}"]
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0}}, "rope_type in tiny.* is 'yarn'"),
+        ({"hidden_act": "gelu"}, "hidden_act in tiny/config.json is 'gelu'; only 'silu'"),
+        ({"use_sliding_window": True}, "use_sliding_window in tiny/config.json is True"),
+        ({"attention_bias": True}, "attention_bias in tiny/config.json is True"),
+        ({"num_hidden_layers": 4}, r"lacks tensor model\.layers\.3"),
+        ({"intermediate_size": 96}, "has shape"),
+    ],
+)
+def test_what_llama_cpp_would_compute_otherwise_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", "qwen3")
+    change_json(directory / "config.json", **change, layer_types=None)
+    with pytest.raises(BadInput, match=words):
+        plans_of(directory, "causal_lm")
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_other_architectures_are_pointed_elsewhere(kind: str, tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", kind)
+    with pytest.raises(BadInput, match=f"tiny is a {kind} model.*llama.cpp's own convert_hf_to_gguf.py"):
+        plans_of(directory, "causal_lm")
+
+
+def test_weights_that_are_not_whole(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", shards=True)
+    parts = sorted(directory.glob("model-*.safetensors"))
+    kept = parts[0].read_bytes()
+    parts[0].write_bytes(kept[:100])
+    with pytest.raises(BadInput, match="is damaged or no safetensors file"):
+        plans_of(directory, "causal_lm")
+    parts[0].unlink()
+    with pytest.raises(BadInput, match=f"names {parts[0].name}, and there is no such file"):
+        plans_of(directory, "causal_lm")
+    (directory / "model.safetensors.index.json").write_text("[]")
+    with pytest.raises(BadInput, match=r"index\.json is damaged"):
+        plans_of(directory, "causal_lm")
+    (directory / "model.safetensors.index.json").unlink()
+    with pytest.raises(BadInput, match="tiny has no weights"):
+        plans_of(directory, "causal_lm")
+    with pytest.raises(BadInput, match="FunASR has no layout for tiny, a language model"):
+        plans_of(directory, "causal_lm", "funasr")
+
+
+def test_torch_s_own_weight_files_are_read(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", "qwen2", tie_word_embeddings=False)
+    tensors = network_of(directory).state_dict()
+    (directory / "model.safetensors").unlink()
+    torch.save(tensors, directory / "pytorch_model.bin")
+    (read,) = converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
+    assert isinstance(read, Read)
+    assert_holds(read, flat(tensors, llama_names(3)))
+
+
+def test_another_way_to_split_texts_is_told_of(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny")
+    assert plans_of(directory, "causal_lm")[0].notes == []
+    change_json(directory / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    text = (directory / "tokenizer.json").read_text()
+    (directory / "tokenizer.json").write_text(text.replace(r"\\p{N}|", r"\\p{N}{1,3}|"))
+    (plan,) = plans_of(directory, "causal_lm")
+    assert len(plan.notes) == 1 and "splits text in another way than Qwen2's" in plan.notes[0]

@@ -138,9 +138,8 @@ def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path)
         card.format("pair", "funasr_nano", "encoder.gguf") + card.format("odd", "causal_lm", "one.gguf")
     )
     assert language(registry.card("pair")) == two
-    [weights] = registry.weights(registry.card("pair"), "gguf") or [None]
-    if weights:
-        assert weights.nbytes == ear.stat().st_size + two.stat().st_size
+    [weights] = registry.weights(registry.card("pair"), "gguf")
+    assert weights.nbytes == ear.stat().st_size + two.stat().st_size
     with pytest.raises(BadInput, match=r"^odd: its card names the language file two\.gguf, and one\.gguf needs none$"):
         language(registry.card("odd"))
     with pytest.raises(BadInput, match=r"^beside encoder\.gguf are several language models \(one\.gguf, two\.gguf\)"):

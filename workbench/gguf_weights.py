@@ -99,6 +99,7 @@ def gguf_file(
     """
     from workbench.families.gguf_files import family_of_gguf
     from workbench.gguf_file import read_gguf
+    from workbench.runtimes.gguf.language_file import has_other_half
 
     if card.kind != "gguf":
         from workbench.conversion.cache import converted
@@ -106,7 +107,8 @@ def gguf_file(
         path = converted(checkpoint, card.family, settings.quantization, on_progress)
         return path, replace(settings, quantization=read_gguf(path).quantization)
     family = family_of_gguf(checkpoint)
-    if family.name != card.family:
+    language_half = card.family == "causal_lm" and has_other_half(read_gguf(checkpoint))
+    if family.name != card.family and not language_half:
         raise BadInput(f"{card.id}: its card names the family {card.family}, and {checkpoint.name} holds {family.name}")
     files = _files(card)
     held = _quantization(files)

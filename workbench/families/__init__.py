@@ -94,6 +94,7 @@ FAMILIES: Mapping[str, Family] = {
             "is_funasr_nano",
             "FunasrNanoOptions",
             pytorch=Cell("workbench.runtimes.pytorch.funasr_nano"),
+            gguf=Cell("workbench.runtimes.gguf.funasr_nano"),
         ),
         _family(
             "fireredasr",
@@ -101,6 +102,7 @@ FAMILIES: Mapping[str, Family] = {
             "is_fireredasr",
             "FireRedAsrOptions",
             pytorch=Cell("workbench.runtimes.pytorch.fireredasr"),
+            gguf=Cell("workbench.runtimes.gguf.fireredasr"),
         ),
         _family(
             "fsmn_vad",

@@ -87,8 +87,8 @@ def closing(session: TextSession) -> None:
     with pytest.raises(BadInput, match="the session of it is closed"):
         session.generate("seven")
     del session
-    with pytest.raises(BadInput, match=r"it\.gguf is closed"):
-        tokenizer.model.close()
+    tokenizer.model.close()
+    with pytest.raises(BadInput, match=r"^it\.gguf is closed"):
         tokenizer.ids("seven")
 
 

@@ -201,6 +201,51 @@ def test_prompts_may_be_padded_on_either_side(language: LanguageModel) -> None:
     assert found.tolist() == generated(language, ROWS, decoding)
 
 
+# Beam search.
+
+
+def last_rows(language: LanguageModel, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[list[int]]:
+    *_, last = language.generate(language.prompt(rows), decoding)
+    return [row[row != ENDED].tolist() for row in last]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"length_penalty": 0.0, "beam_size": 5}, {"repetition_penalty": 3.0, "min_new_tokens": 4}], ids=str
+)
+@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
+def test_beam_search_finds_what_transformers_finds(
+    language: LanguageModel, network: Any, options: dict[str, Any]
+) -> None:
+    given = {"beam_size": 3, "length_penalty": 1.0, **options}
+    found = last_rows(language, ROWS, Decoding(STOPS, max_new_tokens=np.array([20, 5, 20, 9]), **given))
+    beams = given.pop("beam_size")
+    assert found == [
+        reference(network, row, STOPS, max_new_tokens=limit, num_beams=beams, **given)
+        for row, limit in zip(ROWS, (20, 5, 20, 9), strict=True)
+    ]
+    assert len({len(row) for row in found}) > 1
+
+
+def test_a_beam_search_is_told_step_by_step_and_can_be_left(language: LanguageModel) -> None:
+    decoding = Decoding((), max_new_tokens=9, beam_size=3)
+    tables = list(language.generate(language.prompt(ROWS[:2]), decoding))
+    assert [table.shape for table in tables] == [(2, count) for count in range(1, 10)] + [(2, 9)] * 9
+    assert (tables[8][1] == ENDED).all() and (tables[-1] != ENDED).all()
+    steps = language.generate(language.prompt(ROWS[:2]), decoding)
+    assert [next(steps).tolist() for _ in range(3)] == [table.tolist() for table in tables[:3]]
+    steps.close()  # type: ignore[attr-defined]
+    assert last_rows(language, ROWS[:2], decoding) == tables[-1].tolist()
+
+
+def test_a_beam_search_outgrows_its_context(
+    language: LanguageModel, network: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROOM", 1)
+    monkeypatch.setattr(language, "_idle", None)
+    found = last_rows(language, [PROMPT * 30], Decoding((), max_new_tokens=40, beam_size=4, length_penalty=1.0))
+    assert found == [reference(network, PROMPT * 30, max_new_tokens=40, num_beams=4)]
+
+
 # One call after another, and side by side.
 
 
@@ -208,6 +253,7 @@ def test_a_context_grows_and_keeps_what_it_holds(
     language: LanguageModel, network: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ROOM", 1)
+    monkeypatch.setattr(language, "_idle", None)
     sizes: list[int] = []
     grow = module.Context.grow
 

@@ -127,7 +127,7 @@ def test_a_template_may_ask_for_json_and_refuse(tokenizers: Any) -> None:
     assert with_template(tokenizers, "{{ messages | tojson }}{{ eos_token }}").chat(messages) == (
         '[{"role": "user", "content": "<é>"}]<|im_end|>'
     )
-    with pytest.raises(ValueError, match="^only one$"):
+    with pytest.raises(ValueError, match=r"^only one$"):
         with_template(tokenizers, "{{ raise_exception('only one') }}").chat(messages)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.decoding.beams import BeamSearch
 from workbench.decoding.choosing import Chooser
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
@@ -79,10 +80,7 @@ class LanguageModel:
         """
         lengths = self._checked(prompt)
         if decoding.beam_size > 1:
-            raise BadInput(
-                f"beam_size is {decoding.beam_size}; the gguf runtime has no beam search: choose beam_size 1, or the "
-                "pytorch runtime"
-            )
+            return self._beams(prompt, lengths, decoding)
         return self._steps(prompt, lengths, decoding)
 
     def _checked(self, prompt: Merged[np.ndarray]) -> np.ndarray:
@@ -128,6 +126,39 @@ class LanguageModel:
                 context.grow(int((lengths[alive] + step + 1).sum()))
                 context.step(found[going], lengths[alive] + step, alive)
                 logits = context.logits()[None] if len(alive) == 1 else context.all_logits(len(alive))
+        finally:
+            self._give_back(context)
+
+    def _beams(
+        self, prompt: Merged[np.ndarray], lengths: np.ndarray, decoding: Decoding
+    ) -> Generator[np.ndarray, None, None]:
+        """As `generate`, one row after another: those not yet begun are all `ENDED`."""
+        beams = decoding.beam_size
+        limits = np.minimum(np.broadcast_to(decoding.max_new_tokens, len(lengths)), self.config.context - lengths + 1)
+        done: list[list[int]] = [[] for _ in lengths]
+        room = int((lengths + beams * np.minimum(limits, ROOM)).max())
+        context = self._context(room, 2 * beams, int(lengths.max()))
+        try:
+            for row, (length, limit) in enumerate(zip(lengths.tolist(), limits.tolist(), strict=True)):
+                search = BeamSearch(decoding, limit)
+                context.clear()
+                context.read(prompt.embeddings[row][prompt.attention_mask[row]], 0)
+                logits = np.repeat(context.logits()[None], beams, axis=0)
+                before, after = np.zeros(beams, dtype=np.int64), np.arange(beams, 2 * beams)  # numbers of sequences
+                for step in range(limit):
+                    going = search.take(logits)
+                    done[row] = search.best
+                    yield _table(done)
+                    if going is None:
+                        break
+                    for parent, child in zip(before[going.parents], after, strict=True):
+                        context.copy(int(parent), int(child))
+                    for sequence in set(before.tolist()):
+                        context.drop(sequence)
+                    context.grow(length + beams * (step + 1))
+                    context.step(going.tokens, np.full(beams, length + step), after)
+                    logits = context.all_logits(beams)
+                    before, after = after, np.arange(beams) if after[0] else np.arange(beams, 2 * beams)
         finally:
             self._give_back(context)
 
@@ -181,6 +212,14 @@ class LanguageModel:
             self._idle.close()
         self._idle = None
         self.model.close()
+
+
+def _table(rows: list[list[int]]) -> np.ndarray:
+    """Rows of ids [rows, tokens], the shorter ones padded with `ENDED`."""
+    table = np.full((len(rows), max(map(len, rows))), ENDED, dtype=np.int64)
+    for place, row in zip(table, rows, strict=True):
+        place[: len(row)] = row
+    return table
 
 
 class _Watch:

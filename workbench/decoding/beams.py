@@ -1,0 +1,89 @@
+"""Beam search over a language model's logits, with numpy: for runtimes whose logits come as arrays.
+
+It finds what transformers' search finds with the same options. It computes no logits: whoever drives it continues the
+hypotheses that it names and gives it the logits of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.decoding.choosing import forbid, penalise
+from workbench.decoding.generation import Decoding
+
+NEVER = -1e9  # the score of what must not be followed; finite, as transformers has it
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How the hypotheses go on: each is its parent, by number among those before, and a token."""
+
+    parents: np.ndarray  # int64 [beams]
+    tokens: np.ndarray  # int64 [beams]
+
+
+class BeamSearch:
+    """The search for one row.
+
+    Args:
+        limit: most new tokens.
+    """
+
+    def __init__(self, decoding: Decoding, limit: int):
+        self.decoding = decoding
+        self.limit = limit
+        self.best: list[int] = []  # the likeliest hypothesis so far; after the search, its result
+        beams = decoding.beam_size
+        self._tokens = np.empty((beams, 0), dtype=np.int64)
+        self._scores = np.full(beams, NEVER, dtype=np.float32)
+        self._scores[0] = 0.0  # at first all are the same: only one is continued
+        self._ended: list[tuple[float, list[int]]] = []  # the best of those that have ended, the best first
+
+    def take(self, logits: np.ndarray) -> Continuation | None:
+        """What to continue after the logits [beams, vocabulary] of the hypotheses named before; None at the end."""
+        beams, vocabulary = logits.shape
+        scores = self._next_scores(logits).ravel()
+        # So many that enough are left when every hypothesis may end in every way.
+        count = min(max(2, 1 + len(self.decoding.stop_ids)) * beams, scores.size)
+        likeliest = np.argpartition(scores, -count)[-count:]
+        likeliest = likeliest[np.argsort(-scores[likeliest], kind="stable")]
+        scores, parents, tokens = scores[likeliest], likeliest // vocabulary, likeliest % vocabulary
+        sequences = np.column_stack([self._tokens[parents], tokens])
+        length = sequences.shape[1]
+        ends = np.isin(tokens, self.decoding.stop_ids) | (length >= self.limit)
+        self.best = sequences[0].tolist()
+        for score, sequence in zip(scores[:beams][ends[:beams]], sequences[:beams][ends[:beams]], strict=True):
+            self._end(float(score) / length**self.decoding.length_penalty, sequence.tolist())
+        scores = np.where(ends, scores + np.float32(NEVER), scores)
+        running = np.argsort(-scores, kind="stable")[:beams]
+        self._scores, self._tokens = scores[running], sequences[running]
+        if ends.all() or not self._may_improve(length):
+            self.best = self._ended[0][1]
+            return None
+        return Continuation(parents[running], tokens[running])
+
+    def _next_scores(self, logits: np.ndarray) -> np.ndarray:
+        """The scores of all continuations [beams, vocabulary]."""
+        exact = logits.astype(np.float64)
+        exact -= exact.max(axis=1, keepdims=True)
+        exact -= np.log(np.exp(exact).sum(axis=1, keepdims=True))
+        scores = exact.astype(np.float32)
+        if self.decoding.repetition_penalty != 1.0:
+            penalise(scores, self._tokens, self.decoding.repetition_penalty)
+        if self._tokens.shape[1] < self.decoding.min_new_tokens:
+            forbid(scores, self.decoding.stop_ids)
+        total: np.ndarray = scores + self._scores[:, None]
+        return total
+
+    def _end(self, score: float, sequence: list[int]) -> None:
+        """Keeps an ended hypothesis if it is one of the best."""
+        self._ended.append((score, sequence))
+        self._ended.sort(key=lambda each: -each[0])  # keeps the order of those that score alike
+        del self._ended[self.decoding.beam_size :]
+
+    def _may_improve(self, length: int) -> bool:
+        """Whether the likeliest running hypothesis, were it to end now, would be among the best."""
+        worst = self._ended[-1][0] if len(self._ended) == self.decoding.beam_size else NEVER
+        return float(self._scores[0]) / length**self.decoding.length_penalty > worst

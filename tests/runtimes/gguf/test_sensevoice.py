@@ -1,0 +1,154 @@
+"""SenseVoice on ggml against PyTorch on the same weights: every stage, every type, and files as FunASR writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.gguf_files import funasr_sensevoice, random_cmvn
+from tests.reference.checkpoints import write_sensevoice
+from tests.tiny_checkpoints import noise, tiny_sensevoice
+from workbench.audio.read import read
+from workbench.conversion import sensevoice, writer
+from workbench.errors import BadInput
+from workbench.gguf_file import read_gguf
+from workbench.opening import Settings
+from workbench.runtimes.gguf.sensevoice import open_session
+from workbench.runtimes.pytorch import sensevoice as pytorch
+from workbench.session import Session, Trace
+from workbench.sources import assets
+
+THREADS = Settings(threads=2)
+LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999, "q4_0": 0.9}  # cosine of the encoder's output
+SAMPLES = sorted((assets() / "samples").glob("*.wav"))
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> float:
+    a, b = (np.asarray(each, dtype=np.float64).ravel() for each in (one, other))
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Session]:
+    with closing(pytorch.open_session(assets() / "demo-sensevoice", "it", THREADS)) as session:
+        yield session
+
+
+@pytest.fixture(scope="module", params=tuple(LEAST))
+def converted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Session]]:
+    plans = sensevoice.plans(assets() / "demo-sensevoice", "workbench")
+    [path] = writer.write(plans, request.param, tmp_path_factory.mktemp("demo") / "it.gguf")
+    with closing(open_session(path, "it", THREADS)) as session:
+        yield request.param, session
+
+
+@pytest.fixture(scope="module")
+def expected(demo: Session) -> dict[Path, Trace]:
+    return {path: demo.trace(path) for path in SAMPLES}
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_the_demo_hears_what_it_hears_on_pytorch(
+    converted: tuple[str, Session], expected: dict[Path, Trace], path: Path
+) -> None:
+    quantization, session = converted
+    found, reference = session.trace(path), expected[path]
+    assert list(found) == list(reference), "the same stages in the same order"
+    assert found.meta["dtype"] == quantization
+    assert {name: found[name].shape for name in found} == {name: reference[name].shape for name in reference}
+    assert cosine(found["encoder.output"], reference["encoder.output"]) >= LEAST[quantization]
+    if quantization == "f32":
+        stages = [name for name in found if name.startswith(("encoder.", "logits", "ctc."))]
+        assert min(cosine(found[name], reference[name]) for name in stages) >= LEAST["f32"]
+    if quantization != "q4_0":
+        np.testing.assert_array_equal(found["tokens"], reference["tokens"])
+        assert str(found["text"]) == str(reference["text"])
+
+
+def test_options_do_what_they_do_on_pytorch(converted: tuple[str, Session], demo: Session) -> None:
+    quantization, session = converted
+    if quantization != "f32":
+        pytest.skip("the rounding of smaller types is told above")
+    for options in ({"language": "en"}, {"itn": True}, {"ban_emo_unk": True}, {"cmvn": "off"}):
+        one, other = (each.trace(SAMPLES[0], "logits,tokens", **options) for each in (session, demo))
+        np.testing.assert_allclose(one["logits"], other["logits"], atol=2e-3, err_msg=str(options))
+    times = [
+        [(t.start, t.end) for s in each.transcribe(SAMPLES[0]).segments for t in s.tokens] for each in (session, demo)
+    ]
+    assert times[0] == times[1]
+
+
+@pytest.mark.parametrize("samples", [1, 399, 400, 1200, 16000])
+def test_short_sounds(tmp_path: Path, samples: int) -> None:
+    directory = tiny_sensevoice(tmp_path / "tiny")
+    [path] = writer.write(sensevoice.plans(directory, "workbench"), "f32", tmp_path / "it.gguf")
+    sound = (noise(1.0)[0][:samples], 16000)
+    with (
+        closing(open_session(path, "it", THREADS)) as one,
+        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+    ):
+        found, reference = one.trace(sound, "encoder.*,logits"), other.trace(sound, "encoder.*,logits")
+        for name in reference:
+            np.testing.assert_allclose(found[name], reference[name], atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
+def test_files_of_funasrs_own_script(tmp_path: Path, wtype: str) -> None:
+    """In f16 files that script makes the query embedding f16 too; both are read."""
+    directory, path = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "published.gguf"
+    funasr_sensevoice(directory, path, wtype, cmvn=random_cmvn(560))
+    sound = noise(2.0)
+    with (
+        closing(open_session(path, "it", THREADS)) as one,
+        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+    ):
+        found = one.trace(sound, "encoder.output", cmvn="off")["encoder.output"]
+        reference = other.trace(sound, "encoder.output", cmvn="off")["encoder.output"]
+        assert cosine(found, reference) >= LEAST[wtype]
+
+
+def test_cmvn_that_cannot_be_used_is_told_of(tmp_path: Path) -> None:
+    directory, path = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "published.gguf"
+    funasr_sensevoice(directory, path, "f32", cmvn=random_cmvn(560))
+    with closing(open_session(path, "it", THREADS)) as session:
+        notes = session.transcribe(noise(1.0)).notes
+    assert any("no usable CMVN" in note for note in notes), notes
+
+
+def test_a_missing_or_misshapen_tensor_is_told_at_opening(tmp_path: Path) -> None:
+    directory = tiny_sensevoice(tmp_path / "tiny")
+    plan, *_ = sensevoice.plans(directory, "workbench")
+    name = "encoder.tp_encoders.0.feed_forward.w_2.weight"
+    kept = [tensor for tensor in plan.tensors if tensor.name != name]
+    object.__setattr__(plan, "tensors", kept)
+    [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
+    assert name not in read_gguf(path).tensors
+    with pytest.raises(BadInput, match=f"no tensor {name}"):
+        open_session(path, "it", THREADS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_full_size_on_44_seconds_of_speech(tmp_path: Path) -> None:
+    """The published dimensions with random weights: how far each type is from PyTorch at the encoder's end."""
+    directory = write_sensevoice(tmp_path / "full")
+    samples = np.resize(np.concatenate([read(path).samples for path in SAMPLES]), 44 * 16000)
+    stages = "encoder.output,tokens"
+    with closing(pytorch.open_session(directory, "it", THREADS)) as session:
+        reference = session.trace((samples, 16000), stages)
+    for quantization in ("f32", "f16", "q8_0"):
+        [path] = writer.write(sensevoice.plans(directory, "workbench"), quantization, tmp_path / "it.gguf")
+        with closing(open_session(path, "it", THREADS)) as session:
+            found = session.trace((samples, 16000), stages)
+        path.unlink()
+        one, other = found["encoder.output"], reference["encoder.output"]
+        assert cosine(one, other) >= LEAST[quantization], quantization
+        if quantization == "f32":
+            assert np.abs(one - other).max() <= 5.2e-3
+            np.testing.assert_array_equal(found["tokens"], reference["tokens"])

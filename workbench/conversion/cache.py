@@ -200,23 +200,30 @@ def _run(entry: Entry, on_progress: OnProgress | None, wanted: Mapping[str, Any]
 @contextlib.contextmanager
 def _locked(entry: Entry, on_progress: OnProgress | None) -> Iterator[None]:
     """Holds the entry, so that two that want the same file do not both make it."""
-    from filelock import FileLock, Timeout
+    from filelock import FileLock
 
     with told(entry.folder):
         entry.folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(entry.folder.parent / f".{entry.folder.name}.lock")
-    while True:
-        try:
-            with told(entry.folder):
-                lock.acquire(timeout=WAIT_SECONDS)
-            break
-        except Timeout:
-            if on_progress is not None:
-                on_progress(0.0, f"waiting for another conversion of {entry.directory.name}")
+    while not _acquired(lock, entry):
+        if on_progress is not None:
+            on_progress(0.0, f"waiting for another conversion of {entry.directory.name}")
     try:
         yield
     finally:
         lock.release()
+
+
+def _acquired(lock: Any, entry: Entry) -> bool:
+    """Whether the lock could be had within a short while."""
+    from filelock import Timeout
+
+    with told(entry.folder):
+        try:
+            lock.acquire(timeout=WAIT_SECONDS)
+        except Timeout:  # an OSError too
+            return False
+    return True
 
 
 def _digest(directory: Path, family: str) -> str:

@@ -1,0 +1,258 @@
+"""Converted files are made once, found again while nothing has changed, and made anew when something has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+
+from tests.tiny_checkpoints import tiny_sensevoice
+from tests.tiny_fireredasr import tiny_fireredasr
+from workbench.conversion import cache, process
+from workbench.conversion.cache import Entry, Offer, converted, measured, offered
+from workbench.conversion.types import TYPES
+from workbench.errors import BadInput, Cancelled, Unavailable, WorkbenchError
+from workbench.families.fireredasr import LANGUAGE_DIRECTORY
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "speech-workbench" / "gguf"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return tiny_sensevoice(tmp_path / "tiny")
+
+
+Child = Callable[[dict[str, Any], str, Any], dict[str, Any]]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replaces the process by something quick that writes a few bytes; returns what it was called with."""
+    given: list[dict[str, Any]] = []
+
+    def run(wanted: dict[str, Any], name: str, on_progress: Any = None) -> dict[str, Any]:
+        given.append(wanted)
+        if on_progress is not None:
+            on_progress(0.5, f"writing {name}")
+        sizes = {each: 1000 - 10 * number for number, each in enumerate(TYPES)}
+        found: dict[str, Any] = {"sizes": sizes, "outside": []}
+        if "files" in wanted:
+            chosen = "f32" if wanted["quantization"] == "auto" else wanted["quantization"]
+            path = Path(wanted["files"][chosen])
+            path.write_bytes(b"x" * sizes[chosen])
+            found["path"] = str(path)
+        return found
+
+    monkeypatch.setattr(cache, "run_child", run)
+    return given
+
+
+def test_a_real_conversion(tiny: Path, cache_home: Path) -> None:
+    told: list[tuple[float, str]] = []
+    code = "import sys; from workbench.conversion.cache import converted, offered; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "gguf", "transformers"} & set(loaded)
+    path = converted(tiny, "sensevoice", "q8_0", lambda *each: told.append(each))
+    assert gguf.GGUFReader(path).fields["workbench.quantization"].contents() == "q8_0"
+    assert path.name == "tiny-q8_0.gguf" and path.parent.parent == cache_home
+    assert told and all(0 <= fraction <= 1 for fraction, _ in told)
+    found = {offer.name: offer for offer in offered(tiny)}
+    assert list(found) == list(TYPES)
+    assert found["q8_0"] == Offer("q8_0", path.stat().st_size, True, False)
+    assert found["f32"].default and not found["f32"].converted
+    size = found["f32"].nbytes
+    assert converted(tiny, "sensevoice").stat().st_size == size  # known to the byte before it was made
+    assert not list(path.parent.glob(".*"))
+
+
+def test_errors_are_the_conversion_s_own(tiny: Path, cache_home: Path) -> None:
+    (tiny / "model.pt").write_bytes(b"")
+    with pytest.raises(BadInput, match="is truncated, damaged or no torch file"):
+        converted(tiny, "sensevoice", "f16")
+    assert not [path for path in cache_home.iterdir() if path.is_dir()]
+    with pytest.raises(BadInput, match="quantization is 'q4_k'; expected one of"):
+        converted(tiny, "sensevoice", "q4_k")
+
+
+def test_a_conversion_that_is_called_off_leaves_nothing(tiny: Path, cache_home: Path) -> None:
+    def stop(_fraction: float, _said: str) -> None:
+        raise Cancelled("the call was stopped")
+
+    with pytest.raises(Cancelled):
+        converted(tiny, "sensevoice", "f16", stop)
+    assert not [path for path in cache_home.iterdir() if path.is_dir()]
+
+
+def test_files_are_made_once(tiny: Path, calls: list[dict[str, Any]]) -> None:
+    first = converted(tiny, "sensevoice", "f16")
+    assert converted(tiny, "sensevoice", "f16") == first and len(calls) == 1
+    assert converted(tiny, "sensevoice") != first and len(calls) == 2
+    assert converted(tiny, "sensevoice", "f32") == converted(tiny, "sensevoice") and len(calls) == 2
+    assert [offer.converted for offer in measured(tiny, "sensevoice")][:3] == [True, True, False]
+    assert len(calls) == 2
+
+
+def test_sizes_are_computed_once(tiny: Path, calls: list[dict[str, Any]]) -> None:
+    before = offered(tiny, "sensevoice")
+    assert {offer.nbytes for offer in before} == {None} and [o.name for o in before if o.default] == ["f32"]
+    assert [offer.nbytes for offer in measured(tiny, "sensevoice")] == [1000 - 10 * n for n in range(len(TYPES))]
+    assert measured(tiny, "sensevoice") == offered(tiny, "sensevoice") and len(calls) == 1
+    assert "files" not in calls[0]
+    assert all(offer == Offer(offer.name, None, False, False) for offer in offered(None))
+
+
+def test_two_that_want_the_same_wait_for_each_other(
+    tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "WAIT_SECONDS", 0.01)
+    inside, waited = threading.Event(), threading.Event()
+    run = cache.run_child
+
+    def slow(*given: Any) -> dict[str, Any]:
+        inside.set()
+        assert waited.wait(30)
+        return run(*given)
+
+    monkeypatch.setattr(cache, "run_child", slow)
+    found: list[Path] = []
+    first = threading.Thread(target=lambda: found.append(converted(tiny, "sensevoice", "f16")))
+    first.start()
+    assert inside.wait(30)
+
+    def told(_fraction: float, said: str) -> None:
+        assert "waiting for another conversion of tiny" in said
+        waited.set()
+
+    found.append(converted(tiny, "sensevoice", "f16", told))
+    first.join(30)
+    assert len(calls) == 1 and found[0] == found[1]
+
+
+def test_waiting_can_be_called_off(tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "WAIT_SECONDS", 0.01)
+
+    def stop(_fraction: float, _said: str) -> None:
+        raise Cancelled("the call was stopped")
+
+    entry = Entry.of(tiny, "sensevoice")
+    errors: list[Exception] = []
+
+    def other() -> None:
+        try:
+            converted(tiny, "sensevoice", "f16", stop)
+        except Cancelled as error:
+            errors.append(error)
+
+    with cache._locked(entry, None):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(30)
+    assert len(errors) == 1 and calls == []
+
+
+def test_a_changed_checkpoint_is_converted_anew(
+    tiny: Path, cache_home: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tiny_sensevoice(tiny.parent / "elsewhere" / "tiny")
+    kept = converted(other, "sensevoice", "f16")
+    first = converted(tiny, "sensevoice", "f16")
+    assert kept != first and kept.name == first.name
+    os.utime(tiny / "tokens.json", ns=(1, 1))
+    second = converted(tiny, "sensevoice", "f16")
+    assert second != first and second.is_file() and not first.parent.exists() and kept.is_file()
+    assert not offered(tiny, "sensevoice")[0].converted
+    monkeypatch.setattr(cache, "__version__", "999")
+    third = converted(tiny, "sensevoice", "f16")
+    assert third not in (first, second) and not second.parent.exists() and kept.is_file()
+    assert len(calls) == 4
+
+
+def test_a_language_model_outside_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tiny_fireredasr(tmp_path / "fire")
+    (directory / LANGUAGE_DIRECTORY).rename(tmp_path / LANGUAGE_DIRECTORY)
+    path = converted(directory, "fireredasr", "f16")
+    about = json.loads((path.parent / "about.json").read_text())
+    assert list(about["outside"]) == [str((tmp_path / LANGUAGE_DIRECTORY).resolve())]
+    begun = path.stat().st_mtime_ns
+    assert converted(directory, "fireredasr", "f16").stat().st_mtime_ns == begun
+    (tmp_path / LANGUAGE_DIRECTORY / "config.json").touch()
+    assert not any(offer.converted for offer in offered(directory, "fireredasr"))
+    assert converted(directory, "fireredasr", "f16").stat().st_mtime_ns != begun
+
+
+def test_what_an_interrupted_conversion_left_is_removed(tiny: Path, calls: list[dict[str, Any]]) -> None:
+    folder = converted(tiny, "sensevoice", "f16").parent
+    (folder / ".workbench-0.part").touch()
+    converted(tiny, "sensevoice", "bf16")
+    assert sorted(path.name for path in folder.iterdir()) == ["about.json", "tiny-bf16.gguf", "tiny-f16.gguf"]
+    (folder / "about.json").write_text("{")  # damaged: nothing is known of the files
+    assert converted(tiny, "sensevoice", "bf16").is_file()
+    assert sorted(path.name for path in folder.iterdir()) == ["about.json", "tiny-bf16.gguf"]
+
+
+def test_odd_names_make_plain_ones(tmp_path: Path) -> None:
+    directory = tmp_path / "…/ a model: v1.5 (new)…".replace("/", "-")
+    shutil.copytree(tiny_sensevoice(tmp_path / "tiny"), directory)
+    entry = Entry.of(directory, "sensevoice")
+    assert entry.file("f16").name == "a-model-v1.5-new-f16.gguf"
+    assert entry.folder.name.startswith("a-model-v1.5-new-")
+    assert Entry.of(directory, "causal_lm").folder != entry.folder
+    assert replace(entry, family="causal_lm") != entry
+    with pytest.raises(BadInput, match="cannot be read"):
+        Entry.of(tmp_path / "missing", "sensevoice")
+
+
+FAKE = """
+import json, os, signal, sys, time
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    "body, kind, words",
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", WorkbenchError, "ended it with signal 9, perhaps for want of memory"),
+        ("sys.exit('no such thing')", WorkbenchError, "ended without a result: no such thing"),
+        ("os._exit(3)", WorkbenchError, "exit status 3"),
+        ("print(json.dumps({'error': 'Unavailable', 'sentence': 'not there'}))", Unavailable, "^not there$"),
+        ("print(json.dumps({'error': 'WorkbenchError', 'sentence': 'odd'}))", WorkbenchError, "of it failed: odd"),
+    ],
+)
+def test_processes_that_fail(
+    body: str, kind: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process, "CHILD", ("-c", FAKE.format(body)))
+    with pytest.raises(kind, match=words):
+        process.run_child({}, "it")
+
+
+def test_a_child_ends_with_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops by itself when its stdin closes; one that does not is ended."""
+    monkeypatch.setattr(process, "ENDING_SECONDS", 0.2)
+    monkeypatch.setattr(process, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(process, "CHILD", ("-c", FAKE.format("time.sleep(60)")))
+    told: list[str] = []
+
+    def stop(_fraction: float, said: str) -> None:
+        told.append(said)
+        if len(told) == 3:
+            raise Cancelled("the call was stopped")
+
+    with pytest.raises(Cancelled):
+        process.run_child({}, "it", stop)
+    assert told == ["preparing it"] * 3

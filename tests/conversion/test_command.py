@@ -1,0 +1,96 @@
+"""`workbench convert`: what it prints, and what it says of requests that cannot be met."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gguf
+import pytest
+
+from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from workbench.cli import main
+
+
+def test_a_file_is_written_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "it.gguf"
+    assert main(["convert", "demo/sensevoice", "--quantization", "q5_1", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}\t{out.stat().st_size}\n" and printed.err == ""
+    assert gguf.GGUFReader(out).fields["workbench.quantization"].contents() == "q5_1"
+    assert main(["convert", "demo/sensevoice", "--list"]) == 0
+    assert json.loads(capsys.readouterr().out)["q5_1"] == out.stat().st_size
+
+
+def test_a_directory_and_funasr_s_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tiny_paraformer(tmp_path / "tiny")
+    words = ["convert", str(directory), "--layout", "funasr"]
+    assert main([*words, "-q", "auto", "--out", str(tmp_path / "it.gguf")]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.startswith("FunASR's C++ runtime cannot run tiny as it should") and printed.err.count("\n") == 1
+    assert main([*words, "--list"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["f32", "f16", "q8_0"]
+
+
+def test_requests_that_cannot_be_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = str(tiny_sensevoice(tmp_path / "tiny"))
+    out = str(tmp_path / "it.gguf")
+    writer = gguf.GGUFWriter(tmp_path / "other.gguf", "sensevoice-small")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    for words, said in (
+        ([tiny], "--quantization is missing; give --quantization and --out, or --list"),
+        ([tiny, "-q", "f16"], "--out is missing"),
+        ([tiny, "-q", "q4_k", "--out", out], "quantization is 'q4_k'; expected one of auto, f32, f16, bf16, q8_0"),
+        ([tiny, "-q", "q4_0", "--out", out, "--layout", "funasr"], "expected one of auto, f32, f16, q8_0"),
+        ([tiny, "-q", "f16", "--out", str(tmp_path / "no" / "it.gguf")], "there is no folder"),
+        (["demo/fireredasr", "-q", "f16", "--out", out, "--layout", "funasr"], "FunASR has no layout"),
+        ([str(tmp_path / "other.gguf"), "-q", "f16", "--out", out], "other.gguf is a GGUF file already"),
+        (["demo/nothing", "-q", "f16", "--out", out], "there is no model 'demo/nothing'"),
+    ):
+        assert main(["convert", *words]) == 2, words
+        printed = capsys.readouterr()
+        assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+    (tmp_path / "tiny" / "model.pt").write_bytes(b"")
+    assert main(["convert", tiny, "-q", "f16", "--out", out]) == 2
+    assert "is truncated, damaged or no torch file" in capsys.readouterr().err
+    assert not Path(out).exists()
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from workbench.conversion import writer
+from workbench.cli import main
+
+def slowly(tensor, *_):
+    print("writing", flush=True)
+    time.sleep(60)
+
+writer._write_tensor = slowly
+sys.exit(main(["convert", "demo/sensevoice", "-q", "f16", "--out", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_leaves_nothing(number: int, status: int, tmp_path: Path) -> None:
+    out = tmp_path / "folder" / "it.gguf"
+    out.parent.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        assert [path.suffix for path in out.parent.iterdir()] == [".part"]
+        begun = time.monotonic()
+        os.kill(process.pid, number)
+        assert process.wait(30) == status
+        assert time.monotonic() - begun < 20
+    assert not list(out.parent.iterdir())

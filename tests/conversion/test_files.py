@@ -1,0 +1,51 @@
+"""Which files travel inside a GGUF file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.conversion import files
+from workbench.conversion.files import LANGUAGE_FILES, funasr_files, small_files, travelling
+from workbench.errors import BadInput
+
+
+def test_weights_and_cards_stay_behind(tmp_path: Path) -> None:
+    wanted = ("config.json", "tokenizer.json", "vocab.json", "merges.txt", "chat_template.jinja", "tokenizer.model")
+    for name in wanted:
+        (tmp_path / name).write_text(name)
+    for name in ("model.safetensors", "README.md", "model.safetensors.index.json", "pytorch_model.bin", "LICENSE"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "config.json.d").mkdir()
+    found = small_files(tmp_path, LANGUAGE_FILES, "inside")
+    assert set(found) == {f"inside/{name}" for name in wanted}
+
+
+def test_named_files_outside_stay_behind(tmp_path: Path) -> None:
+    directory = tmp_path / "it"
+    directory.mkdir()
+    (directory / "config.yaml").touch()
+    assert set(funasr_files(directory, tmp_path / "am.mvn", None, directory / "x" / "y.mvn")) == {
+        "config.yaml",
+        "x/y.mvn",
+    }
+
+
+def test_contents_go_along_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    (tmp_path / "empty").touch()
+    values = travelling("it", {"a/binary": tmp_path / "binary", "empty": tmp_path / "empty", "made": b"text"})
+    assert values == {
+        "workbench.version": 1,
+        "workbench.family": "it",
+        "workbench.quantization": "",
+        "workbench.files": ["a/binary", "made"],
+        "workbench.file.0": bytes(range(256)),
+        "workbench.file.1": b"text",
+    }
+    monkeypatch.setattr(files, "LARGEST_FILE", 255)
+    with pytest.raises(BadInput, match="is 0 MB long, which is too much"):
+        travelling("it", {"binary": tmp_path / "binary"})
+    with pytest.raises(BadInput, match="cannot be read"):
+        travelling("it", {"missing": tmp_path / "missing"})

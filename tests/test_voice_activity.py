@@ -80,6 +80,15 @@ def test_fsmn_vad_is_a_choice() -> None:
     assert silent.spans == () and silent.notes == ("FSMN-VAD found no speech in the recording",)
 
 
+def test_fsmn_vad_may_be_in_a_gguf_file(tmp_path: Path) -> None:
+    from workbench.conversion import fsmn_vad, writer
+
+    [path] = writer.write(fsmn_vad.plans(shared("fsmn-vad"), "workbench"), "f32", tmp_path / "vad.gguf")
+    samples = read(shared("speech/funasr_sample.wav")).samples
+    one, other = (speech_spans(samples, ListeningOptions(vad=str(place))).spans for place in (path, shared("fsmn-vad")))
+    assert one == other and len(one) == 2
+
+
 def test_a_detector_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with pytest.raises(BadInput) as error:

@@ -1,0 +1,83 @@
+"""FSMN-VAD's work around a network that is made up: stretches, their memory, and the spans found in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.audio.cmvn import Cmvn
+from workbench.audio.frontend import Frontend, FrontendConfig
+from workbench.errors import BadInput
+from workbench.families.fsmn_vad import DetectorConfig, FsmnVadOptions
+from workbench.pipelines import fsmn_vad
+from workbench.pipelines.fsmn_vad import FsmnVad
+
+RATE = 16000
+USUAL = DetectorConfig()
+CONFIG = FrontendConfig(lfr_m=5, lfr_n=1)
+
+
+class FakeNetwork:
+    """Says silence of frames whose features are low; its memory is how many frames it has seen."""
+
+    dtype = "f32"
+    classes = 2
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+        self.closed = False
+
+    def start(self) -> Any:
+        return 0
+
+    def score(self, features: np.ndarray, past: Any) -> tuple[np.ndarray, Any]:
+        self.seen.append((past, len(features)))
+        silent = (features.mean(axis=1) < 0).astype(np.float32)
+        return np.stack([silent, 1 - silent], axis=1), past + len(features)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def detector(network: FakeNetwork, config: DetectorConfig = USUAL) -> FsmnVad:
+    return FsmnVad(network, Frontend(CONFIG, Cmvn(np.full(400, 3.0, np.float32), np.ones(400, np.float32))), config)
+
+
+def recording() -> np.ndarray:
+    """Two seconds of silence, two of noise, three of silence."""
+    loud = 0.1 * np.random.default_rng(0).standard_normal(2 * RATE)
+    return np.concatenate([np.zeros(2 * RATE), loud, np.zeros(3 * RATE)]).astype(np.float32)
+
+
+def test_noise_is_found_where_it_is() -> None:
+    [span] = detector(FakeNetwork()).spans(recording(), options=FsmnVadOptions(end_silence_ms=500))
+    assert (span.start, span.end) == (pytest.approx(2.0, abs=0.3), pytest.approx(4.0, abs=0.3))
+
+
+@pytest.mark.parametrize("size", [1, 99, 250, 698])
+def test_stretches_carry_their_memory_on(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    whole = detector(FakeNetwork()).scores(recording())
+    monkeypatch.setattr(fsmn_vad, "_BLOCK_FRAMES", size)
+    network, progress = FakeNetwork(), []
+    found = detector(network).scores(recording(), progress.append)
+    np.testing.assert_array_equal(found, whole)
+    assert len(found) == 698 and network.seen == [(first, min(size, 698 - first)) for first in range(0, 698, size)]
+    assert progress == sorted(progress) and len(progress) == len(network.seen) and progress[-1] == 1.0
+
+
+def test_less_than_a_window_is_no_speech() -> None:
+    network = FakeNetwork()
+    assert detector(network).spans(recording()[:399]) == [] and network.seen == []
+
+
+def test_classes_that_the_network_has_not_got() -> None:
+    with pytest.raises(BadInput, match=r"^model_conf.sil_pdf_ids is \[0, 2\]; the network has 2 classes$"):
+        detector(FakeNetwork(), DetectorConfig(sil_pdf_ids=(0, 2)))
+
+
+def test_closing_closes_the_network() -> None:
+    network = FakeNetwork()
+    detector(network).close()
+    assert network.closed

@@ -1,0 +1,139 @@
+"""FSMN-VAD on ggml: against its definition written out in numpy, PyTorch, and the published weights' result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from tests.gguf_files import funasr_vad
+from tests.runtimes.pytorch.test_fsmn_vad import SMALL, literal, milliseconds, pair, random_weights
+from tests.shared_data import shared
+from tests.tiny_checkpoints import noise, tiny_sensevoice
+from workbench.audio.read import read
+from workbench.conversion import fsmn_vad, sensevoice, writer
+from workbench.errors import BadInput
+from workbench.families.fsmn_vad import FsmnConfig
+from workbench.gguf_file import read_gguf
+from workbench.opening import Settings
+from workbench.pipelines import fsmn_vad as pipeline
+from workbench.runtimes.gguf.fsmn_vad import FsmnGraph, open_fsmn_vad, open_session
+from workbench.runtimes.pytorch.fsmn_vad import open_fsmn_vad as open_on_pytorch
+
+SOUND = noise(3.0)[0]
+LEAST = {"f32": 1e-5, "f16": 2e-3, "q8_0": 5e-2}  # of a probability
+
+
+def file_of(directory: Path, path: Path, quantization: str = "f32", layout: str = "workbench") -> Path:
+    [written] = writer.write(fsmn_vad.plans(directory, layout), quantization, path)
+    return written
+
+
+def in_file(config: FsmnConfig, folder: Path) -> Path:
+    return file_of(pair(folder / "vad", random_weights(config), config=config), folder / "vad.gguf")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SMALL,
+        replace(SMALL, lstride=2),
+        replace(SMALL, lorder=1),
+        replace(SMALL, linear_dim=16, proj_dim=32, fsmn_layers=1, output_dim=17),
+    ],
+    ids=["small", "strided", "without memory", "other sizes"],
+)
+def test_the_network_is_its_definition(tmp_path: Path, config: FsmnConfig) -> None:
+    network = FsmnGraph(read_gguf(in_file(config, tmp_path)), config, 1)
+    features = np.random.default_rng(1).standard_normal((30, 400)).astype(np.float32)
+    expected = literal(features, random_weights(config), config)
+    found, _ = network.score(features, network.start())
+    assert found.dtype == np.float32 and network.classes == config.output_dim
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+    past, parts = network.start(), []
+    for part in np.split(features, [1, 3, 20]):
+        scores, past = network.score(part, past)
+        parts.append(scores)
+    np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-5)
+
+
+def test_long_recordings_are_scored_as_short_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    detector, _ = open_fsmn_vad(in_file(SMALL, tmp_path), 1)
+    whole = detector.scores(SOUND)
+    for size in (1, 7, 100):
+        monkeypatch.setattr(pipeline, "_BLOCK_FRAMES", size)
+        np.testing.assert_allclose(detector.scores(SOUND), whole, atol=1e-5)
+
+
+def test_hardly_any_sound(tmp_path: Path) -> None:
+    detector, _ = open_fsmn_vad(in_file(SMALL, tmp_path), 1)
+    for samples in (0, 1, 399, 400, 1000):
+        sound = np.zeros(samples, dtype=np.float32)
+        assert detector.spans(sound) == []
+        assert len(detector.scores(sound)) == (0 if samples == 0 else 1 + max(0, samples - 400) // 160)
+
+
+def test_a_file_of_funasrs_own_script(tmp_path: Path) -> None:
+    """The dimensions of its keys, and CMVN from its tensors, give what the same weights give on PyTorch."""
+    encoder = {**vars(SMALL), "lorder": 20}
+    ours, _ = open_fsmn_vad(funasr_vad(tmp_path / "published.gguf", encoder), 1)
+    assert ours.network.classes == 5 and len(ours.scores(SOUND)) == 298
+    directory = pair(tmp_path / "vad", random_weights(), config=SMALL)
+    theirs = open_on_pytorch(directory).scores(SOUND)
+    for layout in ("workbench", "funasr"):
+        detector, notes = open_fsmn_vad(file_of(directory, tmp_path / "it.gguf", layout=layout), 1)
+        np.testing.assert_allclose(detector.scores(SOUND), theirs, atol=1e-5)
+        assert notes == ()
+
+
+def test_every_tensor_is_asked_for_at_opening(tmp_path: Path) -> None:
+    file = read_gguf(in_file(SMALL, tmp_path))
+    whole = file.tensors
+    for name, info in whole.items():
+        if name.startswith("cmvn."):
+            continue
+        file.tensors = MappingProxyType({key: each for key, each in whole.items() if key != name})
+        with pytest.raises(BadInput, match=f"vad.gguf has no tensor {name}"):
+            FsmnGraph(file, SMALL, 1)
+        file.tensors = MappingProxyType({**whole, name: replace(info, shape=(*info.shape[:-1], info.shape[-1] + 1))})
+        with pytest.raises(BadInput, match=f"tensor {name} in vad.gguf has the shape"):
+            FsmnGraph(file, SMALL, 1)
+
+
+def test_a_file_of_another_family_is_one_sentence(tmp_path: Path) -> None:
+    plans = sensevoice.plans(tiny_sensevoice(tmp_path / "tiny"), "workbench")
+    [path] = writer.write(plans, "f32", tmp_path / "it.gguf")
+    with pytest.raises(BadInput, match="is for model 'SenseVoiceSmall'; expected FsmnVADStreaming"):
+        open_fsmn_vad(path)
+
+
+def test_a_session_is_the_detector(tmp_path: Path) -> None:
+    path = in_file(SMALL, tmp_path)
+    session = open_session(path, "it", Settings(threads=1))
+    trace = session.trace((SOUND, 16000))
+    assert list(trace) == ["frontend.fbank", "frontend.lfr", "frontend.features", "vad.scores", "vad.spans"]
+    assert (trace.meta["runtime"], trace.meta["dtype"]) == ("gguf", "f32")
+    np.testing.assert_array_equal(trace["vad.scores"], open_fsmn_vad(path, 1)[0].scores(SOUND))
+    transcript = session.transcribe((SOUND, 16000))
+    assert [(s.start, s.end) for s in transcript.segments] == [tuple(each) for each in trace["vad.spans"].tolist()]
+    session.close()
+    with pytest.raises(BadInput, match=r"^the session of it is closed; open it again$"):
+        session.transcribe((SOUND, 16000))
+
+
+@pytest.mark.parametrize("quantization", tuple(LEAST))
+def test_the_published_weights(tmp_path: Path, quantization: str) -> None:
+    """770-5980 ms is what the original's own runtime records for this file."""
+    path = file_of(shared("fsmn-vad"), tmp_path / "it.gguf", quantization)
+    (detector, _), reference = open_fsmn_vad(path, 1), open_on_pytorch(shared("fsmn-vad"))
+    samples = read(shared("speech/funasr_sample.wav")).samples
+    assert np.abs(detector.scores(samples) - reference.scores(samples)).max() <= LEAST[quantization]
+    assert milliseconds(detector, samples) == milliseconds(reference, samples) == [(770, 5980)]
+    if quantization == "f32":
+        minute = read(shared("fsmn-vad/vad_example.wav")).samples
+        for options in ({}, {"end_silence_ms": 800}):
+            assert milliseconds(detector, minute, **options) == milliseconds(reference, minute, **options)

@@ -1,0 +1,34 @@
+"""The output layer is one linear layer, however it is cut into rows and blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.gguf_parts import write
+from workbench.gguf_file import read_gguf
+from workbench.runtimes.gguf import output_layer
+from workbench.runtimes.gguf.graph import Engine
+from workbench.runtimes.gguf.weights import Scope
+
+
+@pytest.mark.parametrize("vocabulary", [1, 15, 16, 17, 80, 83])
+@pytest.mark.parametrize("frames", [1, 6, 7, 20])
+def test_rows_and_blocks_make_one_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabulary: int, frames: int
+) -> None:
+    monkeypatch.setattr(output_layer, "BLOCK", 6)
+    draw = np.random.default_rng(vocabulary)
+    weight, bias, x = (
+        draw.standard_normal(shape).astype(np.float32) for shape in ((vocabulary, 12), (vocabulary,), (frames, 12))
+    )
+
+    def fill(writer):
+        writer.add_tensor("out.layer.weight", weight)
+        writer.add_tensor("out.layer.bias", bias)
+
+    engine = Engine(read_gguf(write(tmp_path / "it.gguf", fill)), threads=1)
+    found = output_layer.logits(engine, x, Scope(engine.weights) / "out" / "layer", vocabulary)
+    np.testing.assert_allclose(found, x @ weight.T + bias, atol=1e-5)

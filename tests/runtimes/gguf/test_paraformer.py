@@ -1,0 +1,276 @@
+"""Paraformer on ggml against PyTorch on the same weights: every stage, type and head, and files of FunASR's script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from tests.gguf_files import funasr_paraformer
+from tests.reference.checkpoints import ODD_PARAFORMER, EncoderSize, ParaformerSize, write_paraformer
+from tests.tiny_checkpoints import noise, tiny_paraformer
+from workbench.audio.read import read
+from workbench.conversion import paraformer, writer
+from workbench.errors import BadInput
+from workbench.families.paraformer import read_paraformer
+from workbench.gguf_file import read_gguf
+from workbench.opening import Settings
+from workbench.runtimes.gguf.paraformer import ParaformerGraph, open_session
+from workbench.runtimes.gguf.unpacking import unpacked
+from workbench.runtimes.pytorch import paraformer as pytorch
+from workbench.session import Session, Trace
+from workbench.sources import assets
+
+THREADS = Settings(threads=1)
+LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999}  # cosine of the encoder's output
+SAMPLES = sorted((assets() / "samples").glob("*.wav"))
+UNEVEN = ParaformerSize(EncoderSize(36, 3, 52, 2, kernel=4), 2, 44, 2, 2, 6, 77)  # nothing here suits a fast kernel
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> float:
+    a, b = (np.asarray(each, dtype=np.float64).ravel() for each in (one, other))
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+def file_of(directory: Path, path: Path, quantization: str = "f32", layout: str = "workbench") -> Path:
+    [written] = writer.write(paraformer.plans(directory, layout), quantization, path)
+    return written
+
+
+def assert_same_stages(found: Trace, reference: Trace) -> None:
+    assert list(found) == list(reference), "the same stages in the same order"
+    for name in reference:
+        one, other = found[name], reference[name]
+        assert one.shape == other.shape, name
+        if one.dtype == np.float32 and one.size:
+            assert cosine(one, other) >= LEAST["f32"], name
+        elif one.dtype != np.float32:
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Session]:
+    with closing(pytorch.open_session(assets() / "demo-paraformer", "it", THREADS)) as session:
+        yield session
+
+
+@pytest.fixture(scope="module", params=tuple(LEAST))
+def converted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Session]]:
+    path = file_of(assets() / "demo-paraformer", tmp_path_factory.mktemp("demo") / "it.gguf", request.param)
+    with closing(open_session(path, "it", THREADS)) as session:
+        yield request.param, session
+
+
+@pytest.fixture(scope="module")
+def expected(demo: Session) -> dict[Path, Trace]:
+    return {path: demo.trace(path) for path in SAMPLES}
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_the_demo_hears_what_it_hears_on_pytorch(
+    converted: tuple[str, Session], expected: dict[Path, Trace], path: Path
+) -> None:
+    quantization, session = converted
+    found, reference = session.trace(path), expected[path]
+    assert found.meta["dtype"] == quantization
+    if quantization == "f32":
+        assert_same_stages(found, reference)
+    assert cosine(found["encoder.output"], reference["encoder.output"]) >= LEAST[quantization]
+    np.testing.assert_array_equal(found["tokens"], reference["tokens"])
+    assert str(found["text"]) == str(reference["text"])
+
+
+def test_options_do_what_they_do_on_pytorch(converted: tuple[str, Session], demo: Session) -> None:
+    quantization, session = converted
+    if quantization != "f32":
+        pytest.skip("the rounding of smaller types is told above")
+    for options in ({"cmvn": "off"}, {"cif_residual": True}):
+        one, other = (each.trace(SAMPLES[2], **options) for each in (session, demo))
+        assert_same_stages(one, other)
+    times = [
+        [(t.start, t.end) for s in each.transcribe(SAMPLES[0]).segments for t in s.tokens] for each in (session, demo)
+    ]
+    assert len(times[0]) > 2
+    np.testing.assert_allclose(times[0], times[1], atol=1e-6)
+
+
+def test_the_residual_of_funasrs_runtime_matters(demo: Session, expected: dict[Path, Trace]) -> None:
+    """Its formula is checked against a slow definition on each runtime."""
+    stage = "predictor.alphas"
+    for path in SAMPLES[:3]:
+        found = demo.trace(path, stage, cif_residual=True)[stage]
+        assert np.abs(found - expected[path][stage]).max() > 0.01
+
+
+@pytest.mark.parametrize("size", [ODD_PARAFORMER, UNEVEN], ids=["odd", "uneven"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"predictor": "CifPredictorV2"},
+        {"predictor": "CifPredictorV3"},
+        {"predictor": "CifPredictorV3", "upsample_type": "cnn", "use_cif1_cnn": True},
+    ],
+    ids=["plain", "bicif", "convolution only"],
+)
+def test_any_size_and_head(tmp_path: Path, size: ParaformerSize, head: dict[str, Any]) -> None:
+    """Decoder layers without attention, shifted memories, widths that are no multiple of anything."""
+    directory = write_paraformer(tmp_path / "it", size, **head)
+    sound = noise(3.0)
+    with (
+        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", THREADS)) as one,
+        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+    ):
+        for residual in (False, True):
+            assert_same_stages(*(each.trace(sound, cif_residual=residual) for each in (one, other)))
+        heard = [
+            [(t.id, t.start, t.end) for s in each.transcribe(sound).segments for t in s.tokens] for each in (one, other)
+        ]
+    assert heard[0]
+    np.testing.assert_allclose(heard[0], heard[1], atol=1e-6)
+
+
+def test_the_finer_head_gives_what_it_gives_on_pytorch(tmp_path: Path) -> None:
+    directory = write_paraformer(tmp_path / "it", ODD_PARAFORMER, predictor="CifPredictorV3")
+    model = read_paraformer(directory)
+    ours = ParaformerGraph(read_gguf(file_of(directory, tmp_path / "it.gguf")), model, 2)
+    theirs = pytorch.ParaformerRunner(model, torch.device("cpu"))
+    features = np.random.default_rng(1).standard_normal((37, 560)).astype(np.float32)
+    found, reference = (each.fine_alphas(each.decode(features, None).encoded, 9) for each in (ours, theirs))
+    assert found.shape == (111,) and found.sum() == pytest.approx(9, abs=1e-4)
+    np.testing.assert_allclose(found, reference, atol=1e-5)
+
+
+def test_a_seaco_checkpoint_is_its_recogniser(tmp_path: Path) -> None:
+    directory = write_paraformer(tmp_path / "it", UNEVEN, predictor="CifPredictorV3")
+    config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    (directory / "config.yaml").write_text(yaml.safe_dump({**config, "model": "SeacoParaformer"}), encoding="utf-8")
+    tensors = torch.load(directory / "model.pt", weights_only=True)
+    extra = {"bias_embed.weight": torch.ones(77, 36), "hotword_output_layer.bias": torch.ones(77)}
+    torch.save({**tensors, **extra}, directory / "model.pt")
+    path = file_of(directory, tmp_path / "it.gguf")
+    assert not set(extra) & set(read_gguf(path).tensors)
+    with (
+        closing(open_session(path, "it", THREADS)) as one,
+        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+    ):
+        assert_same_stages(*(each.trace(noise(1.0)) for each in (one, other)))
+
+
+def set_bias(directory: Path, value: float) -> Path:
+    """Every frame's weight is sigmoid(value), or nearly."""
+    tensors = torch.load(directory / "model.pt", weights_only=True)
+    tensors["predictor.cif_output.weight"][:] = 0
+    tensors["predictor.cif_output.bias"][:] = value
+    torch.save(tensors, directory / "model.pt")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("bias", "samples", "tokens"),
+    [
+        (-50, 16000, 0),
+        (-50, 1, 0),
+        (50, 1, 1),
+        (50, 399, 1),
+        (50, 1200, 1),
+        (0, 1200, 0),
+        (50, 3000, 3),
+        (50, 16000, 17),
+    ],
+)
+def test_any_count_of_frames_and_tokens(tmp_path: Path, bias: float, samples: int, tokens: int) -> None:
+    """None, one, as many as frames: 0.06 s each, with a tail of 0.45 that never fires by itself."""
+    directory = set_bias(tiny_paraformer(tmp_path / "tiny"), bias)
+    sound = (noise(1.0)[0][:samples], 16000)
+    with (
+        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", THREADS)) as one,
+        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+    ):
+        found = one.trace(sound)
+        assert_same_stages(found, other.trace(sound))
+        assert len(found["tokens"]) == len(found["predictor.embeddings"]) == tokens
+        assert ("logits" in found) == (tokens > 0)
+        assert one.transcribe(sound).text == other.transcribe(sound).text
+
+
+@pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
+@pytest.mark.parametrize("predictor", ["CifPredictorV2", "CifPredictorV3"])
+def test_files_of_funasrs_own_script(tmp_path: Path, wtype: str, predictor: str) -> None:
+    size = ParaformerSize(EncoderSize(64, 4, 96, 3), 4, 96, 2, 2, 11, 50)
+    directory = write_paraformer(tmp_path / "it", size, predictor=predictor)
+    path = funasr_paraformer(directory, tmp_path / "published.gguf", wtype)
+    ours = file_of(directory, tmp_path / "ours.gguf", wtype, "funasr")
+    sound = noise(3.0)
+    with (
+        closing(open_session(path, "it", THREADS)) as one,
+        closing(open_session(ours, "it", THREADS)) as same,
+        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+    ):
+        reference = other.trace(sound, cmvn="off")
+        found = one.trace(sound, cmvn="off")  # the script was given another CMVN
+        assert cosine(found["encoder.output"], reference["encoder.output"]) >= LEAST[wtype]
+        if wtype == "f32":
+            assert_same_stages(found, reference)
+            assert_same_stages(same.trace(sound), other.trace(sound))
+        assert [note for note in one.transcribe(sound).notes if "vocabulary" in note] == []
+
+
+def test_every_tensor_is_asked_for_at_opening(tmp_path: Path) -> None:
+    """A file that lacks one, or has it in another shape, must not open: ggml would end the process over it later."""
+    directory = write_paraformer(tmp_path / "it", UNEVEN, predictor="CifPredictorV3")
+    file = read_gguf(file_of(directory, tmp_path / "it.gguf"))
+    with unpacked(file) as folder:
+        model = read_paraformer(folder, weights=file.path)
+    whole = file.tensors
+    ParaformerGraph(file, model, 1).close()
+    for name, info in whole.items():
+        if name.startswith("cmvn."):  # am.mvn, which travels in the file, decides
+            continue
+        file.tensors = MappingProxyType({key: each for key, each in whole.items() if key != name})
+        with pytest.raises(BadInput, match=f"it.gguf has no tensor {name}"):
+            ParaformerGraph(file, model, 1)
+        file.tensors = MappingProxyType({**whole, name: replace(info, shape=(*info.shape[:-1], info.shape[-1] + 1))})
+        with pytest.raises(BadInput, match=f"tensor {name} in it.gguf has the shape"):
+            ParaformerGraph(file, model, 1)
+
+
+@pytest.mark.parametrize("change", [lambda plan: plan.tensors.pop(-1), lambda plan: plan.tensors.pop(40)])
+def test_a_file_without_a_tensor_is_one_sentence(tmp_path: Path, change: Callable[[Any], Any]) -> None:
+    plan, *_ = paraformer.plans(tiny_paraformer(tmp_path / "tiny"), "workbench")
+    object.__setattr__(plan, "tensors", list(plan.tensors))
+    gone = change(plan).name
+    [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
+    with pytest.raises(BadInput, match=f"^it.gguf has no tensor {gone}; expected one of shape"):
+        open_session(path, "it", THREADS)
+
+
+@pytest.mark.slow
+def test_full_size_on_twenty_seconds_of_speech(tmp_path: Path) -> None:
+    """The published dimensions with random weights: how far each type is from PyTorch at the encoder's end."""
+    directory = write_paraformer(tmp_path / "full", predictor="CifPredictorV3")
+    samples = np.resize(np.concatenate([read(path).samples for path in SAMPLES]), 20 * 16000)
+    with closing(pytorch.open_session(directory, "it", THREADS)) as session:
+        reference = session.trace((samples, 16000), "encoder.output,predictor.alphas,logits,tokens")
+        times = [(t.start, t.end) for s in session.transcribe((samples, 16000)).segments for t in s.tokens]
+    for quantization in ("f32", "q8_0"):
+        path = file_of(directory, tmp_path / "it.gguf", quantization)
+        with closing(open_session(path, "it", THREADS)) as session:
+            found = session.trace((samples, 16000), "encoder.output,predictor.alphas,logits,tokens")
+            assert cosine(found["encoder.output"], reference["encoder.output"]) >= LEAST[quantization], quantization
+            if quantization == "f32":
+                assert_same_stages(found, reference)
+                heard = session.transcribe((samples, 16000))
+                np.testing.assert_allclose(
+                    [(t.start, t.end) for s in heard.segments for t in s.tokens], times, atol=1e-6
+                )
+        path.unlink()

@@ -2,6 +2,7 @@
 // Text is only ever set as text content, never as HTML.
 const holder = element.querySelector('.chooser') || element;
 const opened = new Set(); // ids of the panels that are open
+const awaited = new Set(); // ids of those whose sizes are being looked up
 
 const make = (tag, attributes = {}, text = '') => {
   const made = document.createElement(tag);
@@ -30,8 +31,13 @@ const drawBox = (box, id, label, css) => {
 const drawPanel = (runtime, id, model) => {
   const panel = make('div', {class: 'files', id, role: 'group', 'aria-label': `${model.name} on ${runtime.title}`});
   const unmeasured = model.here && runtime.boxes.some((box) => !box.size);
-  const hint = make('p', {});
-  const button = make('button', {type: 'button', class: 'more', 'aria-controls': id});
+  const hint = make('p', {'aria-live': 'polite'});
+  const explain = () => {
+    if (awaited.has(id)) hint.textContent = 'Looking up the sizes of the files…';
+    else if (runtime.boxes.every((box) => box.there)) hint.textContent = '';
+    else hint.textContent = 'A file with a dashed frame is made of the checkpoint when it first runs.';
+  };
+  const button = make('button', {type: 'button', class: 'more', id: `${id}-button`, 'aria-controls': id});
   const show = (open) => {
     panel.hidden = !open;
     button.setAttribute('aria-expanded', open);
@@ -40,8 +46,9 @@ const drawPanel = (runtime, id, model) => {
   button.append(make('span', {}, runtime.title), make('small', {class: 'taken'}));
   button.addEventListener('click', () => {
     show(panel.hidden);
-    if (!panel.hidden && unmeasured) {
-      hint.textContent = 'Looking up the sizes of the files…';
+    if (!panel.hidden && unmeasured && !awaited.has(id)) {
+      awaited.add(id);
+      explain();
       trigger('measure', {cell: runtime.boxes[0].value});
     }
   });
@@ -50,9 +57,8 @@ const drawPanel = (runtime, id, model) => {
     drawn.title = box.there ? 'This file is there.' : 'This file is made of the checkpoint when it first runs.';
     panel.append(drawn);
   });
-  if (!runtime.boxes.every((box) => box.there)) {
-    hint.textContent = 'A file with a dashed frame is made of the checkpoint when it first runs.';
-  }
+  if (!unmeasured || props.value.measured === runtime.boxes[0].value) awaited.delete(id);
+  explain();
   panel.append(hint);
   show(opened.has(id));
   return [button, panel];
@@ -90,9 +96,11 @@ const summarise = () => holder.querySelectorAll('.more').forEach((button) => {
 const draw = () => {
   if (!props.value || !props.value.models) return;
   if (props.value.keep) props.value = {...props.value, chosen: ticked(), keep: false};
+  const focused = holder.contains(document.activeElement) ? document.activeElement.id : '';
   const list = make('ul', {class: 'choices'});
   list.append(...props.value.models.map(drawModel));
   holder.replaceChildren(list);
+  if (focused) document.getElementById(focused)?.focus();
   if (!props.value.models.length) holder.replaceChildren(make('p', {class: 'muted small'}, 'No model can run here.'));
   summarise();
 };

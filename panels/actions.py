@@ -54,6 +54,10 @@ class Actions:
                     self.pool.registry.measure(card, cell.runtime)
                 except WorkbenchError as error:
                     gr.Warning(text(error))
+        return chooser_value(offers(self.pool.registry), chosen_in(chooser), keep=True, measured=cell.value)
+
+    def renew(self, chooser: Any) -> dict[str, Any]:
+        """The models that can be chosen now; a run may have downloaded or converted some. What is ticked stays so."""
         return chooser_value(offers(self.pool.registry), chosen_in(chooser), keep=True)
 
     def toggle_options(self, chooser: Any) -> list[Update]:

@@ -35,18 +35,28 @@ def model_chooser(**settings: Any) -> gr.HTML:
     )
 
 
-def chooser_value(offers: Sequence[Offer], chosen: Iterable[str] = (), keep: bool = False) -> dict[str, Any]:
-    """What the chooser shows: `{"models": [...], "chosen": [values of cells], "keep": ...}`.
+def chooser_value(
+    offers: Sequence[Offer], chosen: Iterable[str] = (), keep: bool = False, measured: str = ""
+) -> dict[str, Any]:
+    """What the chooser shows: `{"models": [...], "chosen": [values of cells], "keep": ..., "measured": ...}`.
 
-    Chosen are those given that can run; where there is none, each model that is ready, on the first runtime it has.
-    With `keep`, what is ticked in the browser when the value arrives stays ticked instead.
+    Args:
+        chosen: values of cells to tick, those that can run; where there is none, each model that is ready is ticked
+            on the first runtime it has.
+        keep: what is ticked in the browser when the value arrives stays ticked instead.
+        measured: the cell that `measure` was triggered with, whether or not its sizes could be found out.
     """
     possible = [offer for offer in offers if offer.possible]
     values = {offer.cell.value for offer in possible}
     by_model = {offer.card.id: [each for each in possible if each.card.id == offer.card.id] for offer in possible}
     kept = [value for value in chosen if value in values]
     first = [offered[0].cell.value for offered in by_model.values() if offered[0].ready]
-    return {"models": [_model(offered) for offered in by_model.values()], "chosen": kept or first, "keep": keep}
+    return {
+        "models": [_model(offered) for offered in by_model.values()],
+        "chosen": kept or first,
+        "keep": keep,
+        "measured": measured,
+    }
 
 
 def _model(offered: Sequence[Offer]) -> dict[str, Any]:

@@ -129,8 +129,8 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
 
     found = wire(page.load, actions.refresh, cells, [cells, unavailable])
     wire(found.success, actions.toggle_options, cells, list(inputs.values()))
-    wire(cells.measure, actions.measure, cells, cells)
-    wire(cells.choose, actions.toggle_options, cells, list(inputs.values()))
+    wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
+    wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")
     wire(sample_chips.pick, actions.pick_sample, None, [files, reference, credit, lent])
     wire(files.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
     wire(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
@@ -140,6 +140,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     ran = wire(start.click, actions.start, taken, [table, status, start, cancel, board], js=SHOW_RESULTS, **limits)
     first = wire(ran.success, actions.look_at_first, [board, opened, editor], shown)
+    wire(ran.then, actions.renew, cells, cells)
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 

@@ -187,6 +187,7 @@ class FakeGgufRegistry(FakeRegistry):
     def __init__(self) -> None:
         super().__init__()
         self.converting = threading.Event()  # set while somebody does
+        self.made = {"f32"}
         self.measured = True  # the sizes of the files are known
         self.stopped = threading.Event()  # set when somebody broke a conversion off
         self.conversion = threading.Event()
@@ -203,7 +204,7 @@ class FakeGgufRegistry(FakeRegistry):
         here = self.measured and card.id == "fake/sense"
         sizes = {"f32": 7_200_000, "f16": 3_600_000, "q8_0": 1_950_000, "q4_0": 1_100_000}
         return tuple(
-            Weights(name, count if here else None, here and name == "f32", name == "f32")
+            Weights(name, count if here else None, here and name in self.made, name == "f32")
             for name, count in sizes.items()
         )
 
@@ -225,6 +226,7 @@ class FakeGgufRegistry(FakeRegistry):
         except Cancelled:
             self.stopped.set()
             raise
+        self.made.add(quantization)
         self.opened.append(f"{model}|{runtime}|{quantization}")
         words = {"f32": "three seven one", "q4_0": "three eleven"}.get(quantization, "three eleven one")
         session = FakeSession(model, runtime, words, self.gate, {})

@@ -47,7 +47,7 @@ def test_a_model_beside_its_quantisations(served_gguf: Served, page: Any, tmp_pa
     assert waiting.value.suggested_filename == "three_seven_one.fake-sense-q4_0.txt"
 
     page.get_by_role("tab", name="Models").click()
-    expect(page.locator("#cards .weights .there")).to_have_text("f32 7.2 MB (there)")
+    expect(page.locator("#cards .weights .there")).to_have_text(["f32 7.2 MB (there)", "q4_0 1.1 MB (there)"])
     expect(page.locator("#residents tbody tr")).to_have_count(2)
     assert no_sideways_scroll(page)
     page.locator("#residents tr", has_text="GGUF q4_0").get_by_role("button", name="Unload").click()
@@ -70,8 +70,11 @@ def test_a_conversion_shows_its_progress_and_can_be_cancelled(served_gguf: Serve
     expect(page.locator(".result.stopped")).to_have_count(1)
     assert registry.stopped.wait(30)
     registry.conversion.set()
+    expect(page.locator("#models .file.there")).to_have_count(1)
     page.locator("#run").click()  # and again, now to the end
     expect(page.locator(".result.done")).to_have_count(2)
+    expect(page.locator("#models .file.there")).to_have_count(2)
+    expect(page.locator("#models input:checked")).to_have_count(2)
 
 
 @pytest.mark.browser
@@ -88,6 +91,8 @@ def test_sizes_are_looked_up_when_they_are_looked_at_and_ticks_stay(served_gguf:
     expect(page.locator("#models .file").nth(2)).to_have_text("q8_01.9 MB")
     expect(page.get_by_label("Fake SenseVoice · GGUF q8_0")).to_be_checked()
     expect(page.get_by_label("Fake Paraformer · PyTorch")).not_to_be_checked()
+
+    expect(page.get_by_label("Fake SenseVoice · GGUF q8_0").locator("xpath=../../p")).to_contain_text("dashed frame")
 
     registry.measured = False
     page.get_by_role("tab", name="Models").click()
@@ -128,6 +133,6 @@ def test_the_endpoint_takes_quantisations(served_gguf: Served, tmp_path: Path) -
     ]
     assert [round(each["score"]["wer"], 2) for each in found] == [0.33, 0.0, 0.33]
     runs_on = client.predict(api_name="/models")[0]["runtimes"]["gguf"]
-    assert runs_on["quantizations"][2] == {"name": "q8_0", "bytes": 1_950_000, "converted": False, "default": False}
+    assert runs_on["quantizations"][2] == {"name": "q8_0", "bytes": 1_950_000, "converted": True, "default": False}
     with pytest.raises(client_module.exceptions.AppError, match="there is no 'q3' of fake/sense on gguf"):
         client.predict(audio, ["fake/sense|gguf|q3"], "pytorch", "{}", "", "basic", api_name="/transcribe")

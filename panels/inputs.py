@@ -17,7 +17,7 @@ from workbench.families import FAMILIES
 from workbench.options import OptionSpec, option_specs
 from workbench.registry import Registry
 
-ACRONYMS = {"vad", "itn", "cmvn"}
+ACRONYMS = {"vad", "itn", "cmvn", "cif"}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.gguf_files import funasr_vad
 from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventually, gone
 from tests.shared_data import shared
 from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise, tiny_paraformer, tiny_sensevoice
@@ -331,6 +332,12 @@ def test_the_id_or_the_folder_of_a_voice_activity_model_becomes_its_directory(
     assert registry.resolve_options({"vad": "my-vad", "itn": True}) == {"vad": str(directory.resolve()), "itn": True}
     for built_in in ({"vad": "auto"}, {"vad": "silero"}, {"vad": "none"}, {}, {"vad": 7}):
         assert registry.resolve_options(built_in) == built_in
+
+
+def test_a_voice_activity_model_may_be_a_gguf_file(registry: Registry, tmp_path: Path) -> None:
+    encoder = dict.fromkeys(("input_affine_dim", "linear_dim", "proj_dim", "output_affine_dim", "output_dim"), 16)
+    path = funasr_vad(tmp_path / "vad.gguf", {"input_dim": 400, "fsmn_layers": 1, "lorder": 2, **encoder})
+    assert registry.resolve_options({"vad": str(path)}) == registry.resolve_options({"vad": path}) == {"vad": str(path)}
 
 
 @pytest.mark.parametrize("vad", ["silreo", "", "x" * 5000])

@@ -67,6 +67,21 @@ def test_stretches_carry_their_memory_on(monkeypatch: pytest.MonkeyPatch, size: 
     assert progress == sorted(progress) and len(progress) == len(network.seen) and progress[-1] == 1.0
 
 
+def test_progress_and_stopping() -> None:
+    seen: list[float] = []
+    samples = np.tile(recording(), 10)
+    detector(FakeNetwork()).spans(samples, seen.append)
+    assert seen == sorted(seen) and len(seen) == 3 and seen[-1] == 1.0
+
+    def stop(fraction: float) -> None:
+        raise KeyboardInterrupt
+
+    network = FakeNetwork()
+    with pytest.raises(KeyboardInterrupt):
+        detector(network).spans(samples, stop)
+    assert len(network.seen) == 1
+
+
 def test_less_than_a_window_is_no_speech() -> None:
     network = FakeNetwork()
     assert detector(network).spans(recording()[:399]) == [] and network.seen == []

@@ -327,19 +327,6 @@ def test_long_recordings_are_scored_as_short_ones(tmp_path: Path, monkeypatch: p
         np.testing.assert_allclose(detector.scores(samples), whole, atol=1e-5)
 
 
-def test_progress_and_stopping(tmp_path: Path) -> None:
-    detector = open_fsmn_vad(pair(tmp_path / "vad"))
-    seen: list[float] = []
-    detector.spans(noise(70.0), seen.append)
-    assert seen == sorted(seen) and len(seen) == 3 and seen[-1] == 1.0
-
-    def stop(fraction: float) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        detector.spans(noise(70.0), stop)
-
-
 def test_hardly_any_sound(tmp_path: Path) -> None:
     detector = open_fsmn_vad(pair(tmp_path / "vad"))
     for samples in (0, 1, 160, 399, 400, 1000):

@@ -321,8 +321,9 @@ def test_quantised_weights_compute_what_they_stand_for(
     assert generated(language, [PROMPT], Decoding((), max_new_tokens=4))[0][0] == first
 
 
-def test_a_half_computes_what_the_whole_file_computes(tmp_path: Path) -> None:
-    shape = {"hidden_size": 64, "intermediate_size": 128, "quantization": "q8_0"}
+@pytest.mark.parametrize("quantization", ["f16", "q8_0", "q4_0"])
+def test_a_half_computes_what_the_whole_file_computes(tmp_path: Path, quantization: str) -> None:
+    shape = {"hidden_size": 64, "intermediate_size": 128, "quantization": quantization}
     found = []
     for write in (tiny_gguf, tiny_halves):
         write(tmp_path / f"{write.__name__}.gguf", **shape)

@@ -1,8 +1,8 @@
 """A language model out of a file that holds more than it, which llama.cpp would refuse as a whole.
 
-llama.cpp is given the metadata of the language half alone and asks for each tensor by name. Tensors are not copied:
-they point into the file's mapped pages, as in a file that llama.cpp maps itself. What llama.cpp takes for optional it
-asks for as well; such tensors are made here so that they change nothing.
+llama.cpp is given the metadata of the language half alone and asks for each tensor by name. As in a file that it maps
+itself, tensors are not copied but point into the file's mapped pages, save those that compute faster repacked. What
+llama.cpp takes for optional it asks for as well; such tensors are made here so that they change nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from workbench.runtimes.gguf.language_file import (
     read_dimensions,
 )
 from workbench.runtimes.gguf.llama import LlamaModel, cpu_parameters, load_llama, take_reason
+from workbench.runtimes.gguf.weights import _repack_buffer_type
 
 ALIGNMENT = 32  # of tensors in a GGUF file
 WEIGHTS = 1  # of ggml_backend_buffer_usage
@@ -50,6 +51,7 @@ class TensorStruct(ctypes.Structure):
         ("view_offs", ctypes.c_size_t),
         ("data", ctypes.c_void_p),
         ("name", ctypes.c_char * 64),
+        ("extra", ctypes.c_void_p),
     )
 
 
@@ -146,8 +148,10 @@ class _Given:
         self._sources = sources
         first = min(source.ctypes.data for source in sources.values()) // ALIGNMENT * ALIGNMENT
         last = max(source.ctypes.data + source.nbytes for source in sources.values())
-        self._buffer = ggml.backend_cpu_buffer_from_ptr(first, last - first)
-        ggml.backend_buffer_set_usage(self._buffer, WEIGHTS)
+        self._mapped = ggml.backend_cpu_buffer_from_ptr(first, last - first)
+        ggml.backend_buffer_set_usage(self._mapped, WEIGHTS)
+        self._buffers = [self._mapped]
+        self._repacking = _repack_buffer_type(ggml)
 
     def take(self, pointer: int, _: Any) -> None:
         """Gives a tensor its values; called by llama.cpp while it loads."""
@@ -158,10 +162,33 @@ class _Given:
             self._fill(pointer, name, needed)
         elif source.nbytes != needed:
             self.wrong = self.wrong or f"has {source.nbytes} bytes of tensor {name}; llama.cpp expects {needed}"
-        elif source.ctypes.data % ALIGNMENT == 0 and self._ggml.get_data(pointer) == tensor.data:
-            tensor.buffer, tensor.data = self._buffer, source.ctypes.data
+        elif name != EMBEDDINGS and tensor.ne[1] > 1 and self._repack(pointer, tensor, source):
+            return
+        elif source.ctypes.data % ALIGNMENT == 0:
+            tensor.buffer, tensor.data = self._mapped, source.ctypes.data
         else:
             self._ggml.backend_tensor_set(pointer, source.ctypes.data, 0, needed)
+
+    def _repack(self, pointer: int, tensor: TensorStruct, source: np.ndarray) -> bool:
+        """Puts a matrix into the processor's own layout, where ggml has one for its type and shape."""
+        if not self._repacking:
+            return False
+        ggml, plain = self._ggml, (tensor.buffer, tensor.data)
+        buffer = ggml.backend_buft_alloc_buffer(
+            self._repacking, ggml.backend_buft_get_alloc_size(self._repacking, pointer)
+        )
+        if not buffer:
+            return False
+        tensor.buffer = tensor.data = None
+        ggml.backend_tensor_alloc(buffer, pointer, ggml.backend_buffer_get_base(buffer))
+        if not tensor.extra:  # where ggml notes how it will repack; writing without that note would end the process
+            tensor.buffer, tensor.data = plain
+            ggml.backend_buffer_free(buffer)
+            return False
+        ggml.backend_buffer_set_usage(buffer, WEIGHTS)
+        ggml.backend_tensor_set(pointer, source.ctypes.data, 0, source.nbytes)
+        self._buffers.append(buffer)
+        return True
 
     def _fill(self, pointer: int, name: str, needed: int) -> None:
         neutral = next((value for end, value in NEUTRAL.items() if name.endswith(end)), None)
@@ -173,7 +200,8 @@ class _Given:
         self._ggml.backend_tensor_set(pointer, values.ctypes.data, 0, needed)
 
     def close(self) -> None:
-        """Lets go of the mapped pages."""
-        if self._buffer:
-            self._ggml.backend_buffer_free(self._buffer)
-        self._buffer, self._sources = None, {}
+        """Frees what was repacked, and lets go of the mapped pages."""
+        for buffer in self._buffers:
+            self._ggml.backend_buffer_free(buffer)
+        self._buffers.clear()
+        self._sources = {}

@@ -30,7 +30,7 @@ def test_blocks_are_the_gguf_package_s() -> None:
 def test_bytes_are_whole_blocks(name: str, rows: int, columns: int) -> None:
     stored = stored_type(Kind.MATRIX, (rows, columns), name)
     values, size = BLOCKS[stored]
-    assert stored == (name if columns % BLOCKS[name][0] == 0 else "f32")
+    assert stored == (name if columns % BLOCKS[name][0] == 0 else "f16")
     assert stored_bytes((rows, columns), stored) == rows * (columns // values) * size
     assert 0 <= padded(rows) - rows < 32 and padded(rows) % 32 == 0
 
@@ -41,7 +41,7 @@ def test_what_is_small_or_easily_hurt_stays_exact(name: str) -> None:
     assert stored_type(Kind.MATRIX, (64,), name) == "f32"
     assert stored_type(Kind.MATRIX, (64, 64, 3), name) == "f32"
     assert stored_type(Kind.TABLE, (64, 64), name) == ("q8_0" if name[:2] in ("q4", "q5") else name)
-    assert stored_type(Kind.TABLE, (64, 33), name) == (name if name in ("f32", "f16", "bf16") else "f32")
+    assert stored_type(Kind.TABLE, (64, 33), name) == (name if name in ("f32", "f16", "bf16") else "f16")
 
 
 def test_auto_is_exact_until_that_is_large() -> None:

@@ -66,12 +66,12 @@ def resolve_quantization(name: str, sizes: Mapping[str, int]) -> str:
 
 
 def stored_type(kind: Kind, shape: Sequence[int], quantization: str) -> str:
-    """The type of one tensor in a file of ours; rows that no whole blocks fill stay f32."""
+    """The type of one tensor in a file of ours; rows that no whole blocks fill are f16."""
     if kind is Kind.EXACT or len(shape) != 2:
         return "f32"
     if kind is Kind.TABLE and quantization[:2] in ("q4", "q5"):
         quantization = "q8_0"
-    return quantization if fits(shape, quantization) else "f32"
+    return quantization if fits(shape, quantization) else "f16"
 
 
 def fits(shape: Sequence[int], quantization: str) -> bool:

@@ -15,6 +15,7 @@ from workbench.errors import BadInput
 from workbench.gguf_file import read_gguf
 from workbench.runtimes.gguf.language_file import (
     Dimensions,
+    check_vocabulary,
     is_language_file,
     language_architecture,
     language_config,
@@ -110,6 +111,45 @@ def test_tensors_that_are_wrong(tmp_path: Path, tensors: dict[str, np.ndarray | 
     with pytest.raises(BadInput) as caught:
         language_tensors(file, read_dimensions(file))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"<|im_start|>", b"<|im_end|>  ", ""),
+        (b"<|object_ref_start|>", b"<|object_ref_staru|>", ""),
+        (b"[PAD500]", b"[PAD501]", "tokenizer.ggml.tokens in changed.gguf has the token '[PAD501]' twice"),
+        (b"ggml.tokens", b"ggml.tokenz", "changed.gguf has no tokenizer.ggml.tokens, the vocabulary"),
+        (b"gpt2", b"gpt3", "tokenizer.ggml.model in changed.gguf is 'gpt3'; expected gpt2 or llama"),
+        (b"tokenizer.ggml.model", b"tokenizer.ggml.modem", "changed.gguf has no metadata key tokenizer.ggml.model"),
+    ],
+    ids=ascii,
+)
+def test_vocabularies(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+    tiny_gguf(tmp_path / "it.gguf")
+    content = (tmp_path / "it.gguf").read_bytes()
+    (tmp_path / "changed.gguf").write_bytes(content.replace(old, new, 1))
+    file = read_gguf(tmp_path / "changed.gguf")
+    if not message:
+        check_vocabulary(file)
+        return
+    with pytest.raises(BadInput) as caught:
+        check_vocabulary(file)
+    assert message in str(caught.value)
+
+
+def test_types_of_fewer_tokens_than_there_are(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "it.gguf", "qwen3")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(["a", "b", "", ""])
+    writer.add_token_types([1, 1, 1])
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(BadInput, match=r"^it\.gguf has 4 tokens and the types of 3; expected as many of each$"):
+        check_vocabulary(read_gguf(tmp_path / "it.gguf"))
 
 
 def test_a_file_without_a_language_model(tmp_path: Path) -> None:

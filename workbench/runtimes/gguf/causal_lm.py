@@ -32,6 +32,8 @@ def open_session(path: Path, name: str, settings: Settings) -> TextSession:
     if FILES in file.metadata:
         model = _carried(file)
         return TextSession(name, "gguf", CausalLm(model, open_language(file, model.language, *how)))
+    if has_other_half(file):
+        raise BadInput(f"{file.name} carries no tokenizer ({FILES}); convert the model again")
     language = open_language(file, language_config(file), *how, vocabulary=True)
     try:
         return TextSession(name, "gguf", CausalLm(_named_by_keys(language, file), language))
@@ -50,8 +52,6 @@ def _carried(file: GgufFile) -> CausalLmModel:
 
 def _named_by_keys(language: LanguageModel, file: GgufFile) -> CausalLmModel:
     """The model with the tokenizer in llama.cpp's keys."""
-    if has_other_half(file):
-        raise BadInput(f"{file.name} carries no tokenizer ({FILES}); convert the model again")
     tokenizer = LlamaTokenizer(language.model, file)
     tokenizer.check_room(language.config)
     ends = [number for number in map(tokenizer.id_of, ENDS) if number is not None]

@@ -6,7 +6,6 @@ It takes embeddings or tokens and gives logits. It knows nothing of decoding, an
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInput
+from workbench.runtimes.gguf.graph import available_processors
 from workbench.runtimes.gguf.llama import CACHES, LlamaModel, failed, take_reason
 
 STEP = 256  # positions; what llama.cpp rounds a context up to
@@ -221,10 +221,3 @@ class _Batch:
         self._embeddings = embeddings
         self._set("embd", embeddings)
         self.struct.token = None
-
-
-def available_processors() -> int:
-    """How many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

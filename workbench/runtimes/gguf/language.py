@@ -21,7 +21,13 @@ from workbench.gguf_file import GgufFile
 from workbench.merging import Merged
 from workbench.runtimes.gguf.context import STEP, Context
 from workbench.runtimes.gguf.ggml import load_library
-from workbench.runtimes.gguf.language_file import EMBEDDINGS, has_other_half, language_tensors, read_dimensions
+from workbench.runtimes.gguf.language_file import (
+    EMBEDDINGS,
+    check_vocabulary,
+    has_other_half,
+    language_tensors,
+    read_dimensions,
+)
 from workbench.runtimes.gguf.language_half import TensorStruct, open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
 from workbench.stages import Recorder
@@ -275,5 +281,7 @@ def open_language(
                 f"the {what} of the language model in {file.name} is {found}; its configuration says {expected}"
             )
     language_tensors(file, sizes)
+    if vocabulary:
+        check_vocabulary(file)
     model = open_half(file) if has_other_half(file) else open_plain(file, None if vocabulary else sizes.vocabulary)
     return LanguageModel(model, file, config, threads, kv_cache)

@@ -6,6 +6,7 @@ it. Checked here is what llama.cpp would end the process for. This file loads no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from workbench.gguf_file import GgufFile
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")  # networks of one shape; Mistral's files say llama
 HALF = "workbench.language.architecture"
+TOKENIZERS = ("gpt2", "llama")  # byte-level BPE, SentencePiece
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 MOST_LAYERS, MOST_HEADS, MOST_UNITS, MOST_POSITIONS = 512, 512, 1 << 17, 1 << 24
 
@@ -115,6 +117,23 @@ def _layout(kind: str, sizes: Dimensions) -> Iterator[tuple[str, tuple[int, ...]
             ("ffn_down.weight", (hidden, sizes.units), True),
         ):
             yield f"blk.{layer}.{part}", shape, required
+
+
+def check_vocabulary(file: GgufFile) -> None:
+    """Raises `BadInput` where llama.cpp cannot read the file's vocabulary."""
+    kind = file.text("tokenizer.ggml.model")
+    if kind not in TOKENIZERS:
+        raise BadInput(f"tokenizer.ggml.model in {file.name} is {kind!r:.80}; expected {' or '.join(TOKENIZERS)}")
+    tokens = file.texts("tokenizer.ggml.tokens")
+    if tokens is None:
+        raise BadInput(f"{file.name} has no tokenizer.ggml.tokens, the vocabulary")
+    named = [token for token in tokens if token]
+    if len(set(named)) < len(named):
+        twice = next(token for token, count in Counter(named).items() if count > 1)
+        raise BadInput(f"tokenizer.ggml.tokens in {file.name} has the token {twice!r:.80} twice")
+    kinds = file.length("tokenizer.ggml.token_type")
+    if kinds is not None and kinds != len(tokens):
+        raise BadInput(f"{file.name} has {len(tokens)} tokens and the types of {kinds}; expected as many of each")
 
 
 def language_config(file: GgufFile) -> LanguageConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import gguf
@@ -12,6 +13,7 @@ from tests.processes import FAKE_CHILD, gone
 from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench import worker
 from workbench.cards import Card
+from workbench.conversion.cache import converted
 from workbench.conversion.types import TYPES
 from workbench.errors import BadInput, Cancelled, Unavailable
 from workbench.registry import Registry
@@ -236,3 +238,19 @@ def test_sizes_are_measured_once(registry: Registry, tmp_path: Path) -> None:
     measured = registry.measure(card, "gguf")
     assert measured == registry.weights(card, "gguf") and all(each.nbytes for each in measured)
     assert registry.measure(card, "pytorch") == ()
+
+
+def test_what_cannot_be_converted_is_not_ready_unless_it_has_been(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, file = tiny_sensevoice(tmp_path / "tiny"), put_gguf(tmp_path / "a.gguf")
+    cards = [registry.card(model) for model in (checkpoint, "sensevoice-small", file)]
+    present = find_spec
+    monkeypatch.setattr("workbench.gguf_weights.find_spec", lambda name: None if name == "torch" else present(name))
+    reasons = [registry.availability(card, "gguf").reason for card in cards]
+    needs = "its checkpoint must be converted first, which needs the Python packages torch, gguf, transformers; "
+    assert reasons == [needs + "run: pip install torch", needs + "run: pip install torch", None]
+    monkeypatch.undo()
+    path = converted(checkpoint, "sensevoice", "q8_0")
+    monkeypatch.setattr("workbench.gguf_weights.find_spec", lambda name: None)
+    assert path.is_file() and registry.availability(cards[0], "gguf").ready

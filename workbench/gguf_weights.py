@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,19 @@ def offered_weights(card: Card) -> tuple[Weights, ...]:
         return (Weights(_quantization(files), sum(sizes), True, True),) if files else ()
     except (BadInput, OSError):
         return ()
+
+
+def why_not_converted(card: Card) -> str | None:
+    """Why no GGUF file can be made of a model's checkpoint on this machine, and there is none yet; else None."""
+    from workbench.conversion.checkpoint import NEEDS
+
+    missing = [name for name in NEEDS if find_spec(name) is None]
+    if card.kind == "gguf" or not missing or any(each.converted for each in offered_weights(card)):
+        return None
+    return (
+        f"its checkpoint must be converted first, which needs the Python packages {', '.join(NEEDS)}; "
+        f"run: pip install {' '.join(missing)}"
+    )
 
 
 def measured_weights(card: Card, on_progress: OnProgress | None = None) -> tuple[Weights, ...]:

@@ -20,7 +20,14 @@ from workbench.cards import SHIPPED, Card, read_cards, user_cards_path
 from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES, family_of
 from workbench.gguf_file import is_gguf
-from workbench.gguf_weights import Weights, check_quantization, gguf_file, measured_weights, offered_weights
+from workbench.gguf_weights import (
+    Weights,
+    check_quantization,
+    gguf_file,
+    measured_weights,
+    offered_weights,
+    why_not_converted,
+)
 from workbench.open_session import OpenSession, quantization_of
 from workbench.opening import DTYPES, KV_CACHES, SessionSpec, Settings, open_here, why_not
 from workbench.runtimes import RUNTIMES
@@ -118,6 +125,8 @@ class Registry:
         """Whether the card's model can run on that runtime."""
         reason = _unknown_family(card) or _why_not(card, runtime)
         if reason:
+            return Availability(False, reason)
+        if RUNTIMES[runtime].opens_gguf and (reason := why_not_converted(card)):
             return Availability(False, reason)
         missing = why_not_here(card)
         return Availability(missing is None, missing, fetches="hub" in card.source and missing is not None)

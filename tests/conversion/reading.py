@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -32,10 +31,9 @@ class Read:
     @property
     def files(self) -> dict[str, bytes]:
         """The small files that travelled."""
-        return {
-            name: bytes(self.keys[f"workbench.file.{number}"])
-            for number, name in enumerate(self.keys["workbench.files"])
-        }
+        contents = [self.keys[f"workbench.file.{number}"] for number in range(len(self.keys["workbench.files"]))]
+        plain = [content.encode() if isinstance(content, str) else bytes(content) for content in contents]
+        return dict(zip(self.keys["workbench.files"], plain, strict=True))
 
 
 def converted_file(directory: Path, family: str, quantization: str, out: Path, layout: str = "workbench") -> list[Read]:
@@ -76,8 +74,3 @@ def assert_holds(read: Read, expected: Mapping[str, np.ndarray], others: Sequenc
             stored_as(array, read.types[name]).reshape(-1).view(np.uint8),
             err_msg=name,
         )
-
-
-def text_of(value: Any) -> str:
-    """Bytes of a file as text."""
-    return bytes(value).decode("utf-8")

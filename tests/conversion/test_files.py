@@ -42,7 +42,7 @@ def test_contents_go_along_as_they_are(tmp_path: Path, monkeypatch: pytest.Monke
         "workbench.quantization": "",
         "workbench.files": ["a/binary", "made"],
         "workbench.file.0": bytes(range(256)),
-        "workbench.file.1": b"text",
+        "workbench.file.1": "text",
     }
     monkeypatch.setattr(files, "LARGEST_FILE", 255)
     with pytest.raises(BadInput, match="is 0 MB long, which is too much"):

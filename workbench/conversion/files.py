@@ -50,8 +50,16 @@ def travelling(family: str, files: Mapping[str, Path | bytes]) -> dict[str, Valu
     kept = {name: content for name, content in contents.items() if content}
     values["workbench.files"] = list(kept)
     for number, content in enumerate(kept.values()):
-        values[f"workbench.file.{number}"] = content
+        values[f"workbench.file.{number}"] = _stored(content)
     return values
+
+
+def _stored(content: bytes) -> Value:
+    """As a text where it is UTF-8: readers of GGUF take bytes one by one, which for a tokenizer takes minutes."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return content
 
 
 def _read(path: Path) -> bytes:

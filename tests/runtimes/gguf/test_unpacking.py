@@ -47,6 +47,15 @@ def carrying(
     return read_gguf(path)
 
 
+def test_files_kept_as_texts_come_back_too(tmp_path: Path) -> None:
+    texts = {"short.json": "{}", "long.json": "中\n" * 20_000, "nul": "a\0b\r\n"}
+    keys = {f"workbench.file.{number}": text for number, text in enumerate(texts.values())}
+    with unpacked(carrying(tmp_path / "it.gguf", [(name, b"") for name in texts], keys)) as directory:
+        assert {name: (directory / name).read_bytes() for name in texts} == {
+            name: text.encode() for name, text in texts.items()
+        }
+
+
 def test_files_come_back_byte_for_byte_and_go_when_done(tmp_path: Path) -> None:
     files = {"config.yaml": b"model: x\n", "Qwen3/vocab.json": bytes(range(256)) * 9, "a/b/c d.txt": "中".encode()}
     with unpacked(carrying(tmp_path / "it.gguf", list(files.items()))) as directory:
@@ -108,8 +117,8 @@ def test_whatever_the_name_nothing_is_written_outside(tmp_path_factory: pytest.T
         ),
         (
             [("a", b"1")],
-            {"workbench.file.0": "text"},
-            r"workbench.file.0 in it.gguf is 'text'; expected an array of num",
+            {"workbench.file.0": 7},
+            r"workbench.file.0 in it.gguf is 7; expected an array of num",
         ),
         ([("a", b"1")], {"workbench.files": [str(n) for n in range(257)]}, "carries 257 files; expected at most 256"),
     ],

@@ -1,0 +1,200 @@
+"""The Conformer on ggml against the one in PyTorch: any length, both length rules, odd sizes, every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.gguf_hearing import cosine, write_hearing
+from tests.tiny_checkpoints import drawn_tensors
+from workbench.errors import BadInput
+from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames
+from workbench.runtimes.gguf.conformer import QUERIES, encoder_input, relative_positions
+from workbench.runtimes.gguf.fireredasr import FireRedGraph
+from workbench.runtimes.pytorch import conformer
+from workbench.runtimes.pytorch.fireredasr import HearingNetwork
+from workbench.runtimes.pytorch.tap import tap_into
+from workbench.stages import Recorder
+
+HIDDEN = 6  # width of the language model
+ODD = ConformerConfig(idim=80, n_layers=2, n_head=3, d_model=18, kernel_size=7, pe_maxlen=5000)
+FULL = ConformerConfig(idim=80, n_layers=2, n_head=20, d_model=1280, kernel_size=33, pe_maxlen=5000)
+RULES = ("release", "head")
+
+
+def described(config: ConformerConfig, rate: int = 2, width: int = HIDDEN) -> Any:
+    """What the network asks of a model."""
+    return SimpleNamespace(encoder=config, downsample_rate=rate, language=SimpleNamespace(hidden_size=width))
+
+
+def tensors_of(config: ConformerConfig, rate: int = 2, width: int = HIDDEN) -> dict[str, Tensor]:
+    return drawn_tensors(HearingNetwork(config, width, rate), seed=3)
+
+
+def network_of(tensors: Mapping[str, Tensor], config: ConformerConfig, rate: int = 2, width: int = HIDDEN) -> Any:
+    network = HearingNetwork(config, width, rate)
+    network.load_state_dict(dict(tensors))
+    return network.eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The same weights on both runtimes."""
+    tensors = tensors_of(ODD)
+    file = write_hearing(tmp_path_factory.mktemp("odd") / "odd.gguf", tensors)
+    graph = FireRedGraph(file, described(ODD), threads=1)
+    yield graph, network_of(tensors, ODD)
+    graph.close()
+
+
+@cache
+def sound(frames: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((frames, 80)).astype(np.float32)
+
+
+def expected(network: Any, features: np.ndarray, valid: int) -> dict[str, np.ndarray]:
+    recorder = Recorder(lambda stage: True)
+    network(torch.from_numpy(features)[None], torch.tensor([valid]), tap_into(recorder))
+    return recorder.stages
+
+
+def found(graph: FireRedGraph, features: np.ndarray, valid: int) -> dict[str, np.ndarray]:
+    recorder = Recorder(lambda stage: True)
+    heard = graph.hear([features], [valid], recorder)
+    np.testing.assert_array_equal(heard[0], recorder.stages["adaptor.output"])
+    return recorder.stages
+
+
+def assert_same(pair: Any, frames: int, rule: str) -> None:
+    graph, network = pair
+    valid = max(valid_frames(frames, rule), 1)
+    ours, theirs = found(graph, sound(frames), valid), expected(network, sound(frames), valid)
+    assert list(ours) == list(theirs)
+    for stage, values in theirs.items():
+        np.testing.assert_allclose(ours[stage], values, rtol=1e-4, atol=2e-4 * np.abs(values).max(), err_msg=stage)
+
+
+@settings(max_examples=40)
+@given(frames=st.integers(8, 700), rule=st.sampled_from(RULES))
+def test_every_stage_is_pytorchs(pair: Any, frames: int, rule: str) -> None:
+    assert_same(pair, frames, rule)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("frames", [8, 9, 4 * QUERIES - 1, 4 * QUERIES, 4 * QUERIES + 1, 8 * QUERIES + 1])
+def test_blocks_of_queries_join_without_a_seam(pair: Any, frames: int, rule: str) -> None:
+    assert_same(pair, frames, rule)
+
+
+@settings(max_examples=15)
+@given(frames=st.integers(8, 200), valid=st.integers(1, 50))
+def test_frames_that_do_not_count_are_left_out(pair: Any, frames: int, valid: int) -> None:
+    graph, network = pair
+    valid = min(valid, encoder_frames(frames))
+    ours, theirs = found(graph, sound(frames), valid), expected(network, sound(frames), valid)
+    np.testing.assert_allclose(
+        ours["encoder.output"], theirs["encoder.output"], rtol=1e-4, atol=2e-4 * np.abs(theirs["encoder.output"]).max()
+    )
+    assert not ours["encoder.layers.1.convolution"][valid:].any()
+
+
+@settings(max_examples=10)
+@given(lengths=st.lists(st.integers(8, 150), min_size=2, max_size=4), rule=st.sampled_from(RULES))
+def test_a_batch_is_its_recordings_one_by_one(pair: Any, lengths: list[int], rule: str) -> None:
+    graph, network = pair
+    sounds = [sound(length, seed) for seed, length in enumerate(lengths)]
+    valid = [max(valid_frames(length, rule), 1) for length in lengths]
+    together = graph.hear(sounds, valid, None)
+    padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in sounds], batch_first=True)
+    theirs = network(padded, torch.tensor(valid)).numpy()
+    assert together.shape == theirs.shape
+    for row, (length, features, count) in enumerate(zip(lengths, sounds, valid, strict=True)):
+        tokens = encoder_frames(length) // 2
+        np.testing.assert_array_equal(together[row, :tokens], graph.hear([features], [count], None)[0])
+        assert not together[row, tokens:].any()
+        np.testing.assert_allclose(together[row, :tokens], theirs[row, :tokens], atol=2e-4 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("rate", [1, 3])
+def test_the_adapter_stacks_by_any_rate(tmp_path: Path, rate: int) -> None:
+    tensors = tensors_of(ODD, rate)
+    graph = FireRedGraph(write_hearing(tmp_path / "it.gguf", tensors), described(ODD, rate), threads=1)
+    assert_same((graph, network_of(tensors, ODD, rate)), 47, "release")
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 300), st.integers(1, 8))
+def test_positions_are_pytorchs_and_go_on_behind_them(frames: int, half: int) -> None:
+    table = relative_positions(frames, 2 * frames + 3, 2 * half)
+    theirs = conformer.relative_positions(frames, 2 * half, torch.zeros(())).numpy()
+    np.testing.assert_allclose(table[: 2 * frames - 1], theirs, atol=1e-4)
+    angle = -float(frames)
+    np.testing.assert_allclose(table[2 * frames - 1, :2], [np.sin(angle), np.cos(angle)], atol=1e-4)
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 3000), st.sampled_from(RULES))
+def test_what_the_graph_takes_fits_together(frames: int, rule: str) -> None:
+    valid = max(valid_frames(frames, rule), 1)
+    taken = encoder_input(np.zeros((frames, 80), np.float32), valid, ODD)
+    assert taken.frames == encoder_frames(frames)
+    assert len(taken.positions) >= 2 * taken.frames - 1
+    assert (np.isfinite(taken.mask).sum(axis=1) == valid).all()
+
+
+NAMES = (
+    "encoder.input_preprocessor.conv.2.weight",
+    "encoder.input_preprocessor.out.bias",
+    "encoder.layer_stack.1.mhsa.pos_bias_v",
+    "encoder.layer_stack.1.mhsa.linear_pos.weight",
+    "encoder.layer_stack.0.conv.depthwise_conv.weight",
+    "encoder.layer_stack.0.conv.pointwise_conv1.weight",
+    "encoder.layer_stack.0.ffn2.net.4.bias",
+    "encoder_projector.linear2.weight",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("change", ["missing", "misshapen"])
+def test_weights_that_do_not_fit_are_refused_when_opened(tmp_path: Path, name: str, change: str) -> None:
+    tensors = tensors_of(ODD)
+    if change == "missing":
+        del tensors[name]
+    else:
+        tensors[name] = torch.cat([tensors[name], tensors[name]])
+    file = write_hearing(tmp_path / "bad.gguf", tensors)
+    with pytest.raises(BadInput, match=name.replace(".", r"\.")):
+        FireRedGraph(file, described(ODD), threads=1)
+
+
+@pytest.fixture(scope="module")
+def full() -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
+    """Weights of two of the sixteen published blocks with the adapter to Qwen2-7B, and what PyTorch makes of 30 s."""
+    tensors = tensors_of(FULL, width=3584)
+    network = network_of(tensors, FULL, width=3584)
+    return tensors, expected(network, sound(2998), valid_frames(2998, "release"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("quantization", "least"), [("f32", 0.999999), ("f16", 0.99999), ("q8_0", 0.999)])
+def test_blocks_of_the_published_size_on_half_a_minute(
+    full: Any, tmp_path: Path, quantization: str, least: float
+) -> None:
+    tensors, theirs = full
+    graph = FireRedGraph(write_hearing(tmp_path / "full.gguf", tensors, quantization), described(FULL, width=3584))
+    ours = found(graph, sound(2998), valid_frames(2998, "release"))
+    graph.close()
+    (tmp_path / "full.gguf").unlink()
+    assert ours["adaptor.output"].shape == (375, 3584)
+    poor = {stage: near for stage, values in theirs.items() if (near := cosine(ours[stage], values)) < least}
+    assert not poor

@@ -1,0 +1,135 @@
+"""Fun-ASR-Nano's hearing half on ggml against the one in PyTorch: any length, stacking, odd sizes, every stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.gguf_hearing import write_hearing
+from tests.tiny_checkpoints import drawn_tensors
+from workbench.errors import BadInput
+from workbench.families.funasr_nano import AdaptorConfig, audio_tokens
+from workbench.families.sanm import SanmConfig
+from workbench.runtimes.gguf.funasr_nano import NanoGraph
+from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
+from workbench.runtimes.pytorch.tap import tap_into
+from workbench.stages import Recorder
+
+INPUT = 22
+ENCODER = SanmConfig(
+    input_size=INPUT,
+    output_size=18,
+    attention_heads=3,
+    linear_units=10,
+    num_blocks=2,
+    tp_blocks=1,
+    kernel_size=5,
+    sanm_shift=0,
+    norm_eps=1e-5,
+)
+
+
+def adaptor(rate: int, low_rate: bool = False, layers: int = 2) -> AdaptorConfig:
+    return AdaptorConfig(
+        downsample_rate=rate,
+        use_low_frame_rate=low_rate,
+        encoder_dim=18,
+        ffn_dim=14,
+        llm_dim=20,
+        n_layer=layers,
+        attention_heads=2,
+    )
+
+
+CONFIGS = {
+    "published": adaptor(1, low_rate=True),
+    "stacking": adaptor(3),
+    "stacking, first eighth": adaptor(2, low_rate=True),
+    "without blocks": adaptor(1, layers=0),
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The same weights on both runtimes, by the adaptor."""
+    folder, made = tmp_path_factory.mktemp("nano"), {}
+    for number, (name, config) in enumerate(CONFIGS.items()):
+        network = NanoEncoder(ENCODER, config)
+        tensors = drawn_tensors(network, 5)
+        network.load_state_dict(tensors)
+        file = write_hearing(folder / f"{number}.gguf", tensors)
+        graph = NanoGraph(file, described(config), threads=1)
+        made[name] = graph, network.eval().requires_grad_(False)
+    yield made
+    for graph, _ in made.values():
+        graph.close()
+
+
+def described(config: AdaptorConfig) -> Any:
+    """What the network asks of a model."""
+    return SimpleNamespace(encoder=ENCODER, adaptor=config)
+
+
+def sound(frames: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((frames, INPUT)).astype(np.float32)
+
+
+@settings(max_examples=40)
+@given(frames=st.integers(1, 90), name=st.sampled_from(sorted(CONFIGS)))
+def test_every_stage_is_pytorchs(pairs: Any, frames: int, name: str) -> None:
+    graph, network = pairs[name]
+    ours, theirs = Recorder(lambda stage: True), Recorder(lambda stage: True)
+    speech, counts = graph.hear([sound(frames)], ours)
+    network(torch.from_numpy(sound(frames))[None], torch.tensor([frames]), tap_into(theirs))
+    assert counts.tolist() == [audio_tokens(frames, CONFIGS[name])]
+    assert set(ours.stages) == set(theirs.stages)
+    for stage, values in theirs.stages.items():
+        near = 2e-4 * np.abs(values).max()
+        np.testing.assert_allclose(ours.stages[stage], values, rtol=1e-4, atol=near, err_msg=stage)
+    np.testing.assert_array_equal(speech[0], ours.stages["adaptor.output"])
+
+
+@settings(max_examples=15)
+@given(lengths=st.lists(st.integers(1, 60), min_size=2, max_size=4), name=st.sampled_from(sorted(CONFIGS)))
+def test_a_batch_is_its_recordings_one_by_one(pairs: Any, lengths: list[int], name: str) -> None:
+    graph, network = pairs[name]
+    sounds = [sound(length, seed) for seed, length in enumerate(lengths)]
+    speech, counts = graph.hear(sounds, None)
+    padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in sounds], batch_first=True)
+    theirs, expected = network(padded, torch.tensor(lengths))
+    assert counts.tolist() == expected.tolist()
+    assert speech.shape == theirs.shape
+    for row, (one, count) in enumerate(zip(sounds, counts, strict=True)):
+        np.testing.assert_array_equal(speech[row, :count], graph.hear([one], None)[0][0])
+        assert not speech[row, count:].any()
+        near = 2e-4 * np.abs(theirs.numpy()).max()
+        np.testing.assert_allclose(speech[row, :count], theirs[row, :count].numpy(), atol=near)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "audio_encoder.encoders.0.self_attn.linear_q_k_v.weight",
+        "audio_adaptor.linear1.weight",
+        "audio_adaptor.blocks.1.self_attn.linear_k.bias",
+        "audio_adaptor.blocks.1.norm2.weight",
+    ],
+)
+@pytest.mark.parametrize("change", ["missing", "misshapen"])
+def test_weights_that_do_not_fit_are_refused_when_opened(tmp_path: Path, name: str, change: str) -> None:
+    config = CONFIGS["stacking"]
+    tensors = drawn_tensors(NanoEncoder(ENCODER, config), 5)
+    if change == "missing":
+        del tensors[name]
+    else:
+        tensors[name] = torch.cat([tensors[name], tensors[name]])
+    file = write_hearing(tmp_path / "bad.gguf", tensors)
+    with pytest.raises(BadInput, match=name.replace(".", r"\.")):
+        NanoGraph(file, described(config), threads=1)

@@ -51,6 +51,7 @@ class Context:
         self.positions = -(-positions // STEP) * STEP
         self.longest = max(longest, STEP)
         self.outputs = max(outputs, sequences)
+        self._batches: dict[int, _Batch] = {}  # of steps, by their number of tokens
         self._handle = self._new()
 
     def _parameters_of(self, threads: int | None, kv_cache: str, watch: Any) -> Any:
@@ -142,7 +143,9 @@ class Context:
 
     def step(self, tokens: Sequence[int] | np.ndarray, positions: np.ndarray, sequences: np.ndarray) -> None:
         """One more token for some sequences, each at its position [sequences]; there are logits of all after it."""
-        batch = _Batch(self._functions, len(tokens))
+        batch = self._batches.get(len(tokens))
+        if batch is None:
+            batch = self._batches[len(tokens)] = _Batch(self._functions, len(tokens))
         batch.tokens[:] = tokens
         batch.positions[:] = positions
         batch.sequences[:] = sequences

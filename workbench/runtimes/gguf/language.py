@@ -123,7 +123,8 @@ class LanguageModel:
                 tokens = np.full(batch, ENDED, dtype=np.int64)
                 tokens[alive] = found
                 yield tokens
-                going = ~np.isin(found, decoding.stop_ids) & (step + 1 < limits[alive])
+                ended = np.array([int(token) in decoding.stop_ids for token in found])
+                going = ~ended & (step + 1 < limits[alive])
                 if not going.any():
                     return
                 for row in alive[~going]:

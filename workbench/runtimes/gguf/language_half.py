@@ -26,7 +26,7 @@ from workbench.runtimes.gguf.language_file import (
     read_dimensions,
 )
 from workbench.runtimes.gguf.llama import LlamaModel, cpu_parameters, load_llama, take_reason
-from workbench.runtimes.gguf.weights import _repack_buffer_type
+from workbench.runtimes.gguf.weights import repack_buffer_type
 
 ALIGNMENT = 32  # of tensors in a GGUF file
 WEIGHTS = 1  # of ggml_backend_buffer_usage
@@ -151,7 +151,7 @@ class _Given:
         self._mapped = ggml.backend_cpu_buffer_from_ptr(first, last - first)
         ggml.backend_buffer_set_usage(self._mapped, WEIGHTS)
         self._buffers = [self._mapped]
-        self._repacking = _repack_buffer_type(ggml)
+        self._repacking = repack_buffer_type(ggml)
 
     def take(self, pointer: int, _: Any) -> None:
         """Gives a tensor its values; called by llama.cpp while it loads."""

@@ -51,7 +51,7 @@ class Weights:
         self._context = library.init(InitParams(size, None, True))
         self._map = file.mapped()
         self._mapped = self._buffer(self._map.ctypes.data, self._map.nbytes)
-        self._repacking = _repack_buffer_type(library) if repack else None
+        self._repacking = repack_buffer_type(library) if repack else None
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> Tensor:
         """A matrix [out, in] in the file's own type, or some of its rows."""
@@ -194,7 +194,7 @@ class Scope:
         return self.prefix + name in self.weights.file.tensors
 
 
-def _repack_buffer_type(library: Library) -> int | None:
+def repack_buffer_type(library: Library) -> int | None:
     """ggml's buffer type for repacked weights, or None where this build has none."""
     registered = library.backend_cpu_reg()
     address = library.backend_reg_get_proc_address(registered, b"ggml_backend_dev_get_extra_bufts")

@@ -26,7 +26,7 @@ from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, WEIGHTS
 from workbench.runtimes.pytorch.fireredasr import Checkpoint, HearingNetwork, read_checkpoint
 from workbench.runtimes.pytorch.fireredasr_package import read_package
 from workbench.runtimes.pytorch.lora import Pair, check_pair, check_replacement, sort_tensors
-from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 from workbench.runtimes.pytorch.weights import build, check_tensors
 
 ARCHITECTURE = "fireredasr-llm"
@@ -74,7 +74,9 @@ def _language(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], Any]:
         weight = tensors.get(f"{module}.weight")
         shape = None if weight is None else weight.shape
         a, b, r = check_pair(module, pair, shape, model.lora_rank, where, base)
-        changes[f"{module}.weight"] = (Pair(a.float(), b.float()), model.lora_alpha / r)
+        for half in (a, b):
+            give_back(half, regions)  # they were looked at
+        changes[f"{module}.weight"] = (Pair(a, b), model.lora_alpha / r)
 
     def rows(name: str, tensor: Tensor) -> Rows:
         plain = tensor_rows(tensor, regions)
@@ -89,7 +91,7 @@ def merged_rows(plain: Rows, pair: Pair, scale: float) -> Rows:
     def rows(first: int, last: int) -> np.ndarray:
         assert pair.a is not None and pair.b is not None
         weight = torch.from_numpy(plain(first, last))
-        merged: np.ndarray = torch.addmm(weight, pair.b[first:last], pair.a, alpha=scale).numpy()
+        merged: np.ndarray = torch.addmm(weight, pair.b[first:last].float(), pair.a.float(), alpha=scale).numpy()
         return merged
 
     return rows

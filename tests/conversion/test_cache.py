@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,12 +16,10 @@ import gguf
 import pytest
 
 from tests.tiny_checkpoints import tiny_sensevoice
-from tests.tiny_fireredasr import tiny_fireredasr
 from workbench.conversion import cache, process
 from workbench.conversion.cache import Entry, Offer, converted, measured, offered
 from workbench.conversion.types import TYPES
 from workbench.errors import BadInput, Cancelled, Unavailable, WorkbenchError
-from workbench.families.fireredasr import LANGUAGE_DIRECTORY
 
 
 @pytest.fixture(autouse=True)
@@ -182,17 +179,21 @@ def test_a_changed_checkpoint_is_converted_anew(
     assert len(calls) == 4
 
 
-def test_a_language_model_outside_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = tiny_fireredasr(tmp_path / "fire")
-    (directory / LANGUAGE_DIRECTORY).rename(tmp_path / LANGUAGE_DIRECTORY)
-    path = converted(directory, "fireredasr", "f16")
-    about = json.loads((path.parent / "about.json").read_text())
-    assert list(about["outside"]) == [str((tmp_path / LANGUAGE_DIRECTORY).resolve())]
-    begun = path.stat().st_mtime_ns
-    assert converted(directory, "fireredasr", "f16").stat().st_mtime_ns == begun
-    (tmp_path / LANGUAGE_DIRECTORY / "config.json").touch()
-    assert not any(offer.converted for offer in offered(directory, "fireredasr"))
-    assert converted(directory, "fireredasr", "f16").stat().st_mtime_ns != begun
+def test_a_language_model_outside_counts_too(
+    tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tiny.parent / "Qwen2"
+    outside.mkdir()
+    (outside / "config.json").write_text("{}")
+    run = cache.run_child
+    monkeypatch.setattr(cache, "run_child", lambda *given: {**run(*given), "outside": [str(outside)]})
+    path = converted(tiny, "fireredasr", "f16")
+    assert converted(tiny, "fireredasr", "f16") == path and len(calls) == 1
+    os.utime(outside / "config.json", ns=(1, 1))
+    assert not any(offer.converted for offer in offered(tiny, "fireredasr"))
+    assert converted(tiny, "fireredasr", "f16").is_file() and len(calls) == 2
+    shutil.rmtree(outside)
+    assert not any(offer.converted for offer in offered(tiny, "fireredasr"))
 
 
 def test_what_an_interrupted_conversion_left_is_removed(tiny: Path, calls: list[dict[str, Any]]) -> None:

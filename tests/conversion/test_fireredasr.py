@@ -15,9 +15,10 @@ from tests.tiny_fireredasr import tiny_fireredasr
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion import writer
 from workbench.conversion.checkpoint import plans_of
+from workbench.conversion.child import outside
 from workbench.conversion.types import TYPES
 from workbench.errors import BadInput
-from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
+from workbench.families.fireredasr import CMVN, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
 from workbench.sources import assets
 
@@ -110,6 +111,7 @@ def test_changes_for_another_base_are_refused(tmp_path: Path) -> None:
 def test_a_language_model_beside_the_checkpoint_is_told_of(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "tiny")
     (directory / LANGUAGE_DIRECTORY).rename(tmp_path / LANGUAGE_DIRECTORY)
-    (plan,) = plans_of(directory, "fireredasr")
-    assert [source.resolve() for source in plan.sources] == [(tmp_path / LANGUAGE_DIRECTORY).resolve()]
-    assert (directory / ENCODER_WEIGHTS).is_file()
+    plans = plans_of(directory, "fireredasr")
+    assert outside(plans, directory) == [str((tmp_path / LANGUAGE_DIRECTORY).resolve())]
+    (tmp_path / LANGUAGE_DIRECTORY).rename(directory / LANGUAGE_DIRECTORY)
+    assert outside(plans_of(directory, "fireredasr"), directory) == []

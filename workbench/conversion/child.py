@@ -63,7 +63,7 @@ def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
     plans = plans_of(directory, given["family"])
     from workbench.conversion.writer import write  # behind what says which packages are missing
 
-    found: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": _outside(plans, directory)}
+    found: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": outside(plans, directory)}
     if "files" in given:
         chosen = resolve_quantization(given["quantization"], found["sizes"])
         path = Path(given["files"][chosen])
@@ -73,7 +73,7 @@ def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
     return found
 
 
-def _outside(plans: Sequence[Plan], directory: Path) -> list[str]:
+def outside(plans: Sequence[Plan], directory: Path) -> list[str]:
     """Directories that the model was read from besides its own."""
     sources = {source.resolve() for plan in plans for source in plan.sources}
     return sorted(str(source) for source in sources if not source.is_relative_to(directory.resolve()))
@@ -84,7 +84,7 @@ def _stop(*_: object) -> None:
 
 
 def _end_with_caller() -> None:
-    while sys.stdin.buffer.read(1024):
+    while os.read(sys.stdin.fileno(), 1024):  # sys.stdin itself is locked while it is read, also when Python ends
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,0 +1,68 @@
+"""The process of a conversion: what it says, and that it clears up when nobody waits for it any more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny_checkpoints import tiny_sensevoice
+
+SLOW = """
+import sys, time
+from workbench.conversion import child, writer
+
+def slowly(tensor, stored, file, progress):
+    progress.add(1, tensor.name)
+    time.sleep(60)
+
+child.SAY_SECONDS = 0.0
+writer._write_tensor = slowly
+print("what a library prints")
+sys.exit(child.main())
+"""
+
+
+def start(given: dict[str, Any], *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *words, json.dumps(given)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_ends_and_clears_up_when_its_stdin_closes(tmp_path: Path) -> None:
+    directory, folder = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "folder"
+    folder.mkdir()
+    given = {"directory": str(directory), "family": "sensevoice", "quantization": "f16"}
+    with start({**given, "files": {"f16": str(folder / "it.gguf")}}, "-c", SLOW) as process:
+        assert process.stdin is not None and process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        assert next(lines) == "what a library prints\n"
+        assert any('"writing f16' in line for line in lines)
+        assert [path.suffix for path in folder.iterdir()] == [".part"]
+        process.stdin.close()
+        assert process.wait(30) == 143
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "given, status, error",
+    [
+        ({"directory": "tiny", "family": "paraformer"}, 2, "BadInput"),
+        ({"directory": "tiny"}, 1, "WorkbenchError"),
+    ],
+)
+def test_errors_are_told_as_such(tmp_path: Path, given: dict[str, str], status: int, error: str) -> None:
+    directory = tiny_sensevoice(tmp_path / "tiny")
+    with start({**given, "directory": str(directory)}, "-m", "workbench.conversion.child") as process:
+        assert process.stdout is not None
+        told = [json.loads(line) for line in process.stdout]
+        assert process.wait(30) == status
+    assert told[-1]["error"] == error and "\n" not in told[-1]["sentence"]

@@ -1,0 +1,99 @@
+"""FireRedASR-LLM on gguf against PyTorch's session of the checkpoint: both length rules, sounds of any length."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tiny_fireredasr import tiny_fireredasr
+from workbench.conversion import fireredasr, writer
+from workbench.errors import BadInput
+from workbench.opening import Settings
+from workbench.runtimes.gguf.fireredasr import open_session, read_arguments
+from workbench.runtimes.pytorch import fireredasr as pytorch
+from workbench.session import Session
+
+RATE = 16000
+SETTINGS = Settings(threads=1)
+OPTIONS: dict[str, Any] = {"max_new_tokens": 10, "dither": 0.0}
+
+
+def noise(seconds: float, seed: int = 0) -> tuple[np.ndarray, int]:
+    return np.random.default_rng(seed).normal(0, 0.1, round(seconds * RATE)).astype(np.float32), RATE
+
+
+def converted(checkpoint: Path, path: Path, quantization: str = "f32") -> Path:
+    [path] = writer.write(fireredasr.plans(checkpoint, "workbench"), quantization, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_fireredasr(tmp_path_factory.mktemp("firered"))
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoint: Path) -> Iterator[Session]:
+    session = pytorch.open_session(checkpoint, "m", SETTINGS)
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def session(checkpoint: Path) -> Iterator[Session]:
+    session = open_session(converted(checkpoint, checkpoint / "it.gguf"), "m", SETTINGS)
+    yield session
+    session.close()
+
+
+@pytest.mark.parametrize("rule", ["release", "head"])
+@pytest.mark.parametrize("seconds", [0.025, 0.06, 0.4, 6.0])
+def test_traces_are_pytorchs(session: Session, reference: Session, seconds: float, rule: str) -> None:
+    ours, theirs = (each.trace(noise(seconds), length_rule=rule, **OPTIONS) for each in (session, reference))
+    assert list(ours) == list(theirs)
+    for stage in theirs:
+        if stage in ("tokens", "text", "prompt.tokens"):
+            np.testing.assert_array_equal(ours[stage], theirs[stage])
+        else:
+            near = 1e-3 * np.abs(theirs[stage]).max()
+            np.testing.assert_allclose(ours[stage], theirs[stage], rtol=1e-3, atol=near, err_msg=stage)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"batch_size": 3, "length_rule": "head"}])
+def test_transcripts_are_pytorchs(session: Session, reference: Session, options: dict[str, object]) -> None:
+    sounds = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 0.05))]
+    ours, theirs = (each.transcribe_batch(sounds, **OPTIONS, **options) for each in (session, reference))
+    assert [transcript.tokens for transcript in ours] == [transcript.tokens for transcript in theirs]
+    assert [transcript.text for transcript in ours] == [transcript.text for transcript in theirs]
+
+
+def test_a_sound_longer_than_the_positions_reach_is_told_of(tmp_path: Path) -> None:
+    checkpoint = tiny_fireredasr(tmp_path, pe_maxlen=50)
+    opened = open_session(converted(checkpoint, tmp_path / "it.gguf", "f16"), "m", SETTINGS)
+    with pytest.raises(BadInput, match="2 seconds that the positions"):
+        opened.trace(noise(2.5), **OPTIONS)
+    assert opened.transcribe(noise(1.9), **OPTIONS).audio_seconds == pytest.approx(1.9)
+    opened.close()
+
+
+def test_other_dimensions_than_the_tensors_have_are_refused_when_opened(checkpoint: Path, tmp_path: Path) -> None:
+    [plan] = fireredasr.plans(checkpoint, "workbench")
+    arguments = json.loads(str(plan.values["workbench.arguments"]))
+    arguments["encoder"]["kernel_size"] = 7
+    plan.values["workbench.arguments"] = json.dumps(arguments)
+    [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
+    with pytest.raises(BadInput, match=r"depthwise_conv\.weight.*expected \(7, 32\)"):
+        open_session(path, "m", SETTINGS)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"model": {}}', '{"model": {}, "encoder": []}'])
+def test_arguments_that_cannot_be_read_are_told_of(text: str) -> None:
+    file: Any = SimpleNamespace(name="it.gguf", text=lambda key: text)
+    with pytest.raises(BadInput, match=r"workbench\.arguments in it\.gguf"):
+        read_arguments(file)

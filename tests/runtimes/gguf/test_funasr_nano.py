@@ -1,0 +1,152 @@
+"""Fun-ASR-Nano on gguf against PyTorch's session of the checkpoint: one file, FunASR's pair, sounds of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.gguf_files import funasr_nano_encoder
+from tests.tiny_funasr_nano import tiny_funasr_nano
+from workbench.conversion import funasr_nano, writer
+from workbench.errors import BadInput
+from workbench.families.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano
+from workbench.gguf_file import read_gguf
+from workbench.opening import Settings
+from workbench.runtimes.gguf.funasr_nano import open_session
+from workbench.runtimes.gguf.language import open_language
+from workbench.runtimes.gguf.language_file import language_config
+from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
+from workbench.runtimes.gguf.unpacking import unpacked
+from workbench.runtimes.pytorch import funasr_nano as pytorch
+from workbench.session import Session, Trace
+from workbench.transcription import SpeechSession
+
+RATE = 16000
+SETTINGS = Settings(threads=1)
+GENERATION = {"max_new_tokens": 12, "dither": 0.0}
+
+
+def noise(seconds: float, seed: int = 0) -> tuple[np.ndarray, int]:
+    return np.random.default_rng(seed).normal(0, 0.1, round(seconds * RATE)).astype(np.float32), RATE
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_funasr_nano(tmp_path_factory.mktemp("nano") / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoint: Path) -> Iterator[Session]:
+    session = pytorch.open_session(checkpoint, "m", SETTINGS)
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def session(checkpoint: Path) -> Iterator[Session]:
+    [path] = writer.write(funasr_nano.plans(checkpoint, "workbench"), "f32", checkpoint.with_suffix(".gguf"))
+    session = open_session(path, "m", SETTINGS)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def pair(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Encoder as FunASR's script exports it, and the language half in a folder of its own."""
+    (tmp_path / "llm").mkdir()
+    ear, language = writer.write(funasr_nano.plans(checkpoint, "funasr"), "f32", tmp_path / "llm" / "it.gguf")
+    ear.unlink()
+    return funasr_nano_encoder(checkpoint, tmp_path / "encoder.gguf"), language
+
+
+def assert_traces_agree(ours: Trace, theirs: Trace) -> None:
+    assert list(ours) == list(theirs)
+    for stage in theirs:
+        if stage in ("tokens", "text", "prompt.tokens"):
+            np.testing.assert_array_equal(ours[stage], theirs[stage])
+        else:
+            near = 1e-3 * np.abs(theirs[stage]).max()
+            np.testing.assert_allclose(ours[stage], theirs[stage], rtol=1e-3, atol=near, err_msg=stage)
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.025, 0.4, 3.0])
+def test_traces_are_pytorchs(session: Session, reference: Session, seconds: float) -> None:
+    sound = noise(seconds)
+    assert_traces_agree(session.trace(sound, **GENERATION), reference.trace(sound, **GENERATION))
+
+
+@pytest.mark.parametrize("options", [{}, {"hotwords": ("nine",), "language": "en"}, {"itn": False, "batch_size": 3}])
+def test_transcripts_are_pytorchs(session: Session, reference: Session, options: dict[str, object]) -> None:
+    sounds = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 1.4))]
+    ours, theirs = (each.transcribe_batch(sounds, **GENERATION, **options) for each in (session, reference))
+    assert [transcript.tokens for transcript in ours] == [transcript.tokens for transcript in theirs]
+    assert [transcript.text for transcript in ours] == [transcript.text for transcript in theirs]
+
+
+def test_funasrs_pair_computes_what_the_checkpoint_does(pair: tuple[Path, Path], reference: Session) -> None:
+    ear, language = pair
+    opened = open_session(ear, "m", Settings(threads=1, language_file=language))
+    ours, theirs = (each.trace(noise(1.7), "*", **GENERATION) for each in (opened, reference))
+    assert_traces_agree(*(Trace(_without_text(trace), {}) for trace in (ours, theirs)))
+    opened.close()
+
+
+def _without_text(trace: Trace) -> dict[str, np.ndarray]:
+    """Its stages but for what is generated: the pair's keys do not name all ends that the checkpoint has."""
+    return {stage: trace[stage] for stage in trace if stage not in ("tokens", "text")}
+
+
+def test_the_language_half_beside_the_encoder_is_found(pair: tuple[Path, Path]) -> None:
+    ear, language = pair
+    with pytest.raises(BadInput, match="hearing half"):
+        open_session(ear, "m", SETTINGS)
+    language.rename(ear.with_name(language.name))
+    opened = open_session(ear, "m", SETTINGS)
+    assert opened.transcribe(noise(1.0), **GENERATION).tokens
+    opened.close()
+
+
+def test_llama_cpp_reads_the_pairs_prompt_alike(pair: tuple[Path, Path]) -> None:
+    """The tokenizer that is made of llama.cpp's keys gives the ids that llama.cpp itself gives."""
+    ear, language = map(read_gguf, pair)
+    with unpacked(ear, language) as directory:
+        model = read_funasr_nano(directory, weights=ear.path)
+    loaded = open_language(language, language_config(language), threads=1, vocabulary=True)
+    tokenizer = LlamaTokenizer(loaded.model, language)
+    options = FunasrNanoOptions(hotwords=("zwölf", "nine"), language="zh")
+    ids = prompt_ids(model, options).tolist()
+    place = ids.index(-1)
+    for part in (ids[:place], ids[place + 1 :]):
+        assert tokenizer.ids(tokenizer.text(part, special=True)) == part
+        assert tokenizer.text(part, special=True) == model.tokenizer.text(part, special=True)
+    loaded.close()
+
+
+def test_a_session_that_is_closed_while_it_writes_stops_there(checkpoint: Path, tmp_path: Path) -> None:
+    [path] = writer.write(funasr_nano.plans(checkpoint, "workbench"), "f16", tmp_path / "it.gguf")
+    opened: SpeechSession = open_session(path, "m", SETTINGS)
+    pipeline = opened.recogniser
+    writing = pipeline.hear([noise(1.0)[0]], FunasrNanoOptions())  # type: ignore[attr-defined]
+    next(writing)
+    opened.close()
+    with pytest.raises(BadInput, match="closed"):
+        list(writing)
+    with pytest.raises(BadInput, match="closed"):
+        opened.transcribe(noise(1.0))
+    with pytest.raises(BadInput, match="closed"):
+        pipeline.recognise(noise(1.0)[0], FunasrNanoOptions())
+
+
+def test_a_checkpoint_with_other_weights_than_its_configuration_says_is_refused(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    other = tiny_funasr_nano(tmp_path / "other", audio_adaptor_conf={"ffn_dim": 32})
+    [plan] = funasr_nano.plans(other, "workbench")
+    [configured] = funasr_nano.plans(checkpoint, "workbench")
+    plan.values.update({key: value for key, value in configured.values.items() if key.startswith("workbench.file")})
+    [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
+    with pytest.raises(BadInput, match=r"audio_adaptor\.linear1\.weight"):
+        open_session(path, "m", SETTINGS)

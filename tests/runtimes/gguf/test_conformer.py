@@ -191,7 +191,8 @@ def test_blocks_of_the_published_size_on_half_a_minute(
     full: Any, tmp_path: Path, quantization: str, least: float
 ) -> None:
     tensors, theirs = full
-    graph = FireRedGraph(write_hearing(tmp_path / "full.gguf", tensors, quantization), described(FULL, width=3584))
+    file = write_hearing(tmp_path / "full.gguf", tensors, quantization)
+    graph = FireRedGraph(file, described(FULL, width=3584), threads=1)
     ours = found(graph, sound(2998), valid_frames(2998, "release"))
     graph.close()
     (tmp_path / "full.gguf").unlink()

@@ -67,7 +67,6 @@ def family(request: pytest.FixtureRequest) -> tuple[Family, dict[Path, Expected]
     return found, expected
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("quantization", sorted(LEAST))
 def test_the_demo_hears_the_same_in_every_type(
     family: tuple[Family, dict[Path, Expected]], tmp_path: Path, quantization: str

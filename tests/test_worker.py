@@ -23,9 +23,11 @@ from tests import fake_child
 from tests.processes import PATIENCE, ROOT, Background, FakeMaker, caught, children, eventually, fakes, gone, heard
 from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.audio.read import write_wav
+from workbench.conversion import causal_lm, writer
 from workbench.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.opening import SessionSpec, open_here
 from workbench.session import Generation, Piece, Progress, Transcript
+from workbench.sources import assets
 from workbench.worker import ProcessSession
 
 
@@ -383,3 +385,13 @@ def test_a_death_while_a_text_is_written_is_one_error(fake: FakeMaker) -> None:
     with pytest.raises(SessionDied, match="ended with status 3 while generating; the next call starts a new one"):
         session.generate("x", do="exit")
     assert session.generate("x").text == "x"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_language_model_on_gguf_loads_no_torch(tmp_path: Path) -> None:
+    """Its tokenizer is transformers', which would bring torch along, in seconds and hundreds of megabytes."""
+    directory = assets() / "demo-funasr-nano"
+    [path] = writer.write(causal_lm.plans(directory, "workbench"), "f16", tmp_path / "it.gguf")
+    with ProcessSession(SessionSpec("it", "causal_lm", "gguf", path)) as session:
+        assert session.generate("Count from two to four.", max_new_tokens=8).text
+        assert "libtorch" not in Path(f"/proc/{session.pid}/maps").read_text()

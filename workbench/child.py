@@ -23,6 +23,7 @@ from typing import Any
 
 from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
 from workbench.opening import open_here
+from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 
 CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so long is ended with the process
@@ -43,7 +44,8 @@ class _Server:
         _, spec = self.connection.recv()
         threading.Thread(target=self.listen, daemon=True).start()
         try:
-            session = open_here(spec)
+            with _without_torch() if _is_light(spec.runtime) else contextlib.nullcontext():
+                session = open_here(spec)
         except Exception as error:
             self.answer("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
             return
@@ -108,6 +110,28 @@ class _Server:
             self.connection.send_bytes(message)
         except OSError:
             os._exit(0)
+
+
+def _is_light(runtime: str) -> bool:
+    """Whether sessions of the runtime load without torch."""
+    return runtime in RUNTIMES and RUNTIMES[runtime].opens_gguf
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Hides torch meanwhile: transformers would import it for a tokenizer alone, which takes seconds and 350 MB.
+
+    For the rest of the process transformers then has tokenizers only; who needs torch itself can still import it.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say so on stderr
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
 
 
 def _portable(error: Exception, doing: str) -> tuple[type[WorkbenchError], str, str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,9 +28,7 @@ class FakeNetwork:
         self.ids = {frame: model.vocabulary.ids[piece] for frame, piece in pieces.items()}
         self.width = len(model.vocabulary)
 
-    def logits(
-        self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None
-    ) -> Iterator[np.ndarray]:
+    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
         self.features, self.queries = features, queries
         logits = np.zeros((len(queries) + len(features), self.width), np.float32)
         logits[:, 0] = 1.0

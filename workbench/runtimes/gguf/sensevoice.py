@@ -41,9 +41,7 @@ class SenseVoiceGraph:
         encoded = encode(g, x, g.scope / "encoder", self.config)
         return output_layer.logit_parts(g, encoded, g.scope / "ctc" / "ctc_lo", self.vocabulary)
 
-    def logits(
-        self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None
-    ) -> Iterator[np.ndarray]:
+    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
         """As `Network.logits`."""
         rows = self._file.rows("embed.weight", queries)
         x = encoder_input(np.concatenate([rows, features]), self.config)

@@ -74,9 +74,7 @@ class SenseVoiceRunner:
         settle(self.network, device, weights)
 
     @torch.inference_mode()
-    def logits(
-        self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None
-    ) -> Iterator[np.ndarray]:
+    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
         """As `Network.logits`, in one block."""
         batch = torch.from_numpy(features)[None].to(self.device)
         found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))

@@ -109,7 +109,7 @@ def memory_by_loops(x: np.ndarray, kernel: np.ndarray, left: int) -> np.ndarray:
     return found
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=150)
 @given(
     frames=st.integers(1, 40),
     width=st.integers(1, 40),
@@ -173,6 +173,27 @@ def test_wanted_stages_are_recorded_as_they_were_when_tapped(engine: Engine) -> 
     assert list(recorder.stages) == ["first", "last"]
     np.testing.assert_array_equal(recorder.stages["first"], np.maximum(x, 0))
     np.testing.assert_array_equal(recorder.stages["last"], found)
+
+
+def test_a_stage_is_kept_also_after_the_same_graph_ran_without_it(engine: Engine) -> None:
+    """Without a recorder the memory of each value is used again; the plan for that must not outlive it."""
+    x = drawn(16, 64)
+
+    def build(g: Graph) -> dict[str, Tensor]:
+        y = g.input(x)
+        for number in range(12):
+            y = g.tap(f"layers.{number}", g.relu(g.add(g.scale(y, -0.9), g.input(x))))
+        return {"it": y}
+
+    for wanted in ("layers.3", "layers.", "none", "layers.7"):
+        recorder = Recorder(lambda name, wanted=wanted: name.startswith(wanted))  # type: ignore[misc]
+        engine.run(build)
+        engine.run(build, recorder)
+        expected = x
+        for number in range(12):
+            expected = np.maximum(-0.9 * expected + x, 0)
+            if f"layers.{number}" in recorder.stages:
+                np.testing.assert_allclose(recorder.stages[f"layers.{number}"], expected, atol=1e-5)
 
 
 def test_a_graph_larger_than_there_was_room_for_is_built_again(engine: Engine) -> None:

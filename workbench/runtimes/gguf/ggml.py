@@ -101,6 +101,7 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # libggml-base: result, argume
     "ggml_graph_n_nodes": (c_int, (_P,)),
     "ggml_gallocr_new": (_P, (_P,)),
     "ggml_gallocr_free": (None, (_P,)),
+    "ggml_gallocr_reserve": (c_bool, (_P, _P)),
     "ggml_gallocr_alloc_graph": (c_bool, (_P, _P)),
     "ggml_gallocr_get_buffer_size": (_S, (_P, c_int)),
     "ggml_backend_free": (None, (_P,)),

@@ -11,6 +11,7 @@ import ctypes
 import math
 import os
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import TypeVar
 
 import numpy as np
@@ -140,7 +141,10 @@ class Graph:
         for tensor in (*self._tapped.values(), *outputs.values()):
             library.set_output(tensor.pointer)
             library.build_forward_expand(graph, tensor.pointer)
-        if not library.gallocr_alloc_graph(self._engine._allocator, graph):
+        # Planned anew each time: ggml would take the last plan for any graph of as many nodes, and one in which a stage
+        # was not kept gives its memory away.
+        allocator = self._engine._allocator
+        if not (library.gallocr_reserve(allocator, graph) and library.gallocr_alloc_graph(allocator, graph)):
             raise Unavailable("memory does not suffice to compute so long a recording in one go; use shorter stretches")
         for tensor, array in self._inputs:
             if library.get_data(tensor.pointer):  # one that nothing reads has no place
@@ -239,9 +243,12 @@ class Graph:
         Computed as an image one wide with the channels innermost, which is how both lie in memory: one pass, no copy.
         """
         (frames, width), size = x.shape, kernel.shape[0]
+        out = left + frames + right - size + 1
+        if width < 3:
+            return self._depthwise_by_taps(self.pad_frames(x, left, right), kernel, out)
         if left != right or frames == 1:  # the operation pads both sides alike, and takes one row for another layout
-            x = self.pad_frames(x, left, right)
-            frames, left = left + frames + right, 0
+            x, left = self.pad_frames(x, left, right + (frames == 1)), 0
+            frames = x.shape[0]
         library, context, row = self._library, self._context, width * 4
         # The strides of the sizes of one are never stepped; ggml tells the layout by them.
         view = self._made(library.view_4d(context, x.pointer, width, 1, frames, 1, 8, row, row * frames, 0), ())
@@ -249,9 +256,16 @@ class Graph:
         view = self._made(library.view_4d(context, kernel.pointer, width, 1, 1, size, row, row, row, 0), ())
         taps = self._made(library.permute(context, view.pointer, 3, 0, 2, 1), ())
         made = self._made(library.conv_2d_dw_direct(context, taps.pointer, image.pointer, 1, 1, 0, left, 1, 1), ())
-        out = frames + 2 * left - size + 1
-        column = self._made(library.permute(context, made.pointer, 1, 2, 0, 3), (1, out, 1, width))
-        return self.reshape(column, (out, width))
+        computed = frames + 2 * left - size + 1
+        column = self._made(library.permute(context, made.pointer, 1, 2, 0, 3), (1, computed, 1, width))
+        return self.rows(self.reshape(column, (computed, width)), 0, out)
+
+    def _depthwise_by_taps(self, x: Tensor, kernel: Tensor, out: int) -> Tensor:
+        """The same as a sum of shifted products, for widths whose layout the operation cannot tell."""
+        parts = [
+            self.mul(self.rows(x, tap, tap + out), self.rows(kernel, tap, tap + 1)) for tap in range(kernel.shape[0])
+        ]
+        return reduce(self.add, parts)
 
     def convolution(self, x: Tensor, kernel: Tensor, left: int, right: int) -> Tensor:
         """Convolution over time, zero padding `left` and `right`: x [T, in], kernel [out, in, K] gives [T', out]."""

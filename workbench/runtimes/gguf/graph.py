@@ -126,12 +126,11 @@ class Graph:
         self._inputs.append((tensor, array))
         return tensor
 
-    def tap(self, stage: str, x: Tensor, view: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def tap(self, stage: str, x: Tensor) -> Tensor:
         """Names a point of the network: where its stage is wanted, the value there is recorded. Returns x."""
         if self._recorder is not None and self._recorder.wanted(stage):
-            shown = view(x) if view else x
-            self._library.set_output(shown.pointer)
-            self._tapped[stage] = shown
+            self._library.set_output(x.pointer)
+            self._tapped[stage] = x
         return x
 
     def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

@@ -168,7 +168,7 @@ def test_json_has_every_field_and_the_promised_ones_first() -> None:
         "compute_seconds": 1.25,
     }
     assert list(found.items())[: len(promised)] == list(promised.items())
-    assert list(found)[len(promised) :] == ["memory_bytes", "tags", "notes"]
+    assert list(found)[len(promised) :] == ["memory_bytes", "tags", "notes", "quantization"]
 
 
 def test_json_of_several_is_one_object_per_line_in_order() -> None:

@@ -148,3 +148,18 @@ def test_a_file_that_was_written_to_is_not_read_on(tmp_path: Path) -> None:
     file.path.unlink()
     with pytest.raises(BadInput, match=r"the GGUF file it.gguf cannot be read: No such file"):
         file.texts("texts")
+
+
+def test_a_stretch_that_was_let_go_reads_the_same_again(tmp_path: Path) -> None:
+    values = np.random.default_rng(3).standard_normal((300, 64)).astype(np.float32)
+    writer = GGUFWriter(str(tmp_path / "it.gguf"), "test")
+    writer.add_tensor("m", values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = read_gguf(tmp_path / "it.gguf")
+    shown = file.array("m")
+    for offset, nbytes in ((file.tensors["m"].offset, file.tensors["m"].nbytes), (0, 10), (0, file.nbytes)):
+        file.let_go(offset, nbytes)
+        np.testing.assert_array_equal(shown, values)

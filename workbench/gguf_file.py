@@ -160,6 +160,12 @@ class GgufFile:
         """The whole file, uint8 [bytes]: mapped, not read, and not to be written to."""
         return np.frombuffer(self._mapped, np.uint8)
 
+    def let_go(self, offset: int, nbytes: int) -> None:
+        """Gives the memory of a mapped stretch back to the system; it is read again when it is looked at."""
+        first, end = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < end and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED, first, end - first)
+
     def array(self, name: str) -> np.ndarray:
         """A tensor's values, float32 in its shape. Of an F32 tensor they are the mapped ones, not to be written to."""
         info = self._info(name)

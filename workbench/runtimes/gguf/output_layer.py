@@ -12,7 +12,7 @@ import numpy as np
 from workbench.runtimes.gguf.graph import Engine, Graph
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
-BLOCK = 128  # frames in one go
+BLOCK = 96  # frames in one go
 FAST_ROWS = 16  # ggml's fast kernels take a matrix whose rows are a multiple of this; the rest goes by itself
 
 

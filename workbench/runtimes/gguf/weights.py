@@ -137,6 +137,7 @@ class Weights:
             return None
         library.backend_buffer_set_usage(buffer, USAGE_WEIGHTS)
         library.backend_tensor_set(tensor.pointer, self._map.ctypes.data + start, 0, count)
+        self.file.let_go(start, count)
         self._buffers.append(buffer)
         return tensor
 

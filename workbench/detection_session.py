@@ -29,7 +29,7 @@ from workbench.session import (
     Transcript,
     recordings,
 )
-from workbench.versions import versions
+from workbench.tracing import trace_of
 
 NO_SPEECH = "FSMN-VAD found no speech in the recording"
 
@@ -107,18 +107,8 @@ class DetectionSession(Session):
         spans = detector.spans(recording.samples, options=chosen)
         found["vad.spans"] = np.array([(span.start, span.end) for span in spans], dtype=np.float64).reshape(-1, 2)
         kept = {stage: array for stage, array in found.items() if wanted(stage)}
-        if not kept:
-            raise BadInput(f"no stage of {self.model} on {self.runtime} matches {stages!r}; it has {', '.join(found)}")
-        meta = {
-            "model": self.model,
-            "runtime": self.runtime,
-            "dtype": detector.network.dtype,
-            "options": dict(options),
-            "input_digest": recording.digest,
-            "audio_seconds": recording.seconds,
-            "versions": versions(),
-        }
-        return Trace(kept, meta)
+        heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
+        return trace_of(self, kept, stages, detector.network.dtype, options, **heard)
 
     def close(self) -> None:
         """Drops the model, and frees it where its runtime leaves that to others."""

@@ -20,7 +20,7 @@ from workbench.errors import BadInput
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
 from workbench.session import AudioSource, Event, Generation, Piece, Prompt, Session, StageFilter, Trace
-from workbench.versions import versions
+from workbench.tracing import trace_of
 from workbench.writing import settled_text
 
 
@@ -122,17 +122,8 @@ class TextSession(Session):
             written = self.generate(source, **options)
             ends = {"tokens": np.array(written.tokens, dtype=np.int64), "text": np.array(written.text)}
             found |= {stage: array for stage, array in ends.items() if wanted(stage)}
-        if not found:
-            raise BadInput(f"no stage of {self.model} on {self.runtime} matches {stages!r}; see the stages with *")
-        meta = {
-            "model": self.model,
-            "runtime": self.runtime,
-            "dtype": writer.dtype,
-            "options": dict(options),
-            "input_digest": hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16],
-            "versions": versions(),
-        }
-        return Trace(found, meta)
+        digest = hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16]
+        return trace_of(self, found, stages, writer.dtype, options, input_digest=digest)
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """A language model alone hears nothing: raises `BadInput`."""

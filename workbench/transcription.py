@@ -37,7 +37,7 @@ from workbench.session import (
     Transcript,
     recordings,
 )
-from workbench.versions import versions
+from workbench.tracing import trace_of
 from workbench.voice_activity import speech_spans
 from workbench.writing import is_hangul, needs_space
 
@@ -207,18 +207,8 @@ class SpeechSession(Session):
         wanted = StageFilter(stages)
         recording = read(source)
         found = recogniser.trace(recording.samples, chosen, wanted)
-        if not found:
-            raise BadInput(f"no stage of {self.model} on {self.runtime} matches {stages!r}; see the stages with *")
-        meta = {
-            "model": self.model,
-            "runtime": self.runtime,
-            "dtype": recogniser.dtype,
-            "options": dict(options),
-            "input_digest": recording.digest,
-            "audio_seconds": recording.seconds,
-            "versions": versions(),
-        }
-        return Trace(found, meta)
+        heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
+        return trace_of(self, found, stages, recogniser.dtype, options, **heard)
 
     def close(self) -> None:
         """Drops the model, and frees it where its runtime leaves that to others."""

@@ -1,0 +1,42 @@
+"""Makes the trace of what a session recorded: the wanted stages, and by whom and of what they were computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.session import Session, Trace
+from workbench.versions import versions
+
+
+def trace_of(
+    session: Session,
+    found: Mapping[str, np.ndarray],
+    asked: str,
+    dtype: str,
+    options: Mapping[str, Any],
+    **of: Any,
+) -> Trace:
+    """A trace of the stages found, with what its `meta` has to say.
+
+    Args:
+        asked: the glob that the stages were chosen by.
+        dtype: of the arithmetic.
+        of: what was computed on, plain values for `meta`: `input_digest` and the like.
+
+    Raises `BadInput` where no stage was found.
+    """
+    if not found:
+        raise BadInput(f"no stage of {session.model} on {session.runtime} matches {asked!r}; see the stages with *")
+    meta = {
+        "model": session.model,
+        "runtime": session.runtime,
+        "dtype": dtype,
+        "options": dict(options),
+        **of,
+        "versions": versions(),
+    }
+    return Trace(found, meta)

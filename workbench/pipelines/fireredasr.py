@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
-from workbench.audio.frontend import Frontend
 from workbench.closing import close
 from workbench.decoding.generation import Decoding, decoding_of
 from workbench.families.conformer import SUBSAMPLING, valid_frames
@@ -20,6 +19,7 @@ from workbench.families.fireredasr import (
     speech_tokens,
     tidy,
 )
+from workbench.pipelines.features import Features
 from workbench.stages import Recorder
 
 
@@ -48,25 +48,22 @@ class FireRedEar:
         self.model = model
         self.network = network
         self.placeholder = model.speech_id
-        self.frontend = Frontend(model.frontend, cmvn)
-        self.frontend_without_cmvn = Frontend(model.frontend, None)
+        self.features = Features(model.frontend, cmvn, ("fbank", "features"))
 
     def embeddings(
         self, stretches: Sequence[np.ndarray], options: FireRedAsrOptions, recorder: Recorder | None = None
     ) -> tuple[Any, np.ndarray]:
         """As `Ear.embeddings`."""
         model = self.model
-        frontend = self.frontend_without_cmvn if options.cmvn == "off" else self.frontend
-        fronts = [frontend(samples, dither=options.dither) for samples in stretches]
-        lengths = [len(front.features) for front in fronts]
+        features = [
+            self.features(samples, options, None if number else recorder) for number, samples in enumerate(stretches)
+        ]
+        lengths = [len(row) for row in features]
         for samples, length in zip(stretches, lengths, strict=True):
             check_length(len(samples), length, model)
-        if recorder:
-            for stage in ("fbank", "features"):
-                recorder.put(f"frontend.{stage}", getattr(fronts[0], stage))
         counts = np.array([speech_tokens(length, model.downsample_rate) for length in lengths])
         # Zeros behind the normalised features, as in training, so that the shortest sound gives an embedding.
-        features = [_at_least(front.features, SUBSAMPLING * model.downsample_rate) for front in fronts]
+        features = [_at_least(row, SUBSAMPLING * model.downsample_rate) for row in features]
         rule = model.length_rule if options.length_rule == "checkpoint" else options.length_rule
         valid = [max(valid_frames(length, rule), 1) for length in lengths]
         return self.network.hear(features, valid, recorder), counts

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
-from workbench.audio.frontend import Frontend
 from workbench.closing import close
 from workbench.decoding.generation import Decoding, decoding_of
 from workbench.families.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, prompt_ids, tidy
+from workbench.pipelines.features import Features
 from workbench.stages import Recorder
 
 
@@ -39,19 +39,16 @@ class NanoEar:
     def __init__(self, model: FunasrNanoModel, cmvn: Cmvn | None, network: Network):
         self.model = model
         self.network = network
-        self.frontend = Frontend(model.frontend, cmvn)
-        self.frontend_without_cmvn = Frontend(model.frontend, None)
+        self.features = Features(model.frontend, cmvn)
 
     def embeddings(
         self, stretches: Sequence[np.ndarray], options: FunasrNanoOptions, recorder: Recorder | None = None
     ) -> tuple[Any, np.ndarray]:
         """As `Ear.embeddings`."""
-        frontend = self.frontend_without_cmvn if options.cmvn == "off" else self.frontend
-        fronts = [frontend(samples, dither=options.dither) for samples in stretches]
-        if recorder:
-            for stage in ("fbank", "lfr", "features"):
-                recorder.put(f"frontend.{stage}", getattr(fronts[0], stage))
-        return self.network.hear([front.features for front in fronts], recorder)
+        features = [
+            self.features(samples, options, None if number else recorder) for number, samples in enumerate(stretches)
+        ]
+        return self.network.hear(features, recorder)
 
     def prompt_ids(self, options: FunasrNanoOptions) -> np.ndarray:
         """As `Ear.prompt_ids`."""

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
-from workbench.audio.frontend import Frontend
 from workbench.closing import close
 from workbench.decoding.cif import peaks
 from workbench.families.paraformer import (
@@ -20,6 +19,7 @@ from workbench.families.paraformer import (
     peak_times,
     timed_tokens,
 )
+from workbench.pipelines.features import Features
 from workbench.session import StageFilter
 from workbench.stages import Recorder
 from workbench.transcription import Heard
@@ -69,8 +69,7 @@ class ParaformerPipeline:
     def __init__(self, model: ParaformerModel, cmvn: Cmvn | None, network: Network):
         self.model = model
         self.network = network
-        self.frontend = Frontend(model.frontend, cmvn)
-        self.frontend_without_cmvn = Frontend(model.frontend, None)
+        self.features = Features(model.frontend, cmvn)
         self.markers = {number for number, piece in enumerate(model.vocabulary.pieces) if piece in MARKERS}
 
     @property
@@ -80,12 +79,8 @@ class ParaformerPipeline:
 
     def recognise(self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None) -> Heard:
         """What is said in float32 samples [n] at the checkpoint's rate."""
-        frontend = self.frontend_without_cmvn if options.cmvn == "off" else self.frontend
-        front = frontend(samples, dither=options.dither)
-        if recorder:
-            for stage in ("fbank", "lfr", "features"):
-                recorder.put(f"frontend.{stage}", getattr(front, stage))
-        decoded = self.network.decode(front.features, recorder, options.cif_residual)
+        features = self.features(samples, options, recorder)
+        decoded = self.network.decode(features, recorder, options.cif_residual)
         ids = () if decoded.logits is None else tuple(decoded.logits.argmax(axis=1).tolist())
         said = [number for number in ids if number not in self.markers]
         times = self._times(decoded, len(ids), len(said)) if options.timestamps and said else None

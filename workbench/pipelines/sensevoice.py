@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
-from workbench.audio.frontend import Frontend
 from workbench.closing import close
 from workbench.decoding.ctc import collapse
 from workbench.families.sensevoice import (
@@ -19,6 +18,7 @@ from workbench.families.sensevoice import (
     read_tags,
     timed_tokens,
 )
+from workbench.pipelines.features import Features
 from workbench.session import StageFilter
 from workbench.stages import Recorder
 from workbench.transcription import Heard
@@ -52,8 +52,7 @@ class SenseVoicePipeline:
     def __init__(self, model: SenseVoiceModel, cmvn: Cmvn | None, network: Network):
         self.model = model
         self.network = network
-        self.frontend = Frontend(model.frontend, cmvn)
-        self.frontend_without_cmvn = Frontend(model.frontend, None)
+        self.features = Features(model.frontend, cmvn)
         self.unknown_emotion = model.vocabulary.ids.get(UNKNOWN_EMOTION)
 
     @property
@@ -63,13 +62,9 @@ class SenseVoicePipeline:
 
     def recognise(self, samples: np.ndarray, options: SenseVoiceOptions, recorder: Recorder | None = None) -> Heard:
         """What is said in float32 samples [n] at the checkpoint's rate."""
-        frontend = self.frontend_without_cmvn if options.cmvn == "off" else self.frontend
-        front = frontend(samples, dither=options.dither)
-        if recorder:
-            for stage in ("fbank", "lfr", "features"):
-                recorder.put(f"frontend.{stage}", getattr(front, stage))
+        features = self.features(samples, options, recorder)
         best, kept = [], []
-        for block in self.network.logits(front.features, query_ids(options), recorder):
+        for block in self.network.logits(features, query_ids(options), recorder):
             if recorder and (recorder.wanted("logits") or recorder.wanted("ctc.posteriors")):
                 kept.append(block.copy())
             if options.ban_emo_unk and self.unknown_emotion is not None:
@@ -84,7 +79,7 @@ class SenseVoicePipeline:
         vocabulary = self.model.vocabulary
         pieces = [vocabulary.pieces[token.id] for token in path]
         language, tags = read_tags(pieces)
-        tokens = timed_tokens(path, vocabulary, len(front.features), self.model.frontend.frame_seconds)
+        tokens = timed_tokens(path, vocabulary, len(features), self.model.frontend.frame_seconds)
         return Heard(
             text=self.text_of([token.id for token in tokens]),
             language=language,

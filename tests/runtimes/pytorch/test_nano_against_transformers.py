@@ -132,7 +132,7 @@ class Pair:
 
     def features(self, stretches: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         """Features [B, T, input], the shorter rows padded with zeros, and how many frames each has [B]."""
-        rows = [torch.from_numpy(self.ear.frontend(samples).features) for samples in stretches]
+        rows = [torch.from_numpy(self.ear.features.frontend(samples).features) for samples in stretches]
         return pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
 
     @torch.inference_mode()

@@ -1,0 +1,36 @@
+"""What enters a family's network: the front end as the options ask for it, its stages recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.audio.cmvn import Cmvn
+from workbench.audio.frontend import Frontend, FrontendConfig
+from workbench.options import ListeningOptions
+from workbench.stages import Recorder
+
+STAGES = ("fbank", "lfr", "features")
+
+
+class Features:
+    """A model's front end.
+
+    Args:
+        stages: those that a recorder gets, `frontend.` before their names.
+    """
+
+    def __init__(self, config: FrontendConfig, cmvn: Cmvn | None, stages: Sequence[str] = STAGES):
+        self.frontend = Frontend(config, cmvn)
+        self._without_cmvn = Frontend(config, None)
+        self._stages = stages
+
+    def __call__(self, samples: np.ndarray, options: ListeningOptions, recorder: Recorder | None = None) -> np.ndarray:
+        """Features [T, width] of samples [n], with CMVN and dither as the options say."""
+        frontend = self._without_cmvn if options.cmvn == "off" else self.frontend
+        front = frontend(samples, dither=options.dither)
+        if recorder:
+            for stage in self._stages:
+                recorder.put(f"frontend.{stage}", getattr(front, stage))
+        return front.features

@@ -12,9 +12,11 @@ from ctypes import (
     POINTER,
     Structure,
     c_bool,
+    c_char,
     c_char_p,
     c_float,
     c_int,
+    c_int32,
     c_int64,
     c_size_t,
     c_void_p,
@@ -30,6 +32,7 @@ from workbench.runtimes import RUNTIMES
 OLDEST, NEWEST = (0, 25, 0), (0, 26, 0)  # tested are versions from the first on, before the second
 F32, F16, I32 = 0, 1, 26  # ggml_type
 SUCCESS = 0  # ggml_status
+USAGE_WEIGHTS = 1  # of ggml_backend_buffer_usage
 # ggml_type by the name that GGUF tools give it; of those the file reader knows, the ones ggml can multiply with.
 TYPES = {
     "F32": F32,
@@ -51,6 +54,26 @@ TYPES = {
 
 _P, _N, _S = c_void_p, c_int64, c_size_t
 LogCallback = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+
+
+class TensorStruct(Structure):
+    """`ggml_tensor`."""
+
+    _fields_ = (
+        ("type", c_int),
+        ("buffer", c_void_p),
+        ("ne", c_int64 * 4),
+        ("nb", c_size_t * 4),
+        ("op", c_int),
+        ("op_params", c_int32 * 16),
+        ("flags", c_int32),
+        ("src", c_void_p * 10),
+        ("view_src", c_void_p),
+        ("view_offs", c_size_t),
+        ("data", c_void_p),
+        ("name", c_char * 64),
+        ("extra", c_void_p),
+    )
 
 
 class InitParams(Structure):

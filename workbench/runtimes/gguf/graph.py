@@ -24,6 +24,7 @@ from workbench.stages import Recorder
 
 NODES = 4096  # to begin with; a graph that needs more is built again with room for them
 Outputs = TypeVar("Outputs", bound=Mapping[str, Tensor])
+Result = TypeVar("Result")
 
 
 class GraphFull(Exception):
@@ -59,20 +60,18 @@ class Engine:
         """
         if not self._backend:
             raise BadInput(f"{self.weights.file.name} is closed; open it again")
-        while True:
-            with Graph(self, self._nodes, recorder) as graph:
-                try:
-                    return graph.compute(build(graph))
-                except GraphFull:
-                    self._nodes *= 2
+        return self._with_room(recorder, lambda graph: graph.compute(build(graph)))
 
     def check(self, build: Callable[[Graph], Outputs]) -> None:
         """Builds without computing: raises `BadInput` for weights that are missing or misshapen."""
+        self._with_room(None, build)
+
+    def _with_room(self, recorder: Recorder | None, use: Callable[[Graph], Result]) -> Result:
+        """What `use` makes of a graph; tried again with twice the room where that does not suffice."""
         while True:
-            with Graph(self, self._nodes, None) as graph:
+            with Graph(self, self._nodes, recorder) as graph:
                 try:
-                    build(graph)
-                    return
+                    return use(graph)
                 except GraphFull:
                     self._nodes *= 2
 

@@ -20,7 +20,7 @@ from workbench.families.language import LanguageConfig
 from workbench.gguf_file import GgufFile
 from workbench.merging import Merged
 from workbench.runtimes.gguf.context import STEP, Context
-from workbench.runtimes.gguf.ggml import load_library
+from workbench.runtimes.gguf.ggml import TensorStruct, load_library
 from workbench.runtimes.gguf.language_file import (
     EMBEDDINGS,
     check_vocabulary,
@@ -28,7 +28,7 @@ from workbench.runtimes.gguf.language_file import (
     language_tensors,
     read_dimensions,
 )
-from workbench.runtimes.gguf.language_half import TensorStruct, open_half
+from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
 from workbench.stages import Recorder
 

@@ -17,7 +17,7 @@ import numpy as np
 from workbench.errors import BadInput
 from workbench.gguf_file import GgufFile
 from workbench.gguf_types import TENSOR_TYPES
-from workbench.runtimes.gguf.ggml import Library, load_library
+from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct, load_library
 from workbench.runtimes.gguf.language_file import (
     EMBEDDINGS,
     OUTPUT,
@@ -26,33 +26,12 @@ from workbench.runtimes.gguf.language_file import (
     read_dimensions,
 )
 from workbench.runtimes.gguf.llama import LlamaModel, cpu_parameters, load_llama, take_reason
-from workbench.runtimes.gguf.weights import repack_buffer_type
+from workbench.runtimes.gguf.repacking import Repacking
 
 ALIGNMENT = 32  # of tensors in a GGUF file
-WEIGHTS = 1  # of ggml_backend_buffer_usage
 TYPE_NUMBERS = {kind.name: number for number, kind in TENSOR_TYPES.items()}
 NEUTRAL = {".scale": 1.0, ".input_scale": 1.0, ".bias": 0.0}  # optional tensors by the end of their name
 UNUSED = ("cls.output.weight",)
-
-
-class TensorStruct(ctypes.Structure):
-    """`ggml_tensor`."""
-
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("buffer", ctypes.c_void_p),
-        ("ne", ctypes.c_int64 * 4),
-        ("nb", ctypes.c_size_t * 4),
-        ("op", ctypes.c_int),
-        ("op_params", ctypes.c_int32 * 16),
-        ("flags", ctypes.c_int32),
-        ("src", ctypes.c_void_p * 10),
-        ("view_src", ctypes.c_void_p),
-        ("view_offs", ctypes.c_size_t),
-        ("data", ctypes.c_void_p),
-        ("name", ctypes.c_char * 64),
-        ("extra", ctypes.c_void_p),
-    )
 
 
 class _InitParameters(ctypes.Structure):
@@ -149,9 +128,9 @@ class _Given:
         first = min(source.ctypes.data for source in sources.values()) // ALIGNMENT * ALIGNMENT
         last = max(source.ctypes.data + source.nbytes for source in sources.values())
         self._mapped = ggml.backend_cpu_buffer_from_ptr(first, last - first)
-        ggml.backend_buffer_set_usage(self._mapped, WEIGHTS)
+        ggml.backend_buffer_set_usage(self._mapped, USAGE_WEIGHTS)
         self._buffers = [self._mapped]
-        self._repacking = repack_buffer_type(ggml)
+        self._repacking = Repacking(ggml)
 
     def take(self, pointer: int, _: Any) -> None:
         """Gives a tensor its values; called by llama.cpp while it loads."""
@@ -162,33 +141,19 @@ class _Given:
             self._fill(pointer, name, needed)
         elif source.nbytes != needed:
             self.wrong = self.wrong or f"has {source.nbytes} bytes of tensor {name}; llama.cpp expects {needed}"
-        elif name != EMBEDDINGS and tensor.ne[1] > 1 and self._repack(pointer, tensor, source):
+        elif name != EMBEDDINGS and tensor.ne[1] > 1 and self._repacked(pointer, source):
             return
         elif source.ctypes.data % ALIGNMENT == 0:
             tensor.buffer, tensor.data = self._mapped, source.ctypes.data
         else:
             self._ggml.backend_tensor_set(pointer, source.ctypes.data, 0, needed)
 
-    def _repack(self, pointer: int, tensor: TensorStruct, source: np.ndarray) -> bool:
+    def _repacked(self, pointer: int, source: np.ndarray) -> bool:
         """Puts a matrix into the processor's own layout, where ggml has one for its type and shape."""
-        if not self._repacking:
-            return False
-        ggml, plain = self._ggml, (tensor.buffer, tensor.data)
-        buffer = ggml.backend_buft_alloc_buffer(
-            self._repacking, ggml.backend_buft_get_alloc_size(self._repacking, pointer)
-        )
-        if not buffer:
-            return False
-        tensor.buffer = tensor.data = None
-        ggml.backend_tensor_alloc(buffer, pointer, ggml.backend_buffer_get_base(buffer))
-        if not tensor.extra:  # where ggml notes how it will repack; writing without that note would end the process
-            tensor.buffer, tensor.data = plain
-            ggml.backend_buffer_free(buffer)
-            return False
-        ggml.backend_buffer_set_usage(buffer, WEIGHTS)
-        ggml.backend_tensor_set(pointer, source.ctypes.data, 0, source.nbytes)
-        self._buffers.append(buffer)
-        return True
+        buffer = self._repacking.buffer(pointer, source.ctypes.data, source.nbytes)
+        if buffer:
+            self._buffers.append(buffer)
+        return bool(buffer)
 
     def _fill(self, pointer: int, name: str, needed: int) -> None:
         neutral = next((value for end, value in NEUTRAL.items() if name.endswith(end)), None)

@@ -14,12 +14,10 @@ import numpy as np
 
 from workbench.errors import BadInput
 from workbench.gguf_file import GgufFile
-from workbench.runtimes.gguf.ggml import F32, TYPES, InitParams, Library
+from workbench.runtimes.gguf.ggml import F32, TYPES, USAGE_WEIGHTS, InitParams, Library
+from workbench.runtimes.gguf.repacking import Repacking
 
 ALIGNMENT = 32  # bytes: of a tensor that ggml computes with
-OBJECT_BYTES = 32  # `ggml_object`, which stands before each tensor of a context
-AFTER_EXTRA = 16  # from `ggml_tensor.extra` to the tensor's end
-USAGE_WEIGHTS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,12 @@ class Weights:
         self._made: dict[tuple[str, int, int], Tensor] = {}
         self._kept: list[np.ndarray] = []  # memory that tensors lie in
         self._buffers: list[int] = []
-        # Room for each tensor whole, in thirds (attention's q, k, v), and once more to try.
+        # Room for each tensor whole, and for the parts that some are taken in.
         size = library.tensor_overhead() * (5 * len(file.tensors) + 8)
         self._context = library.init(InitParams(size, None, True))
         self._map = file.mapped()
         self._mapped = self._buffer(self._map.ctypes.data, self._map.nbytes)
-        self._repacking = repack_buffer_type(library) if repack else None
+        self._repacking = Repacking(library) if repack else None
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> Tensor:
         """A matrix [out, in] in the file's own type, or some of its rows."""
@@ -109,10 +107,9 @@ class Weights:
         return tensor
 
     def _place(self, kind: int, shape: tuple[int, int], start: int, count: int) -> Tensor:
-        if self._repacking:
-            repacked = self._repacked(kind, shape, start, count)
-            if repacked:
-                return repacked
+        repacked = self._repacked(kind, shape, start, count)
+        if repacked:
+            return repacked
         if start % ALIGNMENT == 0:
             return self._mapped_at(kind, shape, start)
         return self._copied(kind, shape, self._map[start : start + count])
@@ -124,19 +121,12 @@ class Weights:
 
     def _repacked(self, kind: int, shape: tuple[int, int], start: int, count: int) -> Tensor | None:
         """The matrix in the processor's own layout, or None where ggml has none for its type and shape."""
-        library, tensor = self._library, self._new(kind, shape)
-        size = library.backend_buft_get_alloc_size(self._repacking, tensor.pointer)
-        buffer = library.backend_buft_alloc_buffer(self._repacking, size)
+        if self._repacking is None:
+            return None
+        tensor = self._new(kind, shape)
+        buffer = self._repacking.buffer(tensor.pointer, self._map.ctypes.data + start, count)
         if not buffer:
             return None
-        library.backend_tensor_alloc(buffer, tensor.pointer, library.backend_buffer_get_base(buffer))
-        # ggml notes there how it will repack; writing to a tensor without that note would end the process.
-        extra = tensor.pointer + library.tensor_overhead() - OBJECT_BYTES - AFTER_EXTRA
-        if not ctypes.c_void_p.from_address(extra).value:
-            library.backend_buffer_free(buffer)
-            return None
-        library.backend_buffer_set_usage(buffer, USAGE_WEIGHTS)
-        library.backend_tensor_set(tensor.pointer, self._map.ctypes.data + start, 0, count)
         self.file.let_go(start, count)
         self._buffers.append(buffer)
         return tensor
@@ -193,19 +183,3 @@ class Scope:
     def has(self, name: str) -> bool:
         """Whether the file has a tensor of that name."""
         return self.prefix + name in self.weights.file.tensors
-
-
-def repack_buffer_type(library: Library) -> int | None:
-    """ggml's buffer type for repacked weights, or None where this build has none."""
-    registered = library.backend_cpu_reg()
-    address = library.backend_reg_get_proc_address(registered, b"ggml_backend_dev_get_extra_bufts")
-    if not address:
-        return None
-    extra_types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)
-    found = extra_types(library.backend_reg_dev_get(registered, 0))
-    number = 0
-    while found and found[number]:
-        if library.backend_buft_name(found[number]) == b"CPU_REPACK":
-            return found[number]
-        number += 1
-    return None

@@ -1,0 +1,55 @@
+"""Matrices in the processor's own layout, which ggml computes faster with, for the types and shapes it has one for."""
+
+from __future__ import annotations
+
+import ctypes
+
+from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct
+
+
+class Repacking:
+    """Repacks weights where that can be done; without effect in a build of ggml that cannot."""
+
+    def __init__(self, library: Library):
+        self._library = library
+        self._type = _buffer_type(library)
+
+    def buffer(self, pointer: int, address: int, size: int) -> int | None:
+        """Has a tensor hold the values at an address repacked; returns the buffer they are in, for the caller to free.
+
+        None, and the tensor as it was, where ggml has no layout for it.
+        """
+        if not self._type:
+            return None
+        library, tensor = self._library, TensorStruct.from_address(pointer)
+        plain = tensor.buffer, tensor.data
+        buffer: int = library.backend_buft_alloc_buffer(
+            self._type, library.backend_buft_get_alloc_size(self._type, pointer)
+        )
+        if not buffer:
+            return None
+        tensor.buffer = tensor.data = None
+        library.backend_tensor_alloc(buffer, pointer, library.backend_buffer_get_base(buffer))
+        if not tensor.extra:  # where ggml notes how it will repack; writing without that note would end the process
+            tensor.buffer, tensor.data = plain
+            library.backend_buffer_free(buffer)
+            return None
+        library.backend_buffer_set_usage(buffer, USAGE_WEIGHTS)
+        library.backend_tensor_set(pointer, address, 0, size)
+        return buffer
+
+
+def _buffer_type(library: Library) -> int | None:
+    """ggml's buffer type for repacked weights, or None where this build has none."""
+    registered = library.backend_cpu_reg()
+    address = library.backend_reg_get_proc_address(registered, b"ggml_backend_dev_get_extra_bufts")
+    if not address:
+        return None
+    extra_types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)
+    found = extra_types(library.backend_reg_dev_get(registered, 0))
+    number = 0
+    while found and found[number]:
+        if library.backend_buft_name(found[number]) == b"CPU_REPACK":
+            return found[number]
+        number += 1
+    return None

@@ -20,6 +20,7 @@ from workbench.families.paraformer import (
     timed_tokens,
 )
 from workbench.pipelines.features import Features
+from workbench.pipelines.traced import traced
 from workbench.session import StageFilter
 from workbench.stages import Recorder
 from workbench.transcription import Heard
@@ -123,11 +124,7 @@ class ParaformerPipeline:
 
     def trace(self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter) -> dict[str, np.ndarray]:
         """The stages of one pass over the samples."""
-        recorder = Recorder(wanted)
-        heard = self.recognise(samples, options, recorder)
-        recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
-        recorder.put("text", np.array(heard.text))
-        return recorder.stages
+        return traced(self.recognise, samples, options, wanted)
 
     def close(self) -> None:
         """Frees the network."""

@@ -19,6 +19,7 @@ from workbench.families.sensevoice import (
     timed_tokens,
 )
 from workbench.pipelines.features import Features
+from workbench.pipelines.traced import traced
 from workbench.session import StageFilter
 from workbench.stages import Recorder
 from workbench.transcription import Heard
@@ -94,11 +95,7 @@ class SenseVoicePipeline:
 
     def trace(self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter) -> dict[str, np.ndarray]:
         """The stages of one pass over the samples."""
-        recorder = Recorder(wanted)
-        heard = self.recognise(samples, options, recorder)
-        recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
-        recorder.put("text", np.array(heard.text))
-        return recorder.stages
+        return traced(self.recognise, samples, options, wanted)
 
     def close(self) -> None:
         """Frees the network."""

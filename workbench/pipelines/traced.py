@@ -1,0 +1,23 @@
+"""The trace of a recogniser that hears in one pass: its network's stages, and what was heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from workbench.session import StageFilter
+from workbench.stages import Recorder
+from workbench.transcription import Heard
+
+
+def traced(
+    recognise: Callable[[np.ndarray, Any, Recorder], Heard], samples: np.ndarray, options: Any, wanted: StageFilter
+) -> dict[str, np.ndarray]:
+    """The wanted stages of one pass over the samples, `tokens` and `text` behind those of the network."""
+    recorder = Recorder(wanted)
+    heard = recognise(samples, options, recorder)
+    recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+    recorder.put("text", np.array(heard.text))
+    return recorder.stages

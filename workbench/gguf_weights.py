@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cards import Card
 from workbench.errors import BadInput
+from workbench.gguf_file import GgufFile, read_gguf
 from workbench.memory import size
 from workbench.opening import Settings
 from workbench.sources import OnProgress, local_checkpoint
@@ -58,9 +59,9 @@ def offered_weights(card: Card) -> tuple[Weights, ...]:
 
         return _weights(offered(checkpoint, card.family))
     try:
-        files = _files(card) if checkpoint else []
-        sizes = [file.stat().st_size for file in files]
-        return (Weights(_quantization(files), sum(sizes), True, True),) if files else ()
+        files = _with_language(card, read_gguf(checkpoint)) if checkpoint else []
+        size_of_all = sum(file.nbytes for file in files)
+        return (Weights(_quantization(files), size_of_all, True, True),) if files else ()
     except (BadInput, OSError):
         return ()
 
@@ -111,48 +112,45 @@ def gguf_file(
     A directory is converted first where needed. Raises `BadInput` for a quantisation that there is not, or that a GGUF
     file does not have, and what a conversion raises.
     """
-    from workbench.families.gguf_files import family_of_gguf
-    from workbench.gguf_file import read_gguf
-    from workbench.runtimes.gguf.language_file import has_other_half
-
     if card.kind != "gguf":
         from workbench.conversion.cache import converted
 
         path = converted(checkpoint, card.family, settings.quantization, on_progress)
         return path, replace(settings, quantization=read_gguf(path).quantization)
-    family = family_of_gguf(checkpoint)
-    language_half = card.family == "causal_lm" and has_other_half(read_gguf(checkpoint))
+    from workbench.families.gguf_files import family_of_file
+    from workbench.runtimes.gguf.language_file import has_other_half
+
+    file = read_gguf(checkpoint)
+    family = family_of_file(file)
+    language_half = card.family == "causal_lm" and has_other_half(file)
     if family.name != card.family and not language_half:
         raise BadInput(f"{card.id}: its card names the family {card.family}, and {checkpoint.name} holds {family.name}")
-    files = _files(card)
+    files = _with_language(card, file)
     held = _quantization(files)
     if settings.quantization not in (AUTO, held):
         raise BadInput(
             f"quantization is {settings.quantization!r}, and the weights of {checkpoint.name} are {held} already; "
             f"expected auto or {held}"
         )
-    return checkpoint, replace(settings, quantization=held, language_file=files[1] if len(files) > 1 else None)
+    return checkpoint, replace(settings, quantization=held, language_file=files[1].path if len(files) > 1 else None)
 
 
-def _files(card: Card) -> list[Path]:
+def _with_language(card: Card, file: GgufFile) -> list[GgufFile]:
     """The GGUF file of a card, and that of its language half where it is a file by itself.
 
     Raises `BadInput` for a language half that is missing, or that is not wanted.
     """
     from workbench.families.gguf_files import NANO_EAR
-    from workbench.gguf_file import read_gguf
     from workbench.runtimes.gguf.unpacking import find_language_file
 
-    path, named = Path(card.place), card.source.get("language")
-    if read_gguf(path).architecture == NANO_EAR:
-        return [path, Path(named) if named else find_language_file(path)]
+    named = card.source.get("language")
+    if file.architecture == NANO_EAR:
+        return [file, read_gguf(Path(named) if named else find_language_file(file.path))]
     if named:
-        raise BadInput(f"{card.id}: its card names the language file {Path(named).name}, and {path.name} needs none")
-    return [path]
+        raise BadInput(f"{card.id}: its card names the language file {Path(named).name}, and {file.name} needs none")
+    return [file]
 
 
-def _quantization(files: Sequence[Path]) -> str:
+def _quantization(files: Sequence[GgufFile]) -> str:
     """The type of the weights, or of those of both halves: `f16+q8_0`."""
-    from workbench.gguf_file import read_gguf
-
-    return "+".join(read_gguf(file).quantization for file in files)
+    return "+".join(file.quantization for file in files)

@@ -8,7 +8,7 @@ from pathlib import Path
 from workbench.errors import BadInput
 from workbench.families import FAMILIES, Family
 from workbench.families.language import MODEL_TYPES
-from workbench.gguf_file import read_gguf
+from workbench.gguf_file import GgufFile, read_gguf
 
 NANO_EAR = "funasr-sensevoice-encoder"  # Fun-ASR-Nano without its language half, which is a file of its own
 
@@ -26,7 +26,11 @@ ARCHITECTURES: Mapping[str, str] = {
 
 def family_of_gguf(path: str | Path) -> Family:
     """The family of a GGUF file; `BadInput` where it is damaged or of an architecture that no family here has."""
-    file = read_gguf(path)
+    return family_of_file(read_gguf(path))
+
+
+def family_of_file(file: GgufFile) -> Family:
+    """As `family_of_gguf`, of a file that has been read."""
     name = ARCHITECTURES.get(file.architecture)
     if name is None:
         known = ", ".join(ARCHITECTURES)

@@ -12,8 +12,8 @@ import threading
 from workbench.errors import BadInput
 from workbench.gguf_weights import AUTO
 from workbench.open_session import OpenSession
+from workbench.progress import OnProgress
 from workbench.registry import Registry, Residency
-from workbench.sources import OnProgress
 
 IDLE_MINUTES = 10.0
 CHECK_SECONDS = 15.0

@@ -16,7 +16,8 @@ from workbench.errors import BadInput
 from workbench.gguf_file import GgufFile, read_gguf
 from workbench.memory import size
 from workbench.opening import Settings
-from workbench.sources import OnProgress, local_checkpoint
+from workbench.progress import OnProgress
+from workbench.sources import local_checkpoint
 
 if TYPE_CHECKING:
     from workbench.conversion.cache import Offer as ConversionOffer

@@ -26,6 +26,19 @@ class Settings:
     quantization: str = "auto"  # of the weights, where the runtime keeps them quantised; auto: as it sees fit
     kv_cache: str = "f32"  # one of KV_CACHES: of a language model's keys and values
     language_file: Path | None = None  # the language half of a speech language model, where it is a GGUF file by itself
+    max_length: int | None = None  # most positions of one request; None: as many as the model has
+    kv_gigabytes: float | None = None  # memory for the keys and values of all requests; None: as the runtime sees fit
+    tensor_parallel: int = 1  # devices that share the model
+    eager: bool = True  # no compiled graphs: a quick start, and stages can be seen; compiled ones serve faster on a GPU
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of a model somewhere else."""
+
+    url: str  # up to and without /v1
+    model: str  # the name that the server has for it; empty for the only one it serves
+    key: str = ""  # the environment variable with the key that the server wants
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,7 @@ class SessionSpec:
     runtime: str
     checkpoint: Path  # its directory, or a GGUF file
     settings: Settings = Settings()
+    server: Server | None = None  # that runs it, where it does not run here; `checkpoint` then says nothing
 
 
 def why_not(family: str, runtime: str) -> str | None:

@@ -30,9 +30,10 @@ from workbench.gguf_weights import (
 )
 from workbench.open_session import OpenSession, quantization_of
 from workbench.opening import DTYPES, KV_CACHES, SessionSpec, Settings, open_here, why_not
+from workbench.progress import OnProgress
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
-from workbench.sources import OnProgress, fetch, why_not_here
+from workbench.sources import fetch, why_not_here
 from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from workbench.cards import Card
 from workbench.errors import BadInput, Unavailable
+from workbench.progress import OnProgress
 
 # Patterns of a repository's paths; * also matches folders, such as that of a tokenizer.
 HUB_FILES = ["*.yaml", "*.json", "*.jinja", "*.mvn", "*.model", "*.tiktoken", "*.txt", "seg_dict", "README.md"]
@@ -23,9 +23,6 @@ SHARDS = "model.safetensors.index.json"  # which file of several each tensor is 
 
 ANSWER_SECONDS = 5.0  # how long the hub may take to answer a question
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
-
-OnProgress = Callable[[float, str], None]
-"""Called with a fraction 0..1 and what is going on."""
 
 
 def assets() -> Path:

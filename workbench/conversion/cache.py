@@ -19,10 +19,11 @@ from typing import Any
 
 from workbench import __version__
 from workbench.conversion.files import FORMAT_VERSION
-from workbench.conversion.places import UNFINISHED, OnProgress, told
+from workbench.conversion.places import UNFINISHED, told
 from workbench.conversion.process import run_child
 from workbench.conversion.types import AUTO, LARGE, TYPES, check_type, resolve_quantization
 from workbench.errors import BadInput
+from workbench.progress import OnProgress
 
 ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files
 WAIT_SECONDS = 0.25  # between looks at whether another conversion is done

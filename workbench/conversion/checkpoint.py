@@ -10,10 +10,10 @@ from importlib import import_module
 from pathlib import Path
 
 from workbench.conversion import LAYOUTS
-from workbench.conversion.places import OnProgress
 from workbench.conversion.plan import Plan, estimated_bytes
 from workbench.conversion.types import resolve_quantization
 from workbench.errors import BadInput, Unavailable
+from workbench.progress import OnProgress
 
 FAMILIES = ("sensevoice", "paraformer", "fsmn_vad", "funasr_nano", "fireredasr", "causal_lm")
 """Those that are converted; each is a module here, with the function `plans`."""

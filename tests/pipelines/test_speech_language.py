@@ -30,6 +30,7 @@ class FakeEar:
 
     def __init__(self, arrays: Arrays = torch.from_numpy):
         self.arrays = arrays
+        self.tokenizer = FakeTokenizer()
 
     def embeddings(self, stretches: Sequence[np.ndarray], options: Any, recorder: Any = None) -> tuple[Any, np.ndarray]:
         counts = np.array([len(samples) for samples in stretches])
@@ -85,7 +86,7 @@ class FakeTokenizer:
 
 def recogniser(*steps: Any, arrays: Arrays = torch.from_numpy) -> tuple[SpeechLanguagePipeline, FakeLanguage]:
     language = FakeLanguage(steps, arrays)
-    return SpeechLanguagePipeline(FakeEar(arrays), language, FakeTokenizer()), language  # type: ignore[arg-type]
+    return SpeechLanguagePipeline(FakeEar(arrays), language), language  # type: ignore[arg-type]
 
 
 def samples(*lengths: int) -> list[np.ndarray]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.constants import FRAME_LENGTH_MS, FRAME_SHIFT_MS, NUM_MELS, SAMPLE_RATE
-from workbench.audio.fbank import WINDOWS, FbankOptions, fbank
-from workbench.audio.lfr import stack_frames
+from workbench.audio.fbank import WINDOWS, FbankOptions, fbank, num_frames
+from workbench.audio.lfr import num_stacked, stack_frames
 from workbench.errors import BadInput
 
 
@@ -72,6 +72,10 @@ class FrontendConfig:
     def frame_seconds(self) -> float:
         """Seconds from one feature frame to the next."""
         return self.frame_shift * self.lfr_n / 1000
+
+    def frames(self, samples: int) -> int:
+        """How many feature frames come of so many samples."""
+        return num_stacked(num_frames(samples, self.fbank_options()), self.lfr_n)
 
     def fbank_options(self) -> FbankOptions:
         options = FbankOptions(

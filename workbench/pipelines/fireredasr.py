@@ -19,6 +19,7 @@ from workbench.families.fireredasr import (
     speech_tokens,
     tidy,
 )
+from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
 from workbench.stages import Recorder
 
@@ -39,15 +40,52 @@ class Network(Protocol):
         ...
 
 
-class FireRedEar:
-    """FireRedASR's half of a `SpeechLanguagePipeline`."""
+class FireRedWords:
+    """FireRedASR's words around the speech: `workbench.pipelines.speech_language.Words`."""
 
     options_class = FireRedAsrOptions
 
-    def __init__(self, model: FireRedAsrModel, cmvn: Cmvn, network: Network):
+    def __init__(self, model: FireRedAsrModel):
         self.model = model
-        self.network = network
         self.placeholder = model.speech_id
+
+    @property
+    def tokenizer(self) -> LanguageTokenizer:
+        """Of the language model."""
+        return self.model.tokenizer
+
+    def count(self, samples: int) -> int:
+        """As `Words.count`."""
+        frames = self.model.frontend.frames(samples)
+        check_length(samples, frames, self.model)
+        return speech_tokens(frames, self.model.downsample_rate)
+
+    def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
+        """As `Words.prompt_ids`."""
+        return prompt_ids(self.model)
+
+    def decoding(self, options: FireRedAsrOptions, counts: np.ndarray) -> Decoding:
+        """As `Words.decoding`."""
+        return decoding_of(
+            options,
+            (self.model.stop_id,),
+            max_new_tokens=options.max_new_tokens or counts,
+            beam_size=options.beam_size,
+            length_penalty=options.length_penalty,
+            pad_id=self.model.pad_id,
+        )
+
+    def text(self, written: str) -> str:
+        """As `Words.text`."""
+        return tidy(written)
+
+
+class FireRedEar(FireRedWords):
+    """FireRedASR's half of a `SpeechLanguagePipeline`."""
+
+    def __init__(self, model: FireRedAsrModel, cmvn: Cmvn, network: Network):
+        super().__init__(model)
+        self.network = network
         self.features = Features(model.frontend, cmvn, ("fbank", "features"))
 
     def embeddings(
@@ -59,33 +97,12 @@ class FireRedEar:
             self.features(samples, options, None if number else recorder) for number, samples in enumerate(stretches)
         ]
         lengths = [len(row) for row in features]
-        for samples, length in zip(stretches, lengths, strict=True):
-            check_length(len(samples), length, model)
-        counts = np.array([speech_tokens(length, model.downsample_rate) for length in lengths])
+        counts = np.array([self.count(len(samples)) for samples in stretches])
         # Zeros behind the normalised features, as in training, so that the shortest sound gives an embedding.
         features = [_at_least(row, SUBSAMPLING * model.downsample_rate) for row in features]
         rule = model.length_rule if options.length_rule == "checkpoint" else options.length_rule
         valid = [max(valid_frames(length, rule), 1) for length in lengths]
         return self.network.hear(features, valid, recorder), counts
-
-    def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
-        """As `Ear.prompt_ids`."""
-        return prompt_ids(self.model)
-
-    def decoding(self, options: FireRedAsrOptions, counts: np.ndarray) -> Decoding:
-        """As `Ear.decoding`."""
-        return decoding_of(
-            options,
-            (self.model.stop_id,),
-            max_new_tokens=options.max_new_tokens or counts,
-            beam_size=options.beam_size,
-            length_penalty=options.length_penalty,
-            pad_id=self.model.pad_id,
-        )
-
-    def text(self, written: str) -> str:
-        """As `Ear.text`."""
-        return tidy(written)
 
     def close(self) -> None:
         """Frees the network."""

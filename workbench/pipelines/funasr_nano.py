@@ -10,7 +10,15 @@ import numpy as np
 from workbench.audio.cmvn import Cmvn
 from workbench.closing import close
 from workbench.decoding.generation import Decoding, decoding_of
-from workbench.families.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, prompt_ids, tidy
+from workbench.families.funasr_nano import (
+    SPEECH,
+    FunasrNanoModel,
+    FunasrNanoOptions,
+    audio_tokens,
+    prompt_ids,
+    tidy,
+)
+from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
 from workbench.stages import Recorder
 
@@ -30,14 +38,42 @@ class Network(Protocol):
         ...
 
 
-class NanoEar:
-    """Fun-ASR-Nano's half of a `SpeechLanguagePipeline`."""
+class NanoWords:
+    """Fun-ASR-Nano's words around the speech: `workbench.pipelines.speech_language.Words`."""
 
     options_class = FunasrNanoOptions
     placeholder = SPEECH
 
-    def __init__(self, model: FunasrNanoModel, cmvn: Cmvn | None, network: Network):
+    def __init__(self, model: FunasrNanoModel):
         self.model = model
+
+    @property
+    def tokenizer(self) -> LanguageTokenizer:
+        """Of the language model."""
+        return self.model.tokenizer
+
+    def count(self, samples: int) -> int:
+        """As `Words.count`."""
+        return audio_tokens(self.model.frontend.frames(samples), self.model.adaptor)
+
+    def prompt_ids(self, options: FunasrNanoOptions) -> np.ndarray:
+        """As `Words.prompt_ids`."""
+        return prompt_ids(self.model, options)
+
+    def decoding(self, options: FunasrNanoOptions, counts: np.ndarray) -> Decoding:
+        """As `Words.decoding`."""
+        return decoding_of(options, self.model.stop_ids, pad_id=self.model.stop_ids[0])
+
+    def text(self, written: str) -> str:
+        """As `Words.text`."""
+        return tidy(written)
+
+
+class NanoEar(NanoWords):
+    """Fun-ASR-Nano's half of a `SpeechLanguagePipeline`."""
+
+    def __init__(self, model: FunasrNanoModel, cmvn: Cmvn | None, network: Network):
+        super().__init__(model)
         self.network = network
         self.features = Features(model.frontend, cmvn)
 
@@ -49,18 +85,6 @@ class NanoEar:
             self.features(samples, options, None if number else recorder) for number, samples in enumerate(stretches)
         ]
         return self.network.hear(features, recorder)
-
-    def prompt_ids(self, options: FunasrNanoOptions) -> np.ndarray:
-        """As `Ear.prompt_ids`."""
-        return prompt_ids(self.model, options)
-
-    def decoding(self, options: FunasrNanoOptions, counts: np.ndarray) -> Decoding:
-        """As `Ear.decoding`."""
-        return decoding_of(options, self.model.stop_ids, pad_id=self.model.stop_ids[0])
-
-    def text(self, written: str) -> str:
-        """As `Ear.text`."""
-        return tidy(written)
 
     def close(self) -> None:
         """Frees the network."""

@@ -1,7 +1,8 @@
 """A recogniser that hears with an encoder and writes with a language model: what those families share.
 
-The family gives an `Ear`: from sound to embeddings, and the prompt they stand in. This file merges, decodes and
-streams. It knows no family and no runtime: embeddings may be numpy arrays or torch tensors.
+The family gives `Words`, the prompt that speech stands in and what is written after it, and an `Ear`, which turns sound
+into embeddings. This file merges, decodes and streams. It knows no family and no runtime: embeddings may be numpy
+arrays or torch tensors.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from workbench.transcription import Heard
 from workbench.writing import settled_text
 
 
-class Ear(Protocol):
-    """A family's half: sound to embeddings, and the words around them."""
+class Words(Protocol):
+    """A family's words around the speech, before and after a language model."""
 
     @property
     def options_class(self) -> type[ListeningOptions]:
@@ -32,17 +33,17 @@ class Ear(Protocol):
         ...
 
     @property
+    def tokenizer(self) -> LanguageTokenizer:
+        """Of the language model."""
+        ...
+
+    @property
     def placeholder(self) -> int:
         """What stands in the prompt's ids where the speech goes."""
         ...
 
-    def embeddings(
-        self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
-    ) -> tuple[Any, np.ndarray]:
-        """Speech embeddings [B, frames, H] in float32, and how many frames are each stretch's [B].
-
-        They are of the kind that the runtime's language model takes.
-        """
+    def count(self, samples: int) -> int:
+        """How many embeddings a stretch of so many samples becomes; raises `BadInput` for one that is too long."""
         ...
 
     def prompt_ids(self, options: Any) -> np.ndarray:
@@ -58,13 +59,25 @@ class Ear(Protocol):
         ...
 
 
+class Ear(Words, Protocol):
+    """A family's half on a runtime: its words, and sound to embeddings."""
+
+    def embeddings(
+        self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
+    ) -> tuple[Any, np.ndarray]:
+        """Speech embeddings [B, frames, H] in float32, and how many frames are each stretch's [B].
+
+        They are of the kind that the runtime's language model takes.
+        """
+        ...
+
+
 class SpeechLanguagePipeline:
     """An ear and a language model as a recogniser (see `workbench.transcription`)."""
 
-    def __init__(self, ear: Ear, language: Language, tokenizer: LanguageTokenizer):
+    def __init__(self, ear: Ear, language: Language):
         self.ear = ear
         self.language = language
-        self.tokenizer = tokenizer
 
     @property
     def options_class(self) -> type[ListeningOptions]:
@@ -91,8 +104,8 @@ class SpeechLanguagePipeline:
                 for row, token in zip(ids, tokens.tolist(), strict=True):
                     if token != ENDED:
                         row.append(token)
-            yield [settled_text(self.text_of(_without(row, decoding.stop_ids))) for row in ids]
-        return [self._heard(row, decoding) for row in ids]
+            yield [partial_text(row, decoding, self.ear) for row in ids]
+        return [heard_of(row, decoding, self.ear) for row in ids]
 
     def recognise(self, samples: np.ndarray, options: Any) -> Heard:
         """What is said in float32 samples [n] at 16 kHz."""
@@ -100,7 +113,7 @@ class SpeechLanguagePipeline:
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The transcript of generated ids, or of some of them."""
-        return self.ear.text(self.tokenizer.text(ids))
+        return text_of(ids, self.ear)
 
     def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
         """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript."""
@@ -128,18 +141,30 @@ class SpeechLanguagePipeline:
         text = self.language.embed(np.where(ids == self.ear.placeholder, 0, ids))
         return merge_speech(ids, text, speech, counts, self.ear.placeholder, padding_side="left"), counts
 
-    def _heard(self, ids: Sequence[int], decoding: Decoding) -> Heard:
-        ended = bool(ids) and ids[-1] in decoding.stop_ids
-        note = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
-        shown = _without(ids, decoding.stop_ids)
-        return Heard(
-            text=self.text_of(shown),
-            language=None,
-            tags={},
-            tokens=tuple(Token(number, self.tokenizer.piece(number)) for number in shown),
-            ids=tuple(ids),
-            notes=() if ended else (note,),
-        )
+
+def text_of(ids: Sequence[int], words: Words) -> str:
+    """The transcript of generated ids, or of some of them."""
+    return words.text(words.tokenizer.text(ids))
+
+
+def partial_text(ids: Sequence[int], decoding: Decoding, words: Words) -> str:
+    """As much of the transcript of the ids so far as more of them will not change."""
+    return settled_text(text_of(_without(ids, decoding.stop_ids), words))
+
+
+def heard_of(ids: Sequence[int], decoding: Decoding, words: Words) -> Heard:
+    """What was heard in a stretch, of all ids that were generated, the end included."""
+    ended = bool(ids) and ids[-1] in decoding.stop_ids
+    note = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
+    shown = _without(ids, decoding.stop_ids)
+    return Heard(
+        text=text_of(shown, words),
+        language=None,
+        tags={},
+        tokens=tuple(Token(number, words.tokenizer.piece(number)) for number in shown),
+        ids=tuple(ids),
+        notes=() if ended else (note,),
+    )
 
 
 def _without(ids: Sequence[int], stop_ids: Sequence[int]) -> list[int]:

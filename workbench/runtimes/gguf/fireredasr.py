@@ -93,4 +93,4 @@ def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
         network.close()
         raise
     ear = FireRedEar(model, cmvn, network)
-    return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language, model.tokenizer))
+    return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language))

@@ -173,4 +173,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     model = checkpoint.model
     ear = FireRedEar(model, read_cmvn_ark(model.cmvn_file), FireRedRunner(checkpoint, device))
     half = open_fireredasr_language(checkpoint, device, settings.dtype)
-    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half, model.tokenizer))
+    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))

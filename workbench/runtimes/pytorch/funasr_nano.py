@@ -73,4 +73,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     ear = NanoEar(model, cmvn, NanoRunner(model, hearing, device))
     half = open_nano_language(model, language, device, settings.dtype)
-    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half, model.tokenizer))
+    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))

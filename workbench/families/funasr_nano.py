@@ -26,6 +26,13 @@ ADAPTOR_EPS = 1e-12  # of the adaptor's layer norms: not in the file
 ADAPTOR_HEADS = 8  # where the file does not say
 SPEECH = -1  # stands in a prompt's ids where the speech goes
 SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+HOTWORDS = (
+    "请结合上下文信息，更加准确地完成语音转写任务。如果没有相关信息，我们会留空。\n\n\n"
+    "**上下文信息：**\n\n\n热词列表：[{}]\n"
+)
+HOTWORDS_BETWEEN = ", "
+TASK, TASK_INTO = "语音转写", "语音转写成"  # the latter with a language behind it
+WITH_ITN, WITHOUT_ITN = "：", "，不进行文本规整："
 NO_THINKING = "<think>\n\n</think>\n\n"
 UNUSED_TENSORS = ("ctc_decoder.*", "ctc.*")  # a second decoder, for timestamps
 
@@ -205,14 +212,9 @@ def audio_tokens(frames: int, adaptor: AdaptorConfig) -> int:
 
 def instruction(options: FunasrNanoOptions) -> str:
     """What the user's turn says before the speech."""
-    text = ""
-    if options.hotwords:
-        text = (
-            "请结合上下文信息，更加准确地完成语音转写任务。如果没有相关信息，我们会留空。\n\n\n**上下文信息：**\n\n\n"
-        )
-        text += f"热词列表：[{', '.join(options.hotwords)}]\n"
-    text += "语音转写" if options.language == "auto" else f"语音转写成{LANGUAGES[options.language]}"
-    return text + ("：" if options.itn else "，不进行文本规整：")
+    text = HOTWORDS.format(HOTWORDS_BETWEEN.join(options.hotwords)) if options.hotwords else ""
+    text += TASK if options.language == "auto" else f"{TASK_INTO}{LANGUAGES[options.language]}"
+    return text + (WITH_ITN if options.itn else WITHOUT_ITN)
 
 
 def prompt_ids(model: FunasrNanoModel, options: FunasrNanoOptions) -> np.ndarray:

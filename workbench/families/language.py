@@ -16,6 +16,7 @@ from workbench.errors import BadInput
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders of one shape: their stages have the same names
 TURN_END = "<|im_end|>"
+AUDIO = "<|AUDIO|>"  # where the speech goes in a prompt for vLLM; its row of the table is never looked at
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,12 @@ class LanguageTokenizer:
 
     def check_room(self, language: LanguageConfig, added: str = "") -> None:
         """Raises `BadInput` where the embedding table has fewer rows than there are tokens, `added` among them."""
-        if len(self) > language.vocabulary:
+        # The last token may be one that vLLM's prompts alone have.
+        tokens = len(self) - (self.id_of(AUDIO) == len(self) - 1)
+        if tokens > language.vocabulary:
             counted = f" with {added}" if added else ""
             raise BadInput(
-                f"the tokenizer in {language.directory.name} has {len(self)} tokens{counted}; "
+                f"the tokenizer in {language.directory.name} has {tokens} tokens{counted}; "
                 f"its config.json has room for {language.vocabulary}"
             )
 
@@ -141,6 +144,17 @@ class LanguageTokenizer:
             raise BadInput("the tokenizer has no form as tokenizer.json; expected one of the tokenizers library")
         content: dict[str, Any] = json.loads(fast.to_str())
         return content
+
+    def save(self, directory: Path, additional: Sequence[str] = ()) -> None:
+        """Writes the tokenizer's files, with `additional` special tokens appended where it has not got them."""
+        from transformers import AddedToken
+
+        missing = [token for token in additional if self.id_of(token) is None]
+        added = [AddedToken(token, special=True, normalized=False) for token in missing]
+        if added:
+            self._tokenizer.add_tokens(added, special_tokens=True)
+            self.__dict__.pop("_vocabulary", None)
+        self._tokenizer.save_pretrained(str(directory))
 
     @property
     def special_ids(self) -> Mapping[str, int]:

@@ -1,0 +1,27 @@
+"""A language model as a directory for vLLM: the language half of a Fun-ASR-Nano checkpoint, or torch's files rewritten.
+
+A directory that vLLM loads as it is needs none of this; see `loads_as_it_is`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.conversion.language_weights import read_language_weights
+from workbench.conversion.served.directory import ServedModel
+from workbench.conversion.served.funasr_nano import language_half
+from workbench.conversion.served.language import language_tensors, prefixed
+from workbench.families.causal_lm import read_causal_lm
+
+
+def plan(directory: Path) -> ServedModel:
+    """What the directory of a language model is to hold; raises `BadInput` for a bad one."""
+    model = read_causal_lm(directory)
+    language = model.language
+    if model.speech is not None:
+        tensors, changes, where = language_half(model.speech)
+    else:
+        where = language.directory.name
+        read, regions = read_language_weights(language.directory)
+        tensors, changes = language_tensors(language, read, prefixed("", regions, where), where)
+    return ServedModel("causal_lm", language, tensors, where, config=changes, sources=(language.directory,))

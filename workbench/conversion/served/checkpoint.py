@@ -1,0 +1,42 @@
+"""Plans and writes the directory of a checkpoint, in whatever process asks for it; `cache` gives it one of its own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.conversion.served import FAMILIES
+from workbench.errors import BadInput, Unavailable
+
+if TYPE_CHECKING:
+    from workbench.conversion.served.directory import ServedModel
+
+NEEDS = ("torch", "transformers")
+
+
+def plan_of(directory: Path, family: str) -> ServedModel:
+    """What vLLM's directory of a checkpoint is to hold.
+
+    Raises `BadInput` for a family that vLLM does not serve and for a bad checkpoint, `Unavailable` where a package is
+    missing.
+    """
+    if family not in FAMILIES:
+        raise BadInput(f"vLLM serves no models of the family {family!r:.80}; expected one of {', '.join(FAMILIES)}")
+    try:
+        module = import_module(f"workbench.conversion.served.{family}")
+    except ImportError as error:
+        raise Unavailable(
+            f"converting needs the Python packages {', '.join(NEEDS)}, and {error.name} is not installed; "
+            f"run: pip install {' '.join(NEEDS)}"
+        ) from error
+    found: ServedModel = module.plan(directory.resolve())
+    return found
+
+
+def loads_as_it_is(directory: Path, family: str) -> bool:
+    """Whether vLLM loads the directory without any conversion: an ordinary language model's with safetensors."""
+    if family != "causal_lm" or (directory / "config.yaml").is_file():
+        return False
+    names = ("model.safetensors", "model.safetensors.index.json")
+    return any((directory / name).is_file() for name in names)

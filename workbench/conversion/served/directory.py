@@ -1,0 +1,161 @@
+"""The directory that vLLM loads: what it holds, and how it is written, whole or not at all.
+
+`config.json` is the language model's own with the speech half's entries beside it; the tokenizer has one more special
+token, which stands in a prompt where the speech goes. This file knows no family.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.conversion.places import UNFINISHED, check_room, told
+from workbench.conversion.served.tensors import StoredTensor, write_safetensors
+from workbench.errors import BadInput
+from workbench.families.language import LanguageConfig, LanguageTokenizer
+from workbench.progress import OnProgress
+
+FORMAT = 1  # of the section `speech_workbench` in config.json
+SECTION = "speech_workbench"
+WEIGHTS = "model.safetensors"
+SHARD_BYTES = 5 << 30  # weights larger than this are several files
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """What one directory is to hold."""
+
+    family: str
+    language: LanguageConfig  # its directory has the configuration, generation_config.json and the tokenizer
+    tensors: Sequence[StoredTensor]
+    where: str  # names in messages what the tensors were read from
+    architecture: str | None = None  # the class in vLLM; None for the language model's own
+    config: Mapping[str, Any] = field(default_factory=dict)  # entries of config.json besides the language model's
+    section: Mapping[str, Any] = field(default_factory=dict)  # of config.json's `speech_workbench`, besides the family
+    special_tokens: Sequence[str] = ()  # that the tokenizer gets where it has not got them
+    preprocessor: Mapping[str, Any] = field(default_factory=dict)  # preprocessor_config.json; none where empty
+    chat_template: str | None = None  # None for the language model's own
+    files: Mapping[str, bytes] = field(default_factory=dict)  # others, by name
+    sources: Sequence[Path] = ()  # directories that it is made of, where they may lie outside the checkpoint's own
+
+
+def check_directory(out: Path) -> None:
+    """Raises `BadInput` where no directory can be made under this name, before any work is done."""
+    with told(out):
+        if not out.name or out.name in (".", ".."):
+            raise BadInput(f"{out} is no name of a directory; expected a new one in a folder that exists")
+        if out.is_dir() and any(out.iterdir()):
+            raise BadInput(f"{out} is a directory with files in it; expected a new one, or an empty one")
+        if out.exists() and not out.is_dir():
+            raise BadInput(f"{out} is a file; expected the name of a new directory")
+        if not out.parent.is_dir():
+            raise BadInput(f"there is no folder {out.parent}; expected the name of a directory in a folder that exists")
+        if not os.access(out.parent, os.W_OK | os.X_OK):
+            raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
+
+
+def write_directory(model: ServedModel, out: Path, on_progress: OnProgress | None = None) -> None:
+    """Writes the directory under the name `out`, which is new or an empty directory.
+
+    It is made beside that place and gets its name at the end. When `on_progress` raises, or anything else does, nothing
+    is left. Raises `BadInput` and `Unavailable` for a place that cannot be written to, and `BadInput` for tensors with
+    values that are not finite.
+    """
+    check_directory(out)
+    total = sum(tensor.nbytes for tensor in model.tensors)
+    check_room(out, total)
+    with told(out), _unfinished(out) as folder:
+        _write_texts(model, folder)
+        done = 0
+
+        def wrote(tensor: StoredTensor, nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+            if on_progress is not None:
+                on_progress(done / max(total, 1), f"writing {tensor.name} of {out.name}")
+
+        _write_weights(model, folder, wrote)
+        if out.is_dir():
+            out.rmdir()
+        folder.replace(out)
+
+
+def unfinished_directories(out: Path) -> list[Path]:
+    """What interrupted runs left of a directory under this name."""
+    return list(out.parent.glob(f".{out.name}.*{UNFINISHED}"))
+
+
+@contextlib.contextmanager
+def _unfinished(out: Path) -> Iterator[Path]:
+    folder = out.with_name(f".{out.name}.{secrets.token_hex(6)}{UNFINISHED}")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_weights(model: ServedModel, folder: Path, wrote: Any) -> None:
+    shards = _shards(model.tensors)
+    if len(shards) == 1:
+        write_safetensors(shards[0], folder / WEIGHTS, model.where, wrote)
+        return
+    places = {}
+    stem, suffix = Path(WEIGHTS).stem, Path(WEIGHTS).suffix
+    for number, shard in enumerate(shards, 1):
+        name = f"{stem}-{number:05d}-of-{len(shards):05d}{suffix}"
+        write_safetensors(shard, folder / name, model.where, wrote)
+        places |= {tensor.name: name for tensor in shard}
+    total = sum(tensor.nbytes for tensor in model.tensors)
+    _write_json(folder / f"{WEIGHTS}.index.json", {"metadata": {"total_size": total}, "weight_map": places})
+
+
+def _shards(tensors: Sequence[StoredTensor]) -> list[list[StoredTensor]]:
+    shards: list[list[StoredTensor]] = [[]]
+    size = 0
+    for tensor in tensors:
+        if shards[-1] and size + tensor.nbytes > SHARD_BYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append(tensor)
+        size += tensor.nbytes
+    return shards
+
+
+def _write_texts(model: ServedModel, folder: Path) -> None:
+    language = model.language.directory
+    tokenizer = LanguageTokenizer.read(language)
+    tokenizer.save(folder, model.special_tokens)
+    if model.chat_template is not None:
+        (folder / "chat_template.jinja").write_text(model.chat_template, encoding="utf-8")
+    config = _read_json(language / "config.json") | dict(model.config)
+    if model.architecture is not None:
+        config["architectures"] = [model.architecture]
+        config[SECTION] = {"format": FORMAT, "family": model.family, **model.section}
+    _write_json(folder / "config.json", config)
+    generation = language / "generation_config.json"
+    if generation.is_file():
+        (folder / generation.name).write_bytes(generation.read_bytes())
+    else:
+        pad = {} if model.language.pad_id is None else {"pad_token_id": model.language.pad_id}
+        _write_json(folder / generation.name, {"eos_token_id": list(model.language.stop_ids), **pad})
+    if model.preprocessor:
+        _write_json(folder / "preprocessor_config.json", model.preprocessor)
+    for name, content in model.files.items():
+        (folder / name).write_bytes(content)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))  # which the family's reader has read
+    return content
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

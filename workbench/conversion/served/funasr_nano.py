@@ -1,0 +1,116 @@
+"""Fun-ASR-Nano as a directory for vLLM: the checkpoint's tensors under their own names, in a Qwen3 model's directory.
+
+A checkpoint's second decoder, for timestamps, is left out. `config.yaml` and the CMVN file go along, so that our own
+reader finds in the directory what it finds in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from workbench.conversion.served.directory import ServedModel
+from workbench.conversion.served.language import language_tensors, prefixed
+from workbench.conversion.served.tensors import StoredTensor, stored
+from workbench.errors import BadInput
+from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
+from workbench.families.funasr_nano_chat import chat_template
+from workbench.families.language import AUDIO
+from workbench.runtimes.pytorch.funasr_nano import LANGUAGE_PREFIX, split_language
+from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
+from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
+
+ARCHITECTURE = "SpeechWorkbenchFunASRNano"
+CMVN = "am.mvn"
+CHUNK_SECONDS = 30  # into which vLLM's own class cuts longer recordings
+
+
+def plan(directory: Path) -> ServedModel:
+    """What the directory of a checkpoint is to hold; raises `BadInput` for a bad checkpoint."""
+    model = read_funasr_nano(directory)
+    weights = model.checkpoint.weights
+    where = f"{weights.parent.name}/{weights.name}"
+    hearing, language = split_language(read_state_dict(weights))
+    wanted = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
+    check_tensors(wanted, hearing, where, UNUSED_TENSORS)
+    regions = mapped_regions(weights)
+    ear = [stored(name, hearing[name], regions, where) for name in wanted]
+    half, changes = language_tensors(model.language, language, prefixed(LANGUAGE_PREFIX, regions, where), where)
+    return ServedModel(
+        family="funasr_nano",
+        language=model.language,
+        tensors=[*ear, *half],
+        where=where,
+        architecture=ARCHITECTURE,
+        config={**changes, **_config(model)},
+        special_tokens=(AUDIO,),
+        preprocessor=_preprocessor(model),
+        chat_template=chat_template(model),
+        files=_files(model),
+        sources=(model.language.directory,),
+    )
+
+
+def language_half(model: FunasrNanoModel) -> tuple[list[StoredTensor], dict[str, Any], str]:
+    """The tensors of the language half by transformers' names, its changed configuration, and where both are from."""
+    weights = model.checkpoint.weights
+    where = f"{weights.parent.name}/{weights.name}"
+    _, language = split_language(read_state_dict(weights))
+    half, changes = language_tensors(model.language, language, prefixed("", mapped_regions(weights), where), where)
+    return half, changes, where
+
+
+def _config(model: FunasrNanoModel) -> dict[str, Any]:
+    """What vLLM's own class reads besides the language model's entries."""
+    encoder = dict(model.checkpoint.section("audio_encoder_conf"))
+    encoder.pop("input_size", None)  # which that class gives itself
+    return {"audio_encoder_conf": encoder}
+
+
+def _preprocessor(model: FunasrNanoModel) -> dict[str, Any]:
+    """The entries that vLLM's own class reads; ours takes the front end from config.yaml."""
+    front = model.frontend
+    return {
+        "feature_extractor_type": "FunASRFeatureExtractor",
+        "processor_class": "FunASRProcessor",
+        "feature_size": front.width,
+        "sampling_rate": front.fs,
+        "hop_length": round(front.fs * front.frame_shift / 1000),
+        "chunk_length": CHUNK_SECONDS,
+        "n_fft": 400,
+        "padding_value": 0.0,
+        "dither": 0.0,
+        "max_length": 1000,
+        "return_attention_mask": False,
+        "frontend_conf": {
+            "fs": front.fs,
+            "window": front.window,
+            "n_mels": front.n_mels,
+            "frame_length": front.frame_length,
+            "frame_shift": front.frame_shift,
+            "lfr_m": front.lfr_m,
+            "lfr_n": front.lfr_n,
+            "cmvn_file": CMVN if model.cmvn_file else None,
+        },
+    }
+
+
+def _files(model: FunasrNanoModel) -> dict[str, bytes]:
+    """The checkpoint's configuration with the places of this directory in it, and its CMVN."""
+    config = {name: value for name, value in model.checkpoint.config.items() if name != "init_param"}
+    config["llm_conf"] = {**_section(model, "llm_conf"), "init_param_path": "."}
+    config["frontend_conf"] = {**_section(model, "frontend_conf"), "cmvn_file": CMVN if model.cmvn_file else None}
+    try:
+        text = yaml.safe_dump(config, allow_unicode=True, sort_keys=False)
+        cmvn = {CMVN: model.cmvn_file.read_bytes()} if model.cmvn_file else {}
+    except (yaml.YAMLError, OSError) as error:
+        raise BadInput(f"the files of {model.checkpoint.directory.name} cannot be copied: {error}") from error
+    return {"config.yaml": text.encode(), **cmvn}
+
+
+def _section(model: FunasrNanoModel, name: str) -> Mapping[str, Any]:
+    return model.checkpoint.section(name)

@@ -1,0 +1,108 @@
+"""Tensors written to a safetensors file a few rows at a time, so that a model is never in memory twice.
+
+The format: eight bytes with the length of a JSON header, the header (dtype, shape and place of every tensor), then the
+values, little-endian. This file knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import torch
+from torch import Tensor
+
+from workbench.errors import BadInput
+from workbench.runtimes.pytorch.mapped import give_back
+
+DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+CHUNK_VALUES = 1 << 22  # values that are looked at and written in one go
+ALIGNED = 8  # bytes that the values begin at a multiple of
+
+Rows = Callable[[int, int], Tensor]
+"""Rows first ... behind the last of a tensor's first axis, in its dtype; each is asked for once, in order."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTensor:
+    """One tensor of a file."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    rows: Rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def stored(name: str, tensor: Tensor, regions: Sequence[tuple[int, int]] = (), where: str = "") -> StoredTensor:
+    """A tensor under this name, in the dtype that it has.
+
+    Args:
+        regions: where its file is mapped; pages that were read are given back.
+        where: names that file in messages.
+
+    Raises `BadInput` for a dtype that no weight has.
+    """
+    if tensor.dtype not in DTYPES:
+        kinds = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+        raise BadInput(f"{where}: tensor {name} holds {tensor.dtype}; expected one of {kinds}")
+
+    def rows(first: int, last: int) -> Tensor:
+        part = tensor.detach()[first:last]
+        values = part.clone(memory_format=torch.contiguous_format)
+        give_back(part, list(regions))
+        return values
+
+    return StoredTensor(name, tuple(tensor.shape), tensor.dtype, rows)
+
+
+def write_safetensors(
+    tensors: Sequence[StoredTensor], path: Path, where: str, wrote: Callable[[StoredTensor, int], None]
+) -> None:
+    """Writes one file.
+
+    Args:
+        where: names in messages what the tensors were read from.
+        wrote: told of every few bytes that are written, and of which tensor.
+
+    Raises `BadInput` for a tensor whose values are not finite.
+    """
+    with path.open("wb") as file:
+        header = _header(tensors)
+        file.write(struct.pack("<Q", len(header)) + header)
+        for tensor in tensors:
+            _write(tensor, file, where, wrote)
+        file.flush()
+
+
+def _header(tensors: Sequence[StoredTensor]) -> bytes:
+    entries: dict[str, Mapping[str, object]] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for tensor in tensors:
+        place = [at, at + tensor.nbytes]
+        entries[tensor.name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
+        at += tensor.nbytes
+    content = json.dumps(entries, separators=(",", ":")).encode()
+    return content + b" " * (-len(content) % ALIGNED)
+
+
+def _write(tensor: StoredTensor, file: IO[bytes], where: str, wrote: Callable[[StoredTensor, int], None]) -> None:
+    count = tensor.shape[0]
+    step = max(CHUNK_VALUES // max(math.prod(tensor.shape[1:]), 1), 1)
+    for first in range(0, count, step):
+        values = tensor.rows(first, min(first + step, count))
+        if not values.isfinite().all():
+            raise BadInput(
+                f"{where}: tensor {tensor.name} holds values that are not finite (NaN or infinity); expected numbers"
+            )
+        file.write(values.view(torch.uint8).numpy().data)
+        wrote(tensor, values.nbytes)

@@ -1,0 +1,215 @@
+"""FireRedASR's tower on vLLM's modules against the PyTorch runtime's network, float32, the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from tests.tiny_checkpoints import drawn_tensors  # noqa: E402
+from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames  # noqa: E402
+from workbench.families.fireredasr import LENGTH_RULES, speech_tokens  # noqa: E402
+from workbench.runtimes.pytorch.fireredasr import HearingNetwork, read_checkpoint  # noqa: E402
+from workbench.runtimes.pytorch.tap import tap_into  # noqa: E402
+from workbench.runtimes.pytorch.weights import build, load_into  # noqa: E402
+from workbench.runtimes.vllm.models import fireredasr_tower  # noqa: E402
+from workbench.runtimes.vllm.models.fireredasr_tower import FireRedTower  # noqa: E402
+from workbench.stages import Recorder  # noqa: E402
+
+DEMO = Path(__file__).resolve().parents[4] / "assets" / "demo-fireredasr"
+TOLERANCE = 1e-5  # of values of order 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """vLLM's distributed state of one worker, without an engine."""
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.distributed import (
+        destroy_distributed_environment,
+        destroy_model_parallel,
+        ensure_model_parallel_initialized,
+        init_distributed_environment,
+    )
+
+    meeting = tmp_path_factory.mktemp("worker") / "meeting"
+    with set_current_vllm_config(VllmConfig()):
+        init_distributed_environment(1, 0, f"file://{meeting}", 0, "gloo")
+        ensure_model_parallel_initialized(1, 1)
+        yield
+    destroy_model_parallel()
+    destroy_distributed_environment()
+
+
+def pair(
+    config: ConformerConfig, width: int, rate: int, tensors: dict | None = None
+) -> tuple[HearingNetwork, FireRedTower]:
+    """The network of the PyTorch runtime and the tower, with the same weights."""
+    if tensors is None:
+        tensors = drawn_tensors(HearingNetwork(config, width, rate), 3)
+    network = build(HearingNetwork, config, width, rate)
+    load_into(network, tensors, "the test")
+    tower = FireRedTower(config, width, rate).eval()
+    loaded = tower.load_weights(tensors.items())
+    assert loaded == set(dict(tower.named_parameters()))
+    for module in tower.modules():  # as vLLM's loader does when a model has its weights
+        if hasattr(module, "quant_method"):
+            module.quant_method.process_weights_after_loading(module)
+    return network, tower
+
+
+def drawn_features(lengths: Sequence[int], seed: int = 5) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return [draw.standard_normal((length, 80)).astype(np.float32) for length in lengths]
+
+
+def valid_of(lengths: Sequence[int], rule: str) -> list[int]:
+    return [max(valid_frames(length, rule), 1) for length in lengths]
+
+
+@torch.inference_mode()
+def expected(network: HearingNetwork, features: np.ndarray, rule: str, recorder: Recorder | None = None) -> np.ndarray:
+    """The embeddings of one stretch by itself, as the PyTorch runtime's session has them."""
+    length, rate = len(features), network.encoder_projector.downsample_rate
+    padded = np.pad(features, ((0, max(4 * rate - length, 0)), (0, 0)))
+    valid = torch.tensor(valid_of([length], rule))
+    speech = network(torch.from_numpy(padded)[None], valid, tap_into(recorder))
+    return speech[0, : speech_tokens(length, rate)].numpy()
+
+
+@torch.inference_mode()
+def heard(
+    tower: FireRedTower, features: Sequence[np.ndarray], rule: str, recorders: Sequence[Recorder | None] | None = None
+) -> list[np.ndarray]:
+    tensors = [torch.from_numpy(rows) for rows in features]
+    return [rows.numpy() for rows in tower(tensors, valid_of([len(rows) for rows in features], rule), recorders)]
+
+
+def check_close(found: np.ndarray, wanted: np.ndarray) -> None:
+    assert found.shape == wanted.shape
+    scale = max(float(np.abs(wanted).max()), 1.0)
+    np.testing.assert_allclose(found / scale, wanted / scale, rtol=0, atol=TOLERANCE)
+
+
+SMALL = ConformerConfig(idim=80, n_layers=2, n_head=2, d_model=16, kernel_size=5, pe_maxlen=200)
+
+
+@pytest.fixture(scope="module")
+def small(worker: None) -> tuple[HearingNetwork, FireRedTower]:
+    return pair(SMALL, 24, 2)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 180), min_size=1, max_size=6),
+    rule=st.sampled_from(LENGTH_RULES),
+    most=st.sampled_from([1, 2000, 2**26]),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_stretch_of_a_batch_gets_what_the_pytorch_runtime_gives_it_alone(small, lengths, rule, most) -> None:
+    network, tower = small
+    features = drawn_features(lengths)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fireredasr_tower, "MOST_SCORES", most)
+        found = heard(tower, features, rule)
+    for rows, own in zip(features, found, strict=True):
+        check_close(own, expected(network, rows, rule))
+
+
+@given(
+    heads=st.integers(1, 3),
+    half=st.integers(1, 8),
+    kernel=st.sampled_from([1, 3, 5, 33]),
+    layers=st.integers(1, 2),
+    rate=st.integers(1, 4),
+    width=st.integers(1, 40),
+    rule=st.sampled_from(LENGTH_RULES),
+)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_sizes_come_from_the_configuration(worker, heads, half, kernel, layers, rate, width, rule) -> None:
+    config = ConformerConfig(80, layers, heads, 2 * half * heads, kernel, 100)
+    network, tower = pair(config, width, rate)
+    features = drawn_features([57, 9, 4 * rate])
+    for rows, own in zip(features, heard(tower, features, rule), strict=True):
+        check_close(own, expected(network, rows, rule))
+
+
+@pytest.mark.parametrize("rule", LENGTH_RULES)
+def test_the_real_sizes_reduced_in_depth(worker: None, rule: str) -> None:
+    network, tower = pair(ConformerConfig(80, 2, 20, 1280, 33, 5000), 3584, 2)
+    features = drawn_features([98, 301, 170])
+    for rows, own in zip(features, heard(tower, features, rule), strict=True):
+        check_close(own, expected(network, rows, rule))
+
+
+@pytest.mark.parametrize("rule", LENGTH_RULES)
+def test_the_demo(worker: None, rule: str) -> None:
+    checkpoint = read_checkpoint(DEMO)
+    model = checkpoint.model
+    tensors = dict(checkpoint.hearing)
+    network, tower = pair(model.encoder, model.language.hidden_size, model.downsample_rate, tensors)
+    features = drawn_features([420, 31, 777, 98])
+    for rows, own in zip(features, heard(tower, features, rule), strict=True):
+        check_close(own, expected(network, rows, rule))
+
+
+@pytest.mark.parametrize("rule", LENGTH_RULES)
+@pytest.mark.parametrize("length", [0, 7, 98, 150])
+def test_stages_are_those_of_the_pytorch_runtime(small, rule: str, length: int) -> None:
+    network, tower = small
+    features = drawn_features([180, length, 33])
+    wanted, found = Recorder(lambda _: True), Recorder(lambda _: True)
+    embeddings = heard(tower, features, rule, [None, found, None])
+    check_close(embeddings[1], expected(network, features[1], rule, wanted))
+    assert list(found.stages) == list(wanted.stages)
+    for stage, value in wanted.stages.items():
+        assert found.stages[stage].dtype == np.float32
+        check_close(found.stages[stage], value)
+
+
+def test_only_wanted_stages_are_kept_each_for_its_own_stretch(small) -> None:
+    _, tower = small
+    features = drawn_features([50, 120])
+    first, second = Recorder(lambda stage: stage == "encoder.input"), Recorder(lambda stage: stage == "encoder.output")
+    heard(tower, features, "release", [first, second])
+    assert {stage: len(rows) for stage, rows in first.stages.items()} == {"encoder.input": encoder_frames(50)}
+    assert {stage: len(rows) for stage, rows in second.stages.items()} == {"encoder.output": encoder_frames(120)}
+
+
+def test_nothing_is_hooked_unless_asked_nor_afterwards(small) -> None:
+    _, tower = small
+
+    def hooks() -> int:
+        return sum(len(module._forward_hooks) for module in tower.modules())
+
+    seen = []
+    handle = tower.encoder.register_forward_pre_hook(lambda *_: seen.append(hooks()))
+    try:
+        heard(tower, drawn_features([50]), "release")
+        heard(tower, drawn_features([50]), "release", [None])
+        heard(tower, drawn_features([50]), "release", [Recorder(lambda _: True)])
+    finally:
+        handle.remove()
+    assert seen[:2] == [0, 0] and seen[2] > 0
+    assert hooks() == 0
+
+
+def test_the_tower_is_float32_in_a_model_of_another_dtype(worker: None) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        tower = FireRedTower(SMALL, 24, 2)
+    finally:
+        torch.set_default_dtype(before)
+    assert {value.dtype for value in [*tower.parameters(), *tower.buffers()]} == {torch.float32}
+
+
+def test_a_weight_it_does_not_know_is_not_passed_over(small) -> None:
+    _, tower = small
+    with pytest.raises(ValueError, match=r"strange"):
+        tower.load_weights([("encoder.strange.weight", torch.zeros(1))])

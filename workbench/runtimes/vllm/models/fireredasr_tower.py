@@ -1,0 +1,158 @@
+"""FireRedASR's encoder and adapter inside vLLM: upstream's modules, our lengths, their stages.
+
+Upstream's class pads every recording to 30 seconds and knows one rule of lengths. Here a batch is padded to its longest
+member, and which frames count as speech is said from outside (`families.conformer.valid_frames`). The arithmetic is
+float32 whatever the language model's is. This file knows neither vLLM's engine nor its requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.model_executor.models.conformer_encoder import ConformerEncoder
+from vllm.model_executor.models.fireredasr2 import FireRedASR2Adapter
+from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
+from vllm.utils.torch_utils import set_default_torch_dtype
+
+from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
+from workbench.stages import Recorder
+
+ADAPTOR, CONVOLUTION = "adaptor.output", ".convolution"  # a stage by its name, and others by its end
+MOST_SCORES = 2**26  # attention scores of one batch; upstream's attention holds a few times as many floats at once
+
+UPSTREAM_NAMES = WeightsMapper(  # of the feed-forwards' modules, which the checkpoint numbers
+    orig_to_new_substr={".net.0.": ".pre_layer_norm.", ".net.1.": ".linear_expand.", ".net.4.": ".linear_project."}
+)
+
+
+class FireRedTower(nn.Module):
+    """Encoder and adapter under the names of the checkpoint, float32.
+
+    Must be made where vLLM's distributed state is initialised, as in a worker.
+
+    Args:
+        config: of the encoder.
+        width: of the language model's embeddings, H.
+        downsample_rate: encoder frames in one embedding.
+    """
+
+    def __init__(self, config: ConformerConfig, width: int, downsample_rate: int):
+        super().__init__()
+        self.config = config
+        self.downsample_rate = downsample_rate
+        with set_default_torch_dtype(torch.float32):  # vLLM makes models under their own dtype
+            self.encoder = ConformerEncoder(
+                idim=config.idim,
+                n_layers_enc=config.n_layers,
+                n_head=config.n_head,
+                d_model=config.d_model,
+                kernel_size=config.kernel_size,
+                pe_maxlen=config.pe_maxlen,
+            )
+            self.encoder_projector = FireRedASR2Adapter(config.d_model, width, downsample_rate)
+
+    def forward(
+        self,
+        features: Sequence[Tensor],
+        valid: Sequence[int],
+        recorders: Sequence[Recorder | None] | None = None,
+    ) -> list[Tensor]:
+        """Embeddings [n, H] of each stretch, n as `families.fireredasr.speech_tokens` counts them.
+
+        Stretches of like length are computed together; what a stretch gives does not depend on the others but for
+        rounding.
+
+        Args:
+            features: of each stretch [L, mels], after CMVN.
+            valid: encoder frames of each stretch that count as speech; one at least.
+            recorders: what the stages of each stretch go to, if anywhere: its own rows, in float32.
+        """
+        lengths = [max(len(rows), SUBSAMPLING * self.downsample_rate) for rows in features]
+        embeddings: list[Tensor] = [torch.empty(0)] * len(features)
+        for chosen in self._batches(lengths):
+            batch = [features[n] for n in chosen]
+            frames = [encoder_frames(lengths[n]) for n in chosen]
+            asked = [recorders[n] if recorders else None for n in chosen]
+            with self._recorded(asked, frames, [valid[n] for n in chosen]):
+                hidden = self._embed(batch, max(lengths[n] for n in chosen), [valid[n] for n in chosen])
+            for row, n in enumerate(chosen):
+                embeddings[n] = hidden[row, : frames[row] // self.downsample_rate]
+        return embeddings
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        """Takes `encoder.*` and `encoder_projector.*` by the checkpoint's names; returns its own names of them."""
+        loaded: set[str] = AutoWeightsLoader(self).load_weights(weights, mapper=UPSTREAM_NAMES)
+        return loaded
+
+    def _embed(self, features: Sequence[Tensor], longest: int, valid: Sequence[int]) -> Tensor:
+        """Embeddings [B, ceil(longest / 4) // rate, H], zeros behind each stretch's features as in training."""
+        padded = features[0].new_zeros(len(features), longest, self.config.idim, dtype=torch.float32)
+        for row, rows in zip(padded, features, strict=True):
+            row[: len(rows)] = rows
+        # Upstream's mask marks every fourth feature frame before a length as a valid encoder frame.
+        counted = torch.tensor(valid, device=padded.device) * SUBSAMPLING
+        encoded, _, _ = self.encoder(padded, counted)
+        embeddings: Tensor = self.encoder_projector(encoded, counted)[0]
+        return embeddings
+
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Numbers of stretches to compute together, the longest first: no batch is larger than `MOST_SCORES`."""
+        batch: list[int] = []
+        most = 1
+        for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+            if not batch:
+                frames = encoder_frames(lengths[number])
+                most = max(MOST_SCORES // (2 * self.config.n_head * frames**2), 1)
+            batch.append(number)
+            if len(batch) == most:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    @contextmanager
+    def _recorded(
+        self, recorders: Sequence[Recorder | None], frames: Sequence[int], valid: Sequence[int]
+    ) -> Iterator[None]:
+        """Within, the wanted stages go to the recorders; where there are none, nothing is hooked."""
+        asked = [(row, recorder) for row, recorder in enumerate(recorders) if recorder is not None]
+        handles = []
+
+        def record(stage: str, value: Tensor) -> None:
+            for row, recorder in asked:
+                if not recorder.wanted(stage):
+                    continue
+                rows = value[row].T if stage.endswith(CONVOLUTION) else value[row]
+                own = frames[row] // self.downsample_rate if stage == ADAPTOR else frames[row]
+                copy = rows[:own].detach().to("cpu", torch.float32, copy=True)
+                if stage.endswith(CONVOLUTION):
+                    copy[valid[row] :] = 0  # upstream does so in place, after the hook
+                recorder.put(stage, copy.numpy())
+
+        def hook(stage: str) -> Any:
+            return lambda _module, _inputs, output: record(stage, output[0] if isinstance(output, tuple) else output)
+
+        try:
+            if asked:
+                for stage, module in self._stages():
+                    handles.append(module.register_forward_hook(hook(stage)))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _stages(self) -> Iterator[tuple[str, nn.Module]]:
+        """The stages and the modules that give them, in the order of the computation."""
+        block: Any
+        yield "encoder.input", self.encoder.input_preprocessor
+        for number, block in enumerate(self.encoder.layer_stack):
+            stage = f"encoder.layers.{number}"
+            yield f"{stage}.attention", block.mhsa.fc
+            yield f"{stage}{CONVOLUTION}", block.conv.pointwise_conv2
+            yield stage, block
+        yield "encoder.output", self.encoder
+        yield ADAPTOR, self.encoder_projector

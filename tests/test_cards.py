@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.processes import FAKE_CHILD
+from workbench import worker
 from workbench.cards import KEYS, SHIPPED, Card, read_cards, user_cards_path
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
+from workbench.opening import Settings
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 
@@ -53,6 +57,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         licence = "MIT"
         source = { hub = "owner/repository" }
         runtimes = { vllm = "it cannot" }
+        settings = { pytorch = { dtype = "bfloat16" }, vllm = { max_length = 4096, kv_gigabytes = 4, eager = false } }
         about = "An example."
         megabytes = 12
     """
@@ -68,7 +73,9 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         "An example.",
         12,
         {"vllm": "it cannot"},
+        {"pytorch": {"dtype": "bfloat16"}, "vllm": {"max_length": 4096, "kv_gigabytes": 4.0, "eager": False}},
     )
+    assert isinstance(card.settings["vllm"]["kv_gigabytes"], float), "in the type that it is declared in"
     assert all(key in text for key in KEYS)
 
 
@@ -132,6 +139,36 @@ BROKEN = {
     ),
     "languages as numbers": (GOOD + "languages = [1]\n", r"has languages = \[1\]; expected a list of texts"),
     "runtimes as a list": (GOOD + 'runtimes = ["vllm"]\n', "expected a sentence per runtime"),
+    "settings as a list": (GOOD + "settings = [1]\n", r"has settings = \[1\]; expected a table per runtime, such as"),
+    "settings without a runtime": (GOOD + 'settings = { dtype = "auto" }\n', "expected a table per runtime"),
+    "settings of an unknown runtime": (
+        GOOD + "settings = { onnx = { threads = 1 } }\n",
+        "has settings of onnx; expected one of pytorch, gguf, vllm",
+    ),
+    "unknown setting": (
+        GOOD + "settings = { vllm = { device = 1 } }\n",
+        "has the setting device of vllm; expected one of threads, dtype, max_length, kv_gigabytes, tensor_parallel",
+    ),
+    "a quantization by default": (
+        GOOD + 'settings = { gguf = { quantization = "f16" } }\n',
+        "has the setting quantization of gguf; expected one of threads, kv_cache",
+    ),
+    "setting of the wrong kind": (
+        GOOD + 'settings = { vllm = { eager = "no" } }\n',
+        r"has settings\.vllm\.eager = 'no'; expected true or false",
+    ),
+    "setting that is no choice": (
+        GOOD + 'settings = { vllm = { dtype = "int8" } }\n',
+        r"has settings\.vllm\.dtype = 'int8'; expected one of auto, float32, bfloat16, float16",
+    ),
+    "setting that is too small": (
+        GOOD + "settings = { vllm = { tensor_parallel = 0 } }\n",
+        r"has settings\.vllm\.tensor_parallel = 0; expected at least 1",
+    ),
+    "setting without end": (
+        GOOD + "settings = { vllm = { kv_gigabytes = inf } }\n",
+        r"has settings\.vllm\.kv_gigabytes = inf; expected a finite number",
+    ),
     "megabytes as text": (GOOD + 'megabytes = "many"\n', "has megabytes = 'many'; expected a whole number"),
 }
 
@@ -182,3 +219,29 @@ def test_a_card_whose_directory_is_missing_is_not_ready_and_says_why(registry: R
     state = registry.availability(registry.card("mine"), "pytorch")
     assert not state.ready and not state.fetches
     assert "checkpoint directory" in str(state.reason) and "is missing" in str(state.reason)
+
+
+def test_a_session_has_the_settings_of_its_card_unless_others_are_given(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    card = GOOD.replace("sensevoice", "funasr_nano").replace('"checkpoint"', f'"{tmp_path}"')
+    write(
+        user_cards_path(),
+        card + 'settings = { pytorch = { threads = 1, dtype = "bfloat16" }, vllm = { threads = 3 } }\n',
+    )
+
+    def settings(**given: Any) -> Settings:
+        with registry.open("mine", **given) as session:
+            return session.session.spec.settings  # type: ignore[attr-defined,no-any-return]
+
+    assert settings() == Settings(threads=1, dtype="bfloat16")
+    assert settings(dtype="float32", threads=2) == Settings(threads=2, dtype="float32")
+    assert settings(device="cuda", dtype=None) == Settings(threads=1, dtype="bfloat16", device="cuda")
+
+
+def test_a_setting_of_a_card_that_suits_no_model_of_its_family_is_named(registry: Registry, tmp_path: Path) -> None:
+    card = GOOD.replace('"checkpoint"', f'"{tmp_path}"') + 'settings = { pytorch = { dtype = "bfloat16" } }\n'
+    write(user_cards_path(), card)
+    with pytest.raises(BadInput, match=r"^dtype is bfloat16, and mine has no language model that it would apply to"):
+        registry.open("mine")

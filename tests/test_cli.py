@@ -22,6 +22,9 @@ from tests.tiny_language import tiny_language
 from workbench import __version__, worker
 from workbench.audio.read import write_wav
 from workbench.cli import main
+from workbench.errors import BadInput
+from workbench.opening import SETTINGS
+from workbench.registry import Registry
 from workbench.session import Trace
 
 FIELDS = [
@@ -368,7 +371,6 @@ def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Pat
         ("generate hello -m qwen3 --format srt", 2, "argument --format: invalid choice: 'srt'"),
         ("generate hello -m qwen3 --max-new-tokens 0", 2, "option max_new_tokens of qwen3 is 0; expected at least 1"),
         ("generate hello -m qwen3 --max-new-tokens 5000", 2, "expected at most 256 together, the context of qwen3"),
-        ("generate hello -m qwen3 --runtime vllm", 3, "qwen3 cannot run on vllm: "),
         (
             "generate hello -m qwen3 --runtime pytorch -q q8_0",
             2,
@@ -376,6 +378,20 @@ def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Pat
         ),
         ("generate hello -m qwen3 --kv-cache q4_0", 2, "argument --kv-cache: invalid choice: 'q4_0'"),
         ("transcribe short.wav -m sensevoice -r gguf -q q3", 2, "quantization is 'q3'; expected one of auto, f32, f16"),
+        ("transcribe short.wav -m sensevoice --max-length 0", 2, "max_length is 0; expected at least 1"),
+        ("transcribe short.wav -m sensevoice --max-length many", 2, "argument --max-length: invalid int value: 'many'"),
+        ("transcribe short.wav -m sensevoice --kv-gigabytes nan", 2, "kv_gigabytes is nan; expected a finite number"),
+        ("transcribe short.wav -m sensevoice --kv-gigabytes 0", 2, "kv_gigabytes is 0.0; expected at least 0.001"),
+        (
+            "trace short.wav -m sensevoice --out x --no-eager",
+            2,
+            "eager is False, and pytorch has no such setting; leav",
+        ),
+        (
+            "generate hello -m qwen3 --tensor-parallel 2 -r gguf",
+            2,
+            "tensor_parallel is 2, and gguf has no such setting; leave it out, or take vllm",
+        ),
         ("generate", 2, "the following arguments are required: PROMPT, --model/-m"),
     ],
 )
@@ -383,6 +399,38 @@ def test_what_is_wrong_is_one_line_on_stderr(capsys: Capture, words: str, status
     found, out, err = run(capsys, *words.split())
     assert (found, out, len(err)) == (status, [], 1)
     assert sentence in err[0] and err[0].startswith("workbench")
+
+
+def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def opened(self: Registry, model: str, **asked: object) -> None:
+        given.update(asked)
+        raise BadInput("seen")
+
+    monkeypatch.setattr(Registry, "open", opened)
+    words = "--threads 2 --device cpu --dtype auto -q q8_0 --kv-cache f16 --max-length 512 --kv-gigabytes 1"
+    words += " --tensor-parallel 2 --no-eager"
+    expected = {
+        "threads": 2,
+        "device": "cpu",
+        "dtype": "auto",
+        "quantization": "q8_0",
+        "kv_cache": "f16",
+        "max_length": 512,
+        "kv_gigabytes": 1.0,
+        "tensor_parallel": 2,
+        "eager": False,
+    }
+    assert expected.keys() == SETTINGS.keys()
+    for command in ("transcribe short.wav", "trace short.wav --out x", "generate hello"):
+        given.clear()
+        model = "qwen3" if command.startswith("generate") else "sensevoice"
+        assert main([*command.split(), "-m", model, *words.split()]) == 2
+        assert {name: given[name] for name in expected} == expected
+        given.clear()
+        assert main([*command.split(), "-m", model]) == 2
+        assert given.keys() == {"runtime", "on_progress"}, "what is not given is the card's to say"
 
 
 def test_a_name_with_a_line_break_does_not_break_the_line(capsys: Capture) -> None:

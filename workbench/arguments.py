@@ -18,11 +18,12 @@ from workbench.conversion.types import TYPES
 from workbench.errors import BadInput
 from workbench.exports import FORMATS as WRITERS
 from workbench.families import FAMILIES
-from workbench.opening import DTYPES, KV_CACHES
+from workbench.opening import SETTINGS
 from workbench.options import OptionSpec, option_specs
 from workbench.runtimes import RUNTIMES
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
+SHORT = {"quantization": ("-q",)}
 TRAINABLE = ("sensevoice", "paraformer", "funasr-nano", "fireredasr")
 
 
@@ -116,27 +117,24 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runtime", "-r", choices=tuple(RUNTIMES), help="(default: gguf for a GGUF file, pytorch for the others)"
     )
-    parser.add_argument(
-        "--quantization",
-        "-q",
-        default="auto",
-        metavar="TYPE",
-        help="of the weights on gguf: f32, f16, q8_0, q4_0 ... (default: auto, f32 where that file is not too large)",
-    )
-    parser.add_argument(
-        "--kv-cache",
-        default="f32",
-        choices=KV_CACHES,
-        help="of a language model's keys and values on gguf (default: %(default)s)",
-    )
-    parser.add_argument("--threads", type=int, help="processor threads (default: as the runtime chooses)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ... (default: %(default)s)")
-    parser.add_argument(
-        "--dtype",
-        default="float32",
-        choices=DTYPES,
-        help="of a language model's arithmetic on pytorch; auto: as it is stored (default: %(default)s)",
-    )
+    _add_settings(parser)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """The settings of all runtimes; which of them a runtime has is checked when it is known."""
+    group = parser.add_argument_group("how it computes", "where not given, as the model's card says, else the default")
+    for spec in SETTINGS.values():
+        having = [name for name, runtime in RUNTIMES.items() if spec.name in runtime.settings]
+        where = "" if len(having) == len(RUNTIMES) else f"; on {' and '.join(having)}"
+        flags = ["--" + spec.name.replace("_", "-"), *SHORT.get(spec.name, ())]
+        if spec.kind is bool:
+            group.add_argument(*flags, action=argparse.BooleanOptionalAction, default=None, help=spec.help + where)
+            continue
+        usual = "" if spec.default is None else f" (default: {spec.default})"
+        metavar = None if spec.choices else _metavar(spec) if spec.kind is str else "N"
+        group.add_argument(
+            *flags, type=spec.kind, choices=spec.choices or None, metavar=metavar, help=spec.help + where + usual
+        )
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -172,6 +170,11 @@ def _all_options() -> list[OptionSpec]:
             if known.choices != spec.choices:  # each model says what it knows where it is asked for something else
                 found[spec.name] = replace(known, choices=())
     return list(found.values())
+
+
+def given_settings(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The settings of the session that were given, by name."""
+    return {name: getattr(parsed, name) for name in SETTINGS if getattr(parsed, name) is not None}
 
 
 def given_options(parsed: argparse.Namespace) -> dict[str, Any]:

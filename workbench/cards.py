@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInput
+from workbench.opening import check_setting
+from workbench.runtimes import RUNTIMES
 
 SHIPPED = Path(__file__).with_name("cards.toml")
-KEYS = {"id", "name", "family", "languages", "tasks", "licence", "source", "runtimes", "about", "megabytes"}
+KEYS = {"id", "name", "family", "languages", "tasks", "licence", "source", "runtimes", "settings", "about", "megabytes"}
 SOURCES = {"demo", "directory", "gguf", "hub"}
 
 
@@ -30,6 +32,7 @@ class Card:
     about: str = ""
     megabytes: int | None = None  # to download, where it comes from a hub
     runtimes: Mapping[str, str] = field(default_factory=dict)  # per runtime, why this model does not run there
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per runtime, of a session by default
 
     @property
     def kind(self) -> str:
@@ -97,7 +100,22 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
         about=table.get("about", ""),
         megabytes=table.get("megabytes"),
         runtimes=dict(table.get("runtimes", {})),
+        settings={runtime: _settings(given, runtime, where) for runtime, given in table.get("settings", {}).items()},
     )
+
+
+def _settings(given: Mapping[str, Any], runtime: str, where: str) -> dict[str, Any]:
+    """The settings of a card on a runtime, each in its type."""
+    if runtime not in RUNTIMES:
+        raise BadInput(f"{where} has settings of {runtime}; expected one of {', '.join(RUNTIMES)}")
+    known = [name for name in RUNTIMES[runtime].settings if name != "quantization"]  # each is a choice of its own
+    for name in given:
+        if name not in known:
+            raise BadInput(f"{where} has the setting {name} of {runtime}; expected one of {', '.join(known)}")
+    return {
+        name: check_setting(name, value, f"{where} has settings.{runtime}.{name} = {value!r:.80}")
+        for name, value in given.items()
+    }
 
 
 def _source(given: Any, path: Path, where: str) -> dict[str, str]:
@@ -134,6 +152,10 @@ def _is_table_of_text(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
 
+def _is_table_of_tables(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
+
+
 def _is_whole_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -142,5 +164,6 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("name", "family", "licence", "about"), (_is_text, "text")),
     **dict.fromkeys(("languages", "tasks"), (_is_list_of_text, 'a list of texts, such as ["en"]')),
     "runtimes": (_is_table_of_text, 'a sentence per runtime, such as { vllm = "why not" }'),
+    "settings": (_is_table_of_tables, "a table per runtime, such as { vllm = { max_length = 4096 } }"),
     "megabytes": (_is_whole_number, "a whole number"),
 }

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.arguments import given_options, one_line, parser
+from workbench.arguments import given_options, given_settings, one_line, parser
 from workbench.cards import Card
 from workbench.errors import BadInput, WorkbenchError
 from workbench.exports import find_format
@@ -255,12 +255,8 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
             session = registry.open(
                 parsed.model,
                 runtime=parsed.runtime,
-                threads=parsed.threads,
-                device=parsed.device,
-                dtype=parsed.dtype,
-                quantization=parsed.quantization,
-                kv_cache=parsed.kv_cache,
                 on_progress=progress.fetching,
+                **given_settings(parsed),
             )
         finally:
             progress.clear()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES
+from workbench.options import OptionSpec, check_value, option, option_specs
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 
@@ -18,18 +21,38 @@ KV_CACHES = ("f32", "f16", "q8_0")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a session computes, as opposed to what."""
+    """How a session computes, as opposed to what. Which of these a runtime has, `workbench.runtimes` says."""
 
-    threads: int | None = None  # None: as many as the runtime takes by itself
-    device: str = "cpu"  # a device name of the runtime: cpu, cuda, cuda:1
-    dtype: str = "float32"  # one of DTYPES: of a language model's arithmetic; auto: as it is stored
-    quantization: str = "auto"  # of the weights, where the runtime keeps them quantised; auto: as it sees fit
-    kv_cache: str = "f32"  # one of KV_CACHES: of a language model's keys and values
+    threads: int | None = option(None, "processor threads; by itself a runtime takes as many as it sees fit", minimum=1)
+    device: str = option("cpu", "cpu, cuda, cuda:1 ...")
+    dtype: str = option("float32", "of a language model's arithmetic; auto: as it is stored", DTYPES)
+    quantization: str = option(
+        "auto", "of the weights: f32, f16, q8_0, q4_0 ...; auto: f32 where that file is not too large"
+    )
+    kv_cache: str = option("f32", "of a language model's keys and values", KV_CACHES)
+    max_length: int | None = option(
+        None, "most tokens of one request, with those of its recording; by itself, as many as the model has", minimum=1
+    )
+    kv_gigabytes: float | None = option(
+        None, "memory for the keys and values of all requests; by itself, as the runtime sees fit", minimum=0.001
+    )
+    tensor_parallel: int = option(1, "devices that share the model", minimum=1)
+    eager: bool = option(
+        True, "no compiled graphs, which start slowly, serve faster on a GPU and let no stages be seen"
+    )
     language_file: Path | None = None  # the language half of a speech language model, where it is a GGUF file by itself
-    max_length: int | None = None  # most positions of one request; None: as many as the model has
-    kv_gigabytes: float | None = None  # memory for the keys and values of all requests; None: as the runtime sees fit
-    tensor_parallel: int = 1  # devices that share the model
-    eager: bool = True  # no compiled graphs: a quick start, and stages can be seen; compiled ones serve faster on a GPU
+
+
+SETTINGS: Mapping[str, OptionSpec] = {spec.name: spec for spec in option_specs(Settings) if spec.help}
+"""What a user may set, by name."""
+
+
+def check_setting(name: str, value: Any, where: str) -> Any:
+    """The value of a setting in its type; `where` says in messages what was given.
+
+    Raises `BadInput` for a value of the wrong type, below the least there is, or none of the choices.
+    """
+    return check_value(SETTINGS[name], value, where)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import math
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from workbench.errors import BadInput
 
@@ -62,7 +63,7 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
     return tuple(
         OptionSpec(
             f.name,
-            hints[f.name] if isinstance(hints[f.name], type) else tuple,
+            _kind(hints[f.name]),
             f.default,
             f.metadata.get("help", ""),
             f.metadata.get("choices", ()),
@@ -70,6 +71,13 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
         )
         for f in fields(options_class)
     )
+
+
+def _kind(hint: Any) -> type:
+    """The type that values of an option have: `tuple` for a list of texts, `int` for `int | None`."""
+    if isinstance(hint, UnionType):
+        hint = next(each for each in get_args(hint) if each is not NoneType)
+    return hint if isinstance(hint, type) else tuple
 
 
 Options = TypeVar("Options")
@@ -88,12 +96,12 @@ def build_options(options_class: type[Options], given: Mapping[str, Any], what: 
             near = difflib.get_close_matches(name, specs, 1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(specs)}."
             raise BadInput(f"{what} has no option {name}; {hint}")
-        values[name] = _checked(specs[name], value, what)
+        values[name] = check_value(specs[name], value, f"option {name} of {what} is {value!r:.80}")
     return options_class(**values)
 
 
-def _checked(spec: OptionSpec, value: Any, what: str) -> Any:
-    where = f"option {spec.name} of {what} is {value!r:.80}"
+def check_value(spec: OptionSpec, value: Any, where: str) -> Any:
+    """The value in the option's type; `where` says in messages what was given. Raises `BadInput` as `build_options`."""
     fitted = _fitted(spec.kind, value)
     if fitted is None:
         raise BadInput(f"{where}; expected {_EXPECTED.get(spec.kind, 'a list of texts')}")

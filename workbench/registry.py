@@ -11,6 +11,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from workbench.gguf_weights import (
     why_not_converted,
 )
 from workbench.open_session import OpenSession, quantization_of
-from workbench.opening import DTYPES, KV_CACHES, SessionSpec, Settings, open_here, why_not
+from workbench.opening import SessionSpec, Settings, check_setting, open_here, why_not
 from workbench.progress import OnProgress
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
@@ -162,23 +163,39 @@ class Registry:
         model: str | Path,
         runtime: str | None = None,
         threads: int | None = None,
-        device: str = "cpu",
-        dtype: str = "float32",
-        quantization: str = "auto",
-        kv_cache: str = "f32",
+        device: str | None = None,
+        dtype: str | None = None,
+        quantization: str | None = None,
+        kv_cache: str | None = None,
         on_progress: OnProgress | None = None,
+        max_length: int | None = None,
+        kv_gigabytes: float | None = None,
+        tensor_parallel: int | None = None,
+        eager: bool | None = None,
     ) -> OpenSession:
         """A session of a model on a runtime: where none is named, gguf for a GGUF file and pytorch for the others.
 
         Downloads the checkpoint first where the card says from where, and converts it where the runtime opens GGUF
-        files; `on_progress` may raise to stop either. Sessions of the same model, runtime and settings share one
-        process. Raises `BadInput` for an unknown model or a bad checkpoint, `Unavailable` where the runtime or the
+        files; `on_progress` may raise to stop either. A setting that is not given is the card's, else the usual one of
+        `workbench.opening.Settings`. Sessions of the same model, runtime and settings share one process.
+
+        Raises `BadInput` for an unknown model or a bad checkpoint, `Unavailable` where the runtime or the
         source is not there or memory does not suffice.
         """
         self._check_open()
         card = self.card(model)
-        settings = Settings(threads, device, dtype, quantization, kv_cache)
-        spec = self._spec(card, runtime or self.default_runtime(card), settings, on_progress)
+        given = {
+            "threads": threads,
+            "device": device,
+            "dtype": dtype,
+            "quantization": quantization,
+            "kv_cache": kv_cache,
+            "max_length": max_length,
+            "kv_gigabytes": kv_gigabytes,
+            "tensor_parallel": tensor_parallel,
+            "eager": eager,
+        }
+        spec = self._spec(card, runtime or self.default_runtime(card), given, on_progress)
         if not self.isolate:
             here = open_here(spec)
             self._here.add(here)
@@ -251,12 +268,12 @@ class Registry:
             raise BadInput(f"option vad is {str(vad)!r}, a model of the family {card.family}; expected {expected}")
         return {**options, "vad": str(fetch(card))}
 
-    def _spec(self, card: Card, runtime: str, settings: Settings, on_progress: OnProgress | None) -> SessionSpec:
+    def _spec(self, card: Card, runtime: str, given: Mapping[str, Any], on_progress: OnProgress | None) -> SessionSpec:
         if unknown := _unknown_family(card):
             raise BadInput(f"{card.id} cannot be used: {unknown}")
         if reason := _why_not(card, runtime):
             raise Unavailable(f"{card.id} cannot run on {runtime}: {reason}")
-        _check(settings, card, runtime)
+        settings = _settings(given, card, runtime)
         checkpoint = fetch(card, on_progress)
         if RUNTIMES[runtime].opens_gguf:
             checkpoint, settings = gguf_file(card, checkpoint, settings, on_progress)
@@ -304,13 +321,17 @@ def _why_not(card: Card, runtime: str) -> str | None:
     return f"{file} is a GGUF file, which runs on {opening}; {runtime} needs the checkpoint that it was made of"
 
 
-def _check(settings: Settings, card: Card, runtime: str) -> None:
-    """Raises `BadInput` for a setting that makes no sense, or not for this model on this runtime."""
-    if settings.threads is not None and settings.threads < 1:
-        raise BadInput(f"threads is {settings.threads}; expected at least 1")
-    for name, known in {"dtype": DTYPES, "kv_cache": KV_CACHES}.items():
-        if getattr(settings, name) not in known:
-            raise BadInput(f"{name} is {getattr(settings, name)!r}; expected one of {', '.join(known)}")
+def _settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
+    """The settings that are given, and for those that are None, the card's.
+
+    Raises `BadInput` for a value that makes no sense, or not for this model on this runtime.
+    """
+    asked = {
+        name: check_setting(name, value, f"{name} is {value!r:.80}")
+        for name, value in given.items()
+        if value is not None
+    }
+    settings = Settings(**{**card.settings.get(runtime, {}), **asked})
     for setting in fields(settings):
         name, value = setting.name, getattr(settings, setting.name)
         if value == setting.default:
@@ -325,6 +346,7 @@ def _check(settings: Settings, card: Card, runtime: str) -> None:
                 f"{name} is {value}, and {card.id} has no language model that it would apply to; "
                 f"expected {setting.default}"
             )
+    return settings
 
 
 def _residency(process: ProcessSession, memory: int, busy: bool, idle: float) -> Residency:

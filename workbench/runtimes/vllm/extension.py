@@ -1,0 +1,82 @@
+"""What vLLM's workers can do beyond vLLM: capture the stages of a request. Given to vLLM as `worker_extension_cls`.
+
+The methods are called through `collective_rpc` with plain values, between two steps of the engine; what they return
+is plain too. While a capture is on, hooks on the decoder's layers copy the rows of captured requests; while none is,
+nothing of ours is in the model's way. `workbench.runtimes.vllm.capture` is the front end's side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.capture import Capture, Captures
+from workbench.runtimes.vllm.hooks import Hooks, unable
+
+
+class Extension:
+    """Mixed into vLLM's worker class; several captures may be on at once.
+
+    With tensor parallelism every worker must be called, since logits are computed by all together; the first
+    one's answer counts, the others hold no arrays.
+    """
+
+    model_runner: Any  # of the worker that this is mixed into
+    vllm_config: Any
+    rank: int
+    _workbench_hooks: Hooks | None = None
+
+    def workbench_begin_capture(self, number: int, patterns: list[str]) -> str:
+        """Turns on the capture of the request whose `SamplingParams.extra_args` carry this number.
+
+        Returns an empty string, or the sentence that says why this engine cannot capture.
+        """
+        try:
+            capture = Capture(patterns)
+        except BadInput as error:
+            return str(error)
+        hooks = self._workbench_hooks
+        if hooks is None:
+            if problem := unable(self.model_runner, self.vllm_config):
+                return problem
+            first = self.rank % self.vllm_config.parallel_config.tensor_parallel_size == 0
+            hooks = Hooks(self.model_runner, Captures(), keeps=first)
+            self._workbench_hooks = hooks
+        elif number in hooks.captures:
+            return f"a capture of the number {number} is on already"
+        hooks.captures.add(number, capture)
+        return ""
+
+    def workbench_take_capture(self, number: int) -> dict[str, Any]:
+        """Tells what a capture holds: `problem`, a sentence, empty if it is whole, and `stages`, in the order of the
+        computation the name, numpy's dtype string and the shape of each."""
+        capture = self._workbench_capture(number)
+        if capture is None:
+            return {"problem": f"there is no capture of the number {number}", "stages": []}
+        if problem := capture.missing():
+            return {"problem": problem, "stages": []}
+        stages = capture.stages()
+        return {"problem": "", "stages": [[name, array.dtype.str, list(array.shape)] for name, array in stages.items()]}
+
+    def workbench_take_piece(self, number: int, stage: str, start: int, size: int) -> bytes:
+        """At most `size` bytes of a stage's array in C order, from byte `start` on; none where there is no such."""
+        capture = self._workbench_capture(number)
+        array = capture.stages().get(stage) if capture else None
+        if array is None:
+            return b""
+        return np.asarray(array, order="C").reshape(-1).view(np.uint8)[start : start + size].tobytes()
+
+    def workbench_drop_capture(self, number: int) -> None:
+        """Turns a capture off and frees its arrays; with the last one the hooks go. Other numbers do nothing."""
+        hooks = self._workbench_hooks
+        if hooks is None:
+            return
+        hooks.captures.drop(number)
+        if not hooks.captures:
+            hooks.remove()
+            self._workbench_hooks = None
+
+    def _workbench_capture(self, number: int) -> Capture | None:
+        return self._workbench_hooks.captures.get(number) if self._workbench_hooks else None

@@ -1,0 +1,203 @@
+"""Hooks in vLLM's model that copy the rows of captured requests, while captures are on.
+
+Written for vLLM's model runner V1, eager execution and decoder models whose layers return their output and the
+residual stream that is still to be added to it, as most of vLLM's do, or the stream itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, Span, spans
+
+INPUT = "hidden_states"  # the argument of vLLM's decoder layers
+LOGIT_ROWS = 64  # computed at a time: with 150 000 words that is 40 MB
+
+
+def unable(runner: Any, config: Any) -> str:
+    """The sentence that says why stages cannot be captured with this model runner and `VllmConfig`; else empty."""
+    parallel = config.parallel_config
+    if not config.model_config.enforce_eager:
+        return "stages cannot be captured from compiled graphs; open the model with eager execution (eager: true)"
+    if not hasattr(runner, "_model_forward"):
+        return "stages cannot be captured with vLLM's model runner V2; start with VLLM_USE_V2_MODEL_RUNNER=0 set"
+    for way in ("pipeline", "data", "prefill_context", "decode_context"):
+        if getattr(parallel, f"{way}_parallel_size") > 1:
+            return (
+                f"stages cannot be captured from an engine with {way}_parallel_size over 1; only tensors may be split"
+            )
+    if parallel.use_ubatching:
+        return "stages cannot be captured from an engine that overlaps two halves of a batch; start it without"
+    model = runner.get_model()
+    if decoder(model) is None:
+        return f"stages cannot be captured from {type(model).__name__}: its decoder layers and last norm were not found"
+    return ""
+
+
+def decoder(model: nn.Module) -> tuple[list[nn.Module], nn.Module] | None:
+    """The layers of a language model and its last norm; None where there is not exactly one such pair.
+
+    Args:
+        model: the one that vLLM loaded; if it has other networks beside the language model, it says which that is.
+    """
+    language: Any = model
+    if hasattr(model, "get_language_model"):
+        try:
+            language = cast(Any, model).get_language_model()
+        except NotImplementedError:
+            return None
+    found: list[tuple[list[nn.Module], nn.Module]] = []
+    for module in language.modules():
+        layers, norm = getattr(module, "layers", None), getattr(module, "norm", None)
+        if isinstance(layers, nn.ModuleList) and len(layers) and isinstance(norm, nn.Module):
+            found.append((list(layers), norm))
+    if len(found) != 1 or INPUT not in inspect.signature(found[0][0][0].forward).parameters:
+        return None
+    return found[0]
+
+
+class Hooks:
+    """The hooks, in place from construction until `remove`. Their failures fail captures, never the engine's step.
+
+    Args:
+        keeps: whether this worker keeps arrays; one that does not takes its part in computing logits only.
+    """
+
+    def __init__(self, runner: Any, captures: Captures, keeps: bool):
+        self.captures = captures
+        self._runner = runner
+        self._model: Any = runner.get_model()
+        self._keeps = keeps
+        self._spans: list[Span] = []
+        self._handles: list[Any] = []
+        found = decoder(self._model)
+        assert found is not None  # as `unable` has told
+        layers, norm = found
+        self._adds = _adds_residual(norm)
+        self._forward = runner._model_forward
+        runner._model_forward = self._step
+        if not keeps:
+            return
+        self._model.captures = captures
+        enter = functools.partial(self._enter, inspect.signature(layers[0].forward))
+        self._handles.append(layers[0].register_forward_pre_hook(enter, with_kwargs=True))
+        for number, layer in enumerate(layers):
+            self._handles.append(layer.register_forward_hook(functools.partial(self._leave, f"llm.layers.{number}")))
+        self._handles.append(norm.register_forward_hook(self._normalised))
+
+    def remove(self) -> None:
+        """Leaves the model and its runner as they were."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._model.captures = None
+        del self._runner._model_forward  # the class's own shows again
+
+    def _step(self, *args: Any, **kwargs: Any) -> Any:
+        """In place of the runner's own call of the model, which profiling and dummy runs do not use."""
+        self._spans = self._find()
+        try:
+            output = self._forward(*args, **kwargs)
+            self._logits(output[0] if isinstance(output, tuple) else output)
+            for span in self._spans:
+                if capture := self.captures.get(span.number):
+                    capture.end_step(span.position, span.stop - span.start)
+            return output
+        finally:
+            self._spans = []
+
+    def _find(self) -> list[Span]:
+        batch, requests = self._runner.input_batch, self._runner.requests
+        states = [requests[name] for name in batch.req_ids]
+        numbers = [_number(state) for state in states]
+        numbers = [number if number in self.captures else 0 for number in numbers]
+        if not any(numbers):
+            return []
+        prompts = [state.num_prompt_tokens for state in states]
+        starts = self._runner.query_start_loc.np[: len(states) + 1]
+        found = spans(numbers, starts, batch.num_computed_tokens_cpu[: len(states)], prompts)
+        for span in found:
+            if capture := self.captures.get(span.number):
+                capture.begin_step(span.prompt)
+        return found
+
+    def _enter(self, signature: inspect.Signature, _layer: nn.Module, args: Any, kwargs: Any) -> None:
+        """Before the first layer: what enters it."""
+        given = signature.bind(*args, **kwargs).arguments
+        self._put("llm.embeddings", functools.partial(_stream, given[INPUT], given.get("residual")))
+
+    def _leave(self, stage: str, _layer: nn.Module, _inputs: Any, output: Any) -> None:
+        """After a layer: the residual stream, which the next layer would add up, in place, as its first act."""
+        hidden, residual = (output[0], output[1]) if isinstance(output, tuple) else (output, None)
+        if residual is not None and not self._adds:
+            for capture in self._capturing():
+                capture.fail("the layers of this model return a pair that is not to be added; it cannot be captured")
+        self._put(stage, functools.partial(_stream, hidden, residual))
+
+    def _normalised(self, _norm: nn.Module, _inputs: Any, output: Any) -> None:
+        hidden = output[0] if isinstance(output, tuple) else output
+        self._put("llm.norm", lambda rows: hidden[rows])
+
+    def _logits(self, hidden: Tensor) -> None:
+        for span in self._spans:
+            capture = self.captures.get(span.number)
+            if capture is None or not capture.wanted("logits"):  # also of a failed one: all workers do the same
+                continue
+            for start in range(span.start, span.stop, LOGIT_ROWS):
+                rows = slice(start, min(start + LOGIT_ROWS, span.stop))
+                logits = functools.partial(self._model.compute_logits, hidden[rows])
+                if self._keeps:
+                    self._keep(capture, "logits", span.position + start - span.start, logits)
+                else:
+                    logits()
+
+    def _capturing(self) -> list[Capture]:
+        return [capture for span in self._spans if (capture := self.captures.get(span.number))]
+
+    def _put(self, stage: str, take: Callable[[slice], Tensor]) -> None:
+        for span in self._spans:
+            capture = self.captures.get(span.number)
+            if capture is not None and capture.wants(stage):
+                rows = functools.partial(take, slice(span.start, span.stop))
+                self._keep(capture, stage, span.position, rows)
+
+    def _keep(self, capture: Capture, stage: str, position: int, take: Callable[[], Tensor]) -> None:
+        try:
+            capture.put(stage, position, take().detach().float().cpu().numpy())
+        except (MemoryError, RuntimeError, ValueError) as error:  # a graphics card's memory gives out as a RuntimeError
+            capture.fail(f"stage {stage} could not be captured: {' '.join(str(error).split())[:200]}")
+
+
+def _number(state: Any) -> int:
+    extra = getattr(state.sampling_params, "extra_args", None) or {}
+    number = extra.get(EXTRA_ARGUMENT, 0)
+    return number if isinstance(number, int) else 0
+
+
+def _stream(hidden: Tensor, residual: Tensor | None, rows: slice) -> Tensor:
+    return hidden[rows] if residual is None else hidden[rows] + residual[rows]
+
+
+@torch.inference_mode()
+def _adds_residual(norm: nn.Module) -> bool:
+    """Whether the last norm adds the two that layers return, so that their sum is the residual stream.
+
+    There are models that return pairs for the form's sake, with everything added up already.
+    """
+    weight = next(norm.parameters(), None)
+    if weight is None:
+        return False
+    hidden = torch.linspace(-1, 1, weight.shape[-1], dtype=weight.dtype, device=weight.device)[None]
+    residual = hidden.square()
+    together = norm.forward(hidden + residual)
+    try:
+        separate = norm.forward(hidden.clone(), residual.clone())
+    except TypeError:  # takes one
+        return False
+    return isinstance(separate, tuple) and torch.allclose(separate[0].float(), together.float(), rtol=0.02, atol=0.02)

@@ -78,7 +78,7 @@ def prompt_ids(model: CausalLmModel, prompt: Prompt, options: CausalLmOptions) -
     leaves no room for `max_new_tokens`.
     """
     where = model.language.directory.name
-    messages = _messages(prompt, options, model.tokenizer.has_chat_template, where)
+    messages = conversation(prompt, options, model.tokenizer.has_chat_template, where)
     if messages is None:
         ids = model.tokenizer.ids(str(prompt), begin=True)
     else:
@@ -92,10 +92,17 @@ def prompt_ids(model: CausalLmModel, prompt: Prompt, options: CausalLmOptions) -
     return ids
 
 
-def _messages(
+def conversation(
     prompt: Any, options: CausalLmOptions, has_template: bool, where: str
 ) -> Sequence[Mapping[str, str]] | None:
-    """The conversation; None for a plain text that is to be gone on from as it is."""
+    """The messages of a prompt; None for a plain text that is to be gone on from as it is.
+
+    Args:
+        has_template: whether the model has a form for conversations.
+        where: names the model in messages.
+
+    Raises `BadInput` for a prompt that is empty or no prompt, and a conversation that the model has no form for.
+    """
     if isinstance(prompt, str):
         if not prompt.strip():
             raise BadInput("the prompt is empty; expected a text")

@@ -1,0 +1,38 @@
+"""Models on a vLLM server somewhere else, as sessions of the same interface as local ones.
+
+`client` asks over HTTP, `service` finds what a server offers, `speech` and `text` are the sessions. Nothing here
+imports vllm or torch: a machine that only asks needs neither.
+"""
+
+from __future__ import annotations
+
+from workbench.errors import BadInput
+from workbench.opening import SessionSpec
+from workbench.progress import report
+from workbench.session import Session
+
+
+def open_session(spec: SessionSpec) -> Session:
+    """A session of the model on `spec.server`, called `spec.name` in its results.
+
+    Raises `Unavailable` where the server cannot be reached, refuses access or does not offer what the family needs,
+    and `BadInput` where it has no model of that name.
+    """
+    from workbench.runtimes.vllm.remote.client import Client
+    from workbench.runtimes.vllm.remote.service import find_service
+    from workbench.runtimes.vllm.remote.speech import RemoteRecogniser, RemoteSpeechSession
+    from workbench.runtimes.vllm.remote.text import RemoteTextSession
+    from workbench.runtimes.vllm.remote.wording import WORDINGS
+
+    if spec.server is None:
+        raise BadInput(f"{spec.name} names no server; expected one in the source of its card")
+    report(0.0, f"asking the server {spec.server.url}")
+    client = Client(spec.server, spec.name)
+    try:
+        service = find_service(client, spec.server.model)
+        if spec.family in WORDINGS:
+            return RemoteSpeechSession(spec.name, RemoteRecogniser(client, service, WORDINGS[spec.family]))
+        return RemoteTextSession(spec.name, client, service)
+    except BaseException:
+        client.close()
+        raise

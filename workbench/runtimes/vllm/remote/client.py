@@ -1,0 +1,281 @@
+"""Asks a server over HTTP, from any number of threads at a time: whole answers, and streams of events side by side.
+
+One thread of its own holds all connections; a stream that is given up closes its connection, by which vLLM knows that
+nobody waits for the rest. This file knows neither models nor what the answers mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.errors import Unavailable, WorkbenchError
+from workbench.opening import Server
+from workbench.runtimes.vllm.remote.events import DONE, EventReader
+from workbench.runtimes.vllm.remote.refusals import broken, refused, reported, shortened, strange, unreachable
+
+CONNECT_SECONDS = 10.0
+SILENCE_SECONDS = 600.0  # without a byte: a busy server keeps a request waiting that long
+ASK_SECONDS = 60.0  # for what a server answers without the model
+LARGEST_ANSWER = 64 << 20  # bytes of an answer that is not streamed
+LARGEST_STREAM = 1 << 30  # bytes of one that is
+BEAT_SECONDS = 0.25  # how often whoever reads a stream gets the word while nothing comes
+LAST_SECONDS = 0.5  # for the end of a stream after its last event, so that the connection serves again
+CLOSE_SECONDS = 5.0  # for connections that are given up
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request whose answer is a stream of events: JSON, or the fields and files of a form."""
+
+    path: str
+    body: Mapping[str, Any]
+    files: Mapping[str, tuple[str, bytes, str]] = field(default_factory=dict)  # name, content, type; makes it a form
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    content: Any  # of JSON; None where it is none
+
+
+class Client:
+    """The connections to one server.
+
+    Args:
+        server: where it is, and which environment variable has its key.
+        model: what it is for, in messages.
+
+    Raises `Unavailable` where the key is not set.
+    """
+
+    def __init__(self, server: Server, model: str):
+        import httpx
+
+        self.server = server
+        self.model = model
+        headers = {"Authorization": f"Bearer {key}"} if (key := _key(server)) else {}
+        self._loop = asyncio.new_event_loop()
+        self._http = httpx.AsyncClient(
+            base_url=server.url,
+            headers=headers,
+            timeout=httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        )
+        self._thread = threading.Thread(target=self._loop.run_forever, name="server connections", daemon=True)
+        self._thread.start()
+
+    def ask(self, method: str, path: str, body: Any = None) -> Answer:
+        """A whole answer, whatever its status. Raises where there is none."""
+        return self.ask_all([(method, path, body)])[0]
+
+    def ask_all(self, requests: Sequence[tuple[str, str, Any]], side_by_side: int = 16) -> list[Answer]:
+        """The answers to several requests of (method, path, JSON body), a few of them at a time."""
+
+        async def all_of_them() -> list[Answer]:
+            turn = asyncio.Semaphore(side_by_side)
+
+            async def one(method: str, path: str, body: Any) -> Answer:
+                async with turn:
+                    return await self._asked(method, path, body)
+
+            return await asyncio.gather(*(one(*request) for request in requests))
+
+        try:
+            return asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
+        except CancelledError:
+            raise broken(self.server, "was let go of") from None
+
+    def stream(self, calls: Sequence[Call]) -> Generator[tuple[int, Mapping[str, Any]] | None, None, None]:
+        """The events of several requests that run side by side, each with its number, as they come.
+
+        None comes every now and then where nothing else does, so that whoever reads can stop. Closing the generator
+        closes the connections. The first request that fails ends the others, and its error is raised.
+        """
+        arrived: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | BaseException | None] = queue.SimpleQueue()
+        running = _Running(self._loop, lambda: self._streamed(calls, arrived))
+        try:
+            while True:
+                try:
+                    item = arrived.get(timeout=BEAT_SECONDS)
+                except queue.Empty:
+                    if running.done.is_set() and arrived.empty():
+                        raise broken(self.server, "was given up") from None
+                    yield None
+                    continue
+                if item is None:
+                    return
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            running.cancel()
+
+    def close(self) -> None:
+        """Closes all connections. May be called again."""
+        if self._loop.is_closed():
+            return
+        with contextlib.suppress(Exception):
+            asyncio.run_coroutine_threadsafe(self._let_go(), self._loop).result(CLOSE_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    # In the thread of the connections.
+
+    async def _let_go(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._http.aclose()
+
+    async def _asked(self, method: str, path: str, body: Any) -> Answer:
+        asking = self._http.stream(method, path, json=body)
+        async with self._answering(), asyncio.timeout(ASK_SECONDS), asking as response:
+            status, content = response.status_code, await self._whole(response)
+        try:
+            return Answer(status, json.loads(content))
+        except (ValueError, RecursionError):
+            if status == 200:
+                found = shortened(content.decode("utf-8", "replace")) or "nothing"
+                raise strange(self.server, f"{path} with no JSON ({found})") from None
+            return Answer(status, None)
+
+    async def _streamed(self, calls: Sequence[Call], arrived: queue.SimpleQueue[Any]) -> None:
+        """Puts the events of all calls into the queue, and behind them None or the first error."""
+        tasks = [asyncio.create_task(self._one(number, call, arrived)) for number, call in enumerate(calls)]
+        last: BaseException | None = broken(self.server, "was let go of")  # unless it comes to an end by itself
+        try:
+            if not tasks:
+                last = None
+            else:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                last = next((error for task in done if (error := task.exception())), None)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            arrived.put(last)
+
+    async def _one(self, number: int, call: Call, arrived: queue.SimpleQueue[Any]) -> None:
+        given: dict[str, Any] = {"data": dict(call.body), "files": call.files} if call.files else {"json": call.body}
+        async with self._answering(), self._http.stream("POST", call.path, **given) as response:
+            if response.status_code != 200:
+                raise refused(self.server, response.status_code, await self._whole(response))
+            reader, size = EventReader(), 0
+            chunks = response.aiter_bytes()
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > LARGEST_STREAM:
+                    raise strange(self.server, f"with a stream of more than {LARGEST_STREAM >> 30} GB")
+                try:
+                    events = reader.feed(chunk)
+                except ValueError as error:
+                    raise strange(self.server, f"with {error}") from None
+                for data in events:
+                    if data == DONE:
+                        await _rest_of(chunks)
+                        return
+                    arrived.put((number, self._event(data)))
+            raise broken(self.server, "ended the stream")
+
+    def _event(self, data: str) -> Mapping[str, Any]:
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            raise strange(self.server, f"with an event that is no JSON ({shortened(data)})") from None
+        if not isinstance(event, dict):
+            raise strange(self.server, f"with an event that is no JSON object ({shortened(data)})")
+        if event.get("error"):
+            raise reported(self.server, event["error"])
+        return event
+
+    async def _whole(self, response: Any) -> bytes:
+        parts, size = [], 0
+        async for chunk in response.aiter_bytes():
+            size += len(chunk)
+            if size > LARGEST_ANSWER:
+                raise strange(self.server, f"with more than {LARGEST_ANSWER >> 20} MB")
+            parts.append(chunk)
+        return b"".join(parts)
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """Makes whatever happens to a connection one of our errors."""
+        import httpx
+
+        try:
+            yield
+        except WorkbenchError:
+            raise
+        except (httpx.ConnectTimeout, httpx.PoolTimeout):
+            raise unreachable(self.server, self.model, f"no answer within {CONNECT_SECONDS:g} seconds") from None
+        except (httpx.ConnectError, httpx.ProxyError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise unreachable(self.server, self.model, shortened(str(error)) or type(error).__name__) from None
+        except TimeoutError:
+            raise broken(self.server, f"needs more than {ASK_SECONDS:g} seconds") from None
+        except httpx.TimeoutException:
+            raise broken(self.server, f"has sent nothing for {SILENCE_SECONDS:g} seconds") from None
+        except httpx.DecodingError:
+            raise strange(self.server, "with bytes that cannot be decompressed") from None
+        except (httpx.HTTPError, httpx.StreamError, OSError):
+            raise broken(self.server, "closed the connection") from None
+
+
+class _Running:
+    """A coroutine at work in another thread's loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]):
+        self.done = threading.Event()
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        loop.call_soon_threadsafe(self._start)
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._work())
+        self._task.add_done_callback(lambda _: self.done.set())
+
+    def cancel(self) -> None:
+        """Stops it, and waits until its connections are closed."""
+        if not self.done.is_set() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop)
+            self.done.wait(CLOSE_SECONDS)
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+async def _rest_of(chunks: AsyncIterator[bytes]) -> None:
+    """Reads what is left of an answer, if that takes no time."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(LAST_SECONDS):
+            async for _ in chunks:
+                pass
+
+
+def _key(server: Server) -> str:
+    if not server.key:
+        return ""
+    key = os.environ.get(server.key, "").strip()
+    if not key:
+        raise Unavailable(
+            f"the server {server.url} wants a key that its card expects in the environment variable {server.key}, "
+            "which is not set"
+        )
+    if not key.isascii() or not key.isprintable():
+        raise Unavailable(f"the environment variable {server.key} holds no key for a server; expected plain characters")
+    return key

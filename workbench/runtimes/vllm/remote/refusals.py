@@ -1,0 +1,83 @@
+"""What went wrong with a server, in one sentence that holds the server's own reason.
+
+Nothing here asks the network; `client` calls it with what it met.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from workbench.errors import BadInput, SessionDied, Unavailable, WorkbenchError
+from workbench.opening import Server
+
+LONGEST_REASON = 300  # characters
+
+
+def refused(server: Server, status: int, body: bytes) -> WorkbenchError:
+    """The error for an answer with a status other than 200."""
+    reason = _reason(status, body)
+    if status in (401, 403):
+        key = f"the key in {server.key} is not one that it takes" if server.key else "its card names no key"
+        return Unavailable(
+            f"the server {server.url} refuses access ({status}: {reason}), and {key}; put its key into an environment "
+            "variable and the variable's name into the card's source as key"
+        )
+    if status in (429, 503):
+        return Unavailable(f"the server {server.url} takes no more requests now ({status}: {reason}); try again later")
+    if 400 <= status < 500:
+        return BadInput(f"the server {server.url} refuses the request ({status}): {reason}")
+    return WorkbenchError(f"the server {server.url} failed ({status}): {reason}")
+
+
+def reported(server: Server, error: Any) -> WorkbenchError:
+    """The error for one that the server reports in the middle of a stream."""
+    status = error.get("code") if isinstance(error, Mapping) else None
+    status = status if isinstance(status, int) else 500
+    failure = refused(server, status, json.dumps({"error": error}).encode())
+    if status >= 500:
+        return SessionDied(f"{failure}; the answer is not whole, and the next call asks again")
+    return failure
+
+
+def unreachable(server: Server, model: str, why: str) -> WorkbenchError:
+    """The error for a server to which there is no connection."""
+    return Unavailable(
+        f"the server {server.url} of {model} cannot be reached: {why}; start it there with vllm serve, or mend the "
+        "address in the model's card"
+    )
+
+
+def broken(server: Server, why: str) -> WorkbenchError:
+    """The error for a connection that was lost before the answer was whole."""
+    return SessionDied(f"the server {server.url} {why} before its answer was whole; the next call asks again")
+
+
+def strange(server: Server, what: str) -> WorkbenchError:
+    """The error for an answer that is none of OpenAI's form."""
+    return WorkbenchError(f"the server {server.url} answers {what}; expected an OpenAI-compatible server of vLLM")
+
+
+def shortened(text: str) -> str:
+    """Text of any length on one line of some length."""
+    line = " ".join(text[: 10 * LONGEST_REASON].split())
+    return line if len(line) <= LONGEST_REASON else line[:LONGEST_REASON] + "..."
+
+
+def _reason(status: int, body: bytes) -> str:
+    """What the server says, in one of the forms that servers have for it; else what the status means."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "no reason given"
+    try:
+        found: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        text = body[: 10 * LONGEST_REASON].decode("utf-8", "replace")
+        return phrase if "<html" in text.lower() or not text.strip() else shortened(text)
+    for key in ("error", "message", "detail"):
+        if isinstance(found, Mapping) and found.get(key):
+            found = found[key]
+    return shortened(found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)) or phrase

@@ -1,0 +1,104 @@
+"""What a server offers for a model: its name there, the routes, the token that ends a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import BadInput, WorkbenchError
+from workbench.families.language import TURN_END
+from workbench.runtimes.vllm.remote.client import Answer, Client
+from workbench.runtimes.vllm.remote.refusals import refused, strange
+
+CHAT, COMPLETIONS, TRANSCRIPTIONS = "/v1/chat/completions", "/v1/completions", "/v1/audio/transcriptions"
+MODELS, TOKENIZE, DETOKENIZE = "/v1/models", "/tokenize", "/detokenize"
+ROUTES = (CHAT, COMPLETIONS, TRANSCRIPTIONS, DETOKENIZE)
+ABSENT = (404, 405, 501)  # the statuses of a route that is not there
+MOST_NAMES = 8  # of models, in a message
+
+
+@dataclass(frozen=True)
+class Service:
+    """A model on a server."""
+
+    model: str  # its name there
+    routes: frozenset[str]  # those of ROUTES that the server has
+    stop_ids: tuple[int, ...] = ()  # what ends a turn, beside what the server itself takes for an end
+    has_chat_template: bool = False
+
+
+def find_service(client: Client, named: str = "") -> Service:
+    """What the server offers for the model of that name, or for the only one it has.
+
+    Raises `Unavailable` where it cannot be reached or refuses access, `BadInput` where it has no such model.
+    """
+    model = _model(client, named)
+    # A body without a request is refused by every route that is there, before any work is done.
+    answers = client.ask_all([("POST", route, {}) for route in ROUTES])
+    routes = frozenset(route for route, answer in zip(ROUTES, answers, strict=True) if answer.status not in ABSENT)
+    end, template = client.ask_all(
+        [
+            ("POST", TOKENIZE, {"model": model, "prompt": TURN_END, "add_special_tokens": False}),
+            ("POST", TOKENIZE, {"model": model, "messages": [{"role": "user", "content": "?"}]}),
+        ]
+    )
+    ids = _tokens(end)
+    return Service(
+        model=model,
+        routes=routes,
+        stop_ids=tuple(ids) if len(ids) == 1 else (),  # of several tokens: the model has no such end
+        # A server that does not tokenize for others does not say whether there is one; chat is the usual case.
+        has_chat_template=CHAT in routes and (template.status in ABSENT or bool(_tokens(template))),
+    )
+
+
+def pieces(client: Client, service: Service, ids: Sequence[int]) -> list[str]:
+    """Each token as text, special ones too; empty texts where the server does not tell."""
+    if DETOKENIZE not in service.routes:
+        return [""] * len(ids)
+    answers = client.ask_all([("POST", DETOKENIZE, {"model": service.model, "tokens": [number]}) for number in ids])
+    found = [answer.content.get("prompt") if isinstance(answer.content, dict) else None for answer in answers]
+    return [piece if isinstance(piece, str) else "" for piece in found]
+
+
+def _model(client: Client, named: str) -> str:
+    answer = client.ask("GET", MODELS)
+    if answer.status != 200:
+        raise _no_models(client, answer)
+    try:
+        names = [str(each["id"]) for each in answer.content["data"]]
+    except (TypeError, KeyError):
+        raise strange(client.server, f"{MODELS} with no list of models") from None
+    listed = ", ".join(names[:MOST_NAMES]) + (" ..." if len(names) > MOST_NAMES else "")
+    if named:
+        if named in names:
+            return named
+        raise BadInput(
+            f"the server {client.server.url} has no model {named!r}; it has {listed or 'none'}: mend the name in the "
+            f"source of {client.model}'s card"
+        )
+    if len(names) != 1:
+        raise BadInput(
+            f"the server {client.server.url} has {len(names)} models, {listed or 'none'}; expected the name of one of "
+            f"them in the source of {client.model}'s card, as model"
+        )
+    return names[0]
+
+
+def _no_models(client: Client, answer: Answer) -> WorkbenchError:
+    if answer.status in (404, 405):
+        return strange(client.server, f"{MODELS} with {answer.status}")
+    return refused(client.server, answer.status, _as_bytes(answer.content))
+
+
+def _as_bytes(content: Any) -> bytes:
+    import json
+
+    return b"" if content is None else json.dumps(content).encode()
+
+
+def _tokens(answer: Answer) -> list[int]:
+    """The ids of an answer of /tokenize; none where it is no such answer."""
+    found = answer.content.get("tokens") if answer.status == 200 and isinstance(answer.content, dict) else None
+    return [number for number in found if isinstance(number, int)] if isinstance(found, list) else []

@@ -1,0 +1,163 @@
+"""Speech language models on a server: a request for each stretch of speech, many side by side.
+
+A server that chats about sound is asked in the family's own words and tells its tokens. vLLM's own classes of these
+models take transcriptions only, whose prompt is the server's, and tell a text.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput, Unavailable
+from workbench.options import ListeningOptions, build_options
+from workbench.runtimes.vllm.remote.answers import written
+from workbench.runtimes.vllm.remote.client import Call, Client
+from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields, streaming_fields
+from workbench.runtimes.vllm.remote.service import CHAT, TRANSCRIPTIONS, Service, pieces
+from workbench.runtimes.vllm.remote.sound import wav
+from workbench.runtimes.vllm.remote.wording import Wording
+from workbench.session import AudioSource, Event, StageFilter, Token, Trace
+from workbench.transcription import Heard, SpeechSession
+
+CUT_OFF = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
+NO_TOKENS = "the server gives transcriptions only, in words of its own, and does not tell their tokens"
+NO_STAGES = "a remote server does not show its stages; open the model on this machine to trace it"
+
+
+class RemoteRecogniser:
+    """A speech model on a server as a recogniser (see `workbench.transcription`). Any threads may call it at a time.
+
+    Args:
+        client: the connections, which are closed with it.
+        service: what the server offers.
+        wording: of the family.
+
+    Raises `Unavailable` where the server offers neither chats nor transcriptions.
+    """
+
+    dtype = "as the server has it"
+
+    def __init__(self, client: Client, service: Service, wording: Wording):
+        if not service.routes & {CHAT, TRANSCRIPTIONS}:
+            raise Unavailable(
+                f"the server {client.server.url} offers neither {CHAT} nor {TRANSCRIPTIONS} for {service.model}; "
+                "expected one of them"
+            )
+        self.client = client
+        self.service = service
+        self.wording = wording
+        self._pieces: dict[int, str] = {}  # of the tokens seen so far
+        self._asking = threading.Lock()
+
+    @property
+    def options_class(self) -> type[ListeningOptions]:
+        """The family's options."""
+        return self.wording.options_class
+
+    @property
+    def chats(self) -> bool:
+        """Whether the server is asked in the family's words."""
+        return CHAT in self.service.routes
+
+    def check(self, options: Any) -> None:
+        """Raises `BadInput` for an option that this server does not honour."""
+        self.wording.check(options)
+        if not self.chats:
+            self.wording.fields(options)
+            form_fields(options, 1)
+
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+        """As `StreamingRecogniser.hear`; the stretches are sent at once and the server computes them side by side."""
+        self.check(options)
+        calls = [self._call(row, samples, options) for row, samples in enumerate(stretches)]
+        texts, ids, finish = [""] * len(calls), [list[int]() for _ in calls], [""] * len(calls)
+        with contextlib.closing(self.client.stream(calls)) as events:
+            for item in events:
+                if item is not None:
+                    row, event = item
+                    added = written(event, self.client.server)
+                    texts[row] += added.text
+                    ids[row] += added.ids
+                    finish[row] = added.finish or finish[row]
+                yield [self.wording.text(text) for text in texts]
+        return [self._heard(*each) for each in zip(texts, ids, finish, strict=True)]
+
+    def recognise(self, samples: np.ndarray, options: Any) -> Heard:
+        """What is said in float32 samples [n] at 16 kHz."""
+        writing = self.hear([samples], options)
+        while True:
+            try:
+                next(writing)
+            except StopIteration as done:
+                [heard] = done.value
+                return heard
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The transcript of some tokens, as far as the server has told their text."""
+        return self.wording.text("".join(self._pieces.get(number, "") for number in ids))
+
+    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
+        """A server shows no stages: raises `Unavailable`."""
+        raise Unavailable(NO_STAGES)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self.client.close()
+
+    def _call(self, row: int, samples: np.ndarray, options: Any) -> Call:
+        most = self.wording.most(len(samples), options)
+        model = {"model": self.service.model}
+        if not self.chats:
+            fields = {**model, **form_fields(options, most, row), **self.wording.fields(options), "stream": "true"}
+            return Call(TRANSCRIPTIONS, fields, {"file": ("speech.wav", wav(samples), "audio/wav")})
+        sound = base64.b64encode(wav(samples)).decode()
+        speech = {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}
+        message = {"role": "user", "content": self.wording.content(speech, options)}
+        fields = sampling_fields(options, most, self.service.stop_ids, row) | streaming_fields()
+        return Call(CHAT, {**model, "messages": [message], **fields})
+
+    def _heard(self, text: str, ids: Sequence[int], finish: str) -> Heard:
+        ended = finish == "stop"
+        shown = ids[:-1] if ended else ids  # the end is a token too, and no text
+        known = self._read(shown)
+        notes = [*([] if self.chats else [NO_TOKENS]), *([] if ended else [CUT_OFF])]
+        return Heard(
+            text=self.wording.text(text),
+            language=None,
+            tags={},
+            tokens=tuple(Token(number, piece) for number, piece in zip(shown, known, strict=True)),
+            ids=tuple(ids),
+            notes=tuple(notes),
+        )
+
+    def _read(self, ids: Sequence[int]) -> list[str]:
+        """The text of each token; the server is asked for those that have not been seen."""
+        with self._asking:
+            new = [number for number in dict.fromkeys(ids) if number not in self._pieces]
+            self._pieces.update(zip(new, pieces(self.client, self.service, new), strict=True))
+            return [self._pieces[number] for number in ids]
+
+
+class RemoteSpeechSession(SpeechSession):
+    """A speech session whose model is on a server (see `workbench.session.Session`)."""
+
+    def __init__(self, model: str, recogniser: RemoteRecogniser):
+        super().__init__(model, "vllm", recogniser)
+        self._remote = recogniser
+
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """As `Session.stream_batch`; what the server does not honour is refused before a recording is read."""
+        self._remote.check(build_options(self.recogniser.options_class, options, self.model))
+        yield from super().stream_batch(audios, **options)
+
+    def trace(self, source: AudioSource, stages: str = "*", **options: Any) -> Trace:
+        """A server shows no stages: raises `Unavailable`."""
+        raise Unavailable(NO_STAGES)

@@ -1,0 +1,62 @@
+"""An array as the bytes of a file that PyTorch loads, which is how vLLM's servers take embeddings. Imports no torch.
+
+The file is a zip archive: `data.pkl` describes the tensor and names `data/0`, which has its values. The description is
+written here opcode by opcode; nothing is ever read back.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+
+import numpy as np
+
+ROOT = "embeddings"  # the folder inside the archive; any name will do
+
+
+def saved_tensor(array: np.ndarray) -> bytes:
+    """What `torch.save` would write of a float32 array of any shape."""
+    values = np.ascontiguousarray(array, dtype="<f4")
+    strides = [step // values.itemsize for step in values.strides]
+    described = b"".join(
+        [
+            b"\x80\x02",  # protocol 2
+            b"ctorch._utils\n_rebuild_tensor_v2\n",
+            b"(",  # its arguments
+            b"(",  # the storage, by a persistent id
+            *(_text("storage"), b"ctorch\nFloatStorage\n", _text("0"), _text("cpu"), _whole(values.size)),
+            b"tQ",
+            _whole(0),  # the first value's place in it
+            _tuple(values.shape),
+            _tuple(strides),
+            b"\x89",  # wants no gradient
+            b"ccollections\nOrderedDict\n)R",  # no hooks
+            b"tR.",
+        ]
+    )
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in (
+            ("data.pkl", described),
+            ("byteorder", b"little"),
+            ("data/0", values.tobytes()),
+            ("version", b"3\n"),
+        ):
+            archive.writestr(zipfile.ZipInfo(f"{ROOT}/{name}"), content)
+    return buffer.getvalue()
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return b"X" + struct.pack("<I", len(encoded)) + encoded
+
+
+def _whole(number: int) -> bytes:
+    """A number of up to 63 bits."""
+    encoded = number.to_bytes(8, "little", signed=True)
+    return b"\x8a\x08" + encoded
+
+
+def _tuple(numbers: tuple[int, ...] | list[int]) -> bytes:
+    return b"(" + b"".join(map(_whole, numbers)) + b"t"

@@ -1,0 +1,167 @@
+"""A plain language model on a server: conversations, texts to go on from, and prompts with embeddings in them."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import time
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput, Unavailable
+from workbench.families.causal_lm import CausalLmOptions, conversation
+from workbench.memory import peak_resident_bytes
+from workbench.options import build_options
+from workbench.runtimes.vllm.remote.answers import written
+from workbench.runtimes.vllm.remote.client import Call, Client
+from workbench.runtimes.vllm.remote.sampling import sampling_fields, streaming_fields
+from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service
+from workbench.runtimes.vllm.remote.speech import NO_STAGES
+from workbench.runtimes.vllm.remote.tensors import saved_tensor
+from workbench.session import AudioSource, Event, Generation, Piece, Prompt, Session, Trace
+
+
+class RemoteTextSession(Session):
+    """A language model on a server (see `workbench.session.Session`). Any threads may call it at a time.
+
+    Raises `Unavailable` where the server offers neither chats nor completions.
+    """
+
+    def __init__(self, model: str, client: Client, service: Service):
+        if not service.routes & {CHAT, COMPLETIONS}:
+            raise Unavailable(
+                f"the server {client.server.url} offers neither {CHAT} nor {COMPLETIONS} for {service.model}; "
+                "expected one of them"
+            )
+        self.model = model
+        self.runtime = "vllm"
+        self.load_seconds = 0.0  # set by whoever opens the session
+        self._client: Client | None = client
+        self._service = service
+
+    @property
+    def client(self) -> Client:
+        """The connections; raises `BadInput` after `close`."""
+        if self._client is None:
+            raise BadInput(f"the session of {self.model} is closed; open it again")
+        return self._client
+
+    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+        """As `Session.generate_stream`. A text that goes into no conversation is completed as it stands."""
+        client, chosen = self.client, self._options(options)
+        messages = conversation(prompt, chosen, self._service.has_chat_template, self.model)
+        asked = {"prompt": prompt} if messages is None else {"messages": [dict(message) for message in messages]}
+        yield from self._generated(client, self._call(asked, chosen))
+
+    def generate_from_embeddings(
+        self, prompt: np.ndarray | Sequence[str | np.ndarray], **options: Any
+    ) -> Generator[Piece | Generation, None, None]:
+        """As `generate_stream`, after embeddings in place of a text.
+
+        Args:
+            prompt: all positions of the prompt [n, H]; or the parts of one message of a conversation, which the
+                server's chat template writes around: texts, and embeddings [n, H] each. The server has to be started
+                with --enable-prompt-embeds.
+
+        Raises `BadInput` for embeddings of another form, and with the server's reason where it does not take them.
+        """
+        client, chosen = self.client, self._options(options)
+        if isinstance(prompt, np.ndarray):
+            asked: dict[str, Any] = {"prompt_embeds": _encoded(prompt)}
+        else:
+            if not prompt:
+                raise BadInput("the prompt has no parts; expected texts and embeddings")
+            content = [_part(part) for part in prompt]
+            system = [{"role": "system", "content": chosen.system}] if chosen.system else []
+            asked = {"messages": [*system, {"role": "user", "content": content}]}
+        yield from self._generated(client, self._call(asked, chosen))
+
+    def trace(self, source: Prompt, stages: str = "*", **options: Any) -> Trace:
+        """A server shows no stages: raises `Unavailable`."""
+        raise Unavailable(NO_STAGES)
+
+    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
+        """A language model alone hears nothing: raises `BadInput`."""
+        raise self._deaf()
+
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """As `stream`."""
+        raise self._deaf()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _deaf(self) -> BadInput:
+        return BadInput(f"{self.model} writes text; to transcribe, open a speech model")
+
+    def _options(self, given: Mapping[str, Any]) -> CausalLmOptions:
+        return build_options(CausalLmOptions, given, self.model)
+
+    def _call(self, asked: Mapping[str, Any], options: CausalLmOptions) -> Call:
+        chats = "messages" in asked
+        route = CHAT if chats else COMPLETIONS
+        if route not in self._service.routes:
+            raise BadInput(
+                f"the server {self.client.server.url} does not offer {route} for {self._service.model}; turn option "
+                f"chat {'off' if chats else 'on'}"
+            )
+        # Templates that know nothing of thinking ignore the variable.
+        thinking = {"chat_template_kwargs": {"enable_thinking": options.thinking}} if chats else {}
+        fields = sampling_fields(options, options.max_new_tokens, self._service.stop_ids) | streaming_fields()
+        return Call(route, {"model": self._service.model, **asked, **thinking, **fields})
+
+    def _generated(self, client: Client, call: Call) -> Generator[Piece | Generation, None, None]:
+        begun = time.perf_counter()
+        texts, ids = list[str](), list[int]()
+        finish, prompt_tokens, first = "length", 0, 0.0
+        with contextlib.closing(client.stream([call])) as events:
+            for item in events:
+                if item is None:
+                    yield Piece("", ())  # whoever wants no more is heard only then
+                    continue
+                added = written(item[1], client.server)
+                prompt_tokens = added.prompt_tokens or prompt_tokens
+                finish = added.finish or finish
+                if added.text or added.ids:
+                    first = first or time.perf_counter() - begun
+                    texts.append(added.text)
+                    ids += added.ids
+                    yield Piece(added.text, added.ids)
+        yield Generation(
+            model=self.model,
+            runtime=self.runtime,
+            text="".join(texts),
+            tokens=tuple(ids),
+            prompt_tokens=prompt_tokens,
+            finish=finish,
+            load_seconds=self.load_seconds,
+            compute_seconds=time.perf_counter() - begun,
+            first_token_seconds=first,
+            memory_bytes=peak_resident_bytes(),
+        )
+
+
+def _part(part: str | np.ndarray) -> Mapping[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    return {"type": "prompt_embeds", "data": _encoded(part)}
+
+
+def _encoded(embeddings: np.ndarray) -> str:
+    """Embeddings as vLLM's servers take them; the width only the server can check."""
+    if embeddings.ndim != 2 or not embeddings.size or embeddings.dtype.kind != "f":
+        raise BadInput(
+            f"the embeddings have shape {embeddings.shape} and type {embeddings.dtype}; expected floating point of "
+            "shape (positions, hidden size)"
+        )
+    if not np.isfinite(embeddings).all():
+        row = int(np.argmin(np.isfinite(embeddings).all(axis=1)))
+        raise BadInput(f"row {row} of the embeddings holds values that are not finite; expected numbers")
+    return base64.b64encode(saved_tensor(embeddings)).decode()

@@ -12,7 +12,7 @@ from workbench import worker
 from workbench.cards import KEYS, SHIPPED, Card, read_cards, user_cards_path
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.opening import Settings
+from workbench.opening import Server, Settings
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 
@@ -96,6 +96,35 @@ def test_a_gguf_file_and_its_language_half_are_beside_the_list_under_their_own_n
     assert (card.kind, card.place) == ("gguf", str(tmp_path / "encoder.gguf"))
 
 
+def server_card(source: str) -> str:
+    return GOOD.replace('directory = "checkpoint"', source)
+
+
+@pytest.mark.parametrize(
+    "written", ["http://host:8000", "http://host:8000/", " http://host:8000/v1", "http://host:8000/v1/"]
+)
+def test_a_server_is_an_address_without_v1(tmp_path: Path, written: str) -> None:
+    [card] = read_cards(write(tmp_path / "models.toml", server_card(f'server = "{written}"')))
+    assert (card.kind, card.place, card.server) == ("server", "http://host:8000", Server("http://host:8000", "", ""))
+
+
+def test_a_server_may_have_a_name_for_the_model_and_want_a_key(tmp_path: Path) -> None:
+    source = 'server = "https://[::1]/models/a", model = "org/name", key = "MY_KEY"'
+    [card] = read_cards(write(tmp_path / "models.toml", server_card(source)))
+    assert card.server == Server("https://[::1]/models/a", "org/name", "MY_KEY")
+
+
+def test_other_models_have_no_server() -> None:
+    assert not [card.id for card in read_cards(SHIPPED) if card.server]
+
+
+def test_a_key_that_stands_in_the_list_itself_is_not_repeated(tmp_path: Path) -> None:
+    source = 'server = "http://host:8000", key = "sk-very-secret"'
+    with pytest.raises(BadInput, match="key in its source that is no name; expected that of an environment") as caught:
+        read_cards(write(tmp_path / "models.toml", server_card(source)))
+    assert "secret" not in str(caught.value)
+
+
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert [card.id for card in read_cards(write(tmp_path / "m.toml", b"\xef\xbb\xbf" + GOOD.encode()))] == ["mine"]
 
@@ -126,7 +155,35 @@ BROKEN = {
     "empty source": (GOOD.replace('"checkpoint"', '""'), "has the source directory = ''; expected text"),
     "language file of a directory": (
         GOOD.replace('"checkpoint"', '"checkpoint", language = "llm.gguf"'),
-        "has a language file beside its directory; expected one beside a gguf file only",
+        "has a language file beside its directory; expected one beside a gguf only",
+    ),
+    **{
+        f"address {place}": (
+            GOOD.replace('directory = "checkpoint"', f'server = "{place}"'),
+            "has the source server = .*; expected an address such as http://localhost:8000",
+        )
+        for place in (
+            "host:8000",
+            "ftp://host",
+            "http://",
+            "http://host:port",
+            "http://host:99999",
+            "http://me:secret@host",
+            "http://host/?key=1",
+            "http://the host",
+        )
+    },
+    "name on a server of a directory": (
+        GOOD.replace('"checkpoint"', '"checkpoint", model = "a"'),
+        "has a model name beside its directory; expected one beside a server only",
+    ),
+    "language file of a server": (
+        GOOD.replace('directory = "checkpoint"', 'server = "http://host", language = "llm.gguf"'),
+        "has a language file beside its server; expected one beside a gguf only",
+    ),
+    "name on a server of the wrong kind": (
+        GOOD.replace('directory = "checkpoint"', 'server = "http://host", model = 5'),
+        "has the source model = 5; expected text",
     ),
     "language file of nothing": (GOOD.replace("directory", "language"), "needs a source: one of demo, directory, gguf"),
     "language file of the wrong kind": (

@@ -56,6 +56,24 @@ def hub(reach) -> Iterator[FakeHub]:
 # On this machine.
 
 
+def test_a_model_on_a_server_has_no_checkpoint_and_misses_none() -> None:
+    card = Card("far", "Far", "funasr_nano", {"server": "http://nowhere.invalid"})
+    assert local_checkpoint(card) is None
+    assert why_not_here(card) is None, "nobody is asked"
+    with pytest.raises(
+        BadInput, match=r"far runs on the server http://nowhere\.invalid; its checkpoint is not on this"
+    ):
+        fetch(card)
+
+
+def test_the_key_of_a_server_has_to_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card("far", "Far", "funasr_nano", {"server": "http://nowhere.invalid", "key": "FAR_KEY"})
+    monkeypatch.delenv("FAR_KEY", raising=False)
+    assert "expected in the environment variable FAR_KEY, which is not set" in str(why_not_here(card))
+    monkeypatch.setenv("FAR_KEY", "secret")
+    assert why_not_here(card) is None
+
+
 def test_the_demo_checkpoints_are_here() -> None:
     demos = [card for card in read_cards(SHIPPED) if "demo" in card.source]
     assert len(demos) >= 2

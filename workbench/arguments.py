@@ -115,7 +115,10 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         help="a model's id (see: workbench models), a checkpoint directory or a GGUF file",
     )
     parser.add_argument(
-        "--runtime", "-r", choices=tuple(RUNTIMES), help="(default: gguf for a GGUF file, pytorch for the others)"
+        "--runtime",
+        "-r",
+        choices=tuple(RUNTIMES),
+        help="(default: gguf for a GGUF file, vllm for a server, pytorch for the others)",
     )
     _add_settings(parser)
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from workbench.errors import BadInput
-from workbench.opening import check_setting
+from workbench.opening import Server, check_setting
 from workbench.runtimes import RUNTIMES
 
 SHIPPED = Path(__file__).with_name("cards.toml")
 KEYS = {"id", "name", "family", "languages", "tasks", "licence", "source", "runtimes", "settings", "about", "megabytes"}
-SOURCES = {"demo", "directory", "gguf", "hub"}
+SOURCES = {"demo", "directory", "gguf", "hub", "server"}
+BESIDE = {  # what may stand beside a source's place, by name, and what it is
+    "gguf": {"language": "language file"},
+    "server": {"model": "model name", "key": "key"},
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Card:
     id: str
     name: str
     family: str
-    source: Mapping[str, str]  # one of SOURCES and its place; beside a GGUF file maybe that of its language half
+    source: Mapping[str, str]  # one of SOURCES and its place, and maybe what BESIDE says
     languages: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ("transcribe",)
     licence: str = ""
@@ -41,8 +47,15 @@ class Card:
 
     @property
     def place(self) -> str:
-        """Where it is there: a folder of assets/, a local directory or GGUF file, a hub repository."""
+        """Where it is there: a folder of assets/, a local directory or file, a hub repository, an address."""
         return self.source[self.kind]
+
+    @property
+    def server(self) -> Server | None:
+        """The server that runs the model, where it does not run here."""
+        if self.kind != "server":
+            return None
+        return Server(self.place, self.source.get("model", ""), self.source.get("key", ""))
 
 
 def user_cards_path() -> Path:
@@ -120,15 +133,38 @@ def _settings(given: Mapping[str, Any], runtime: str, where: str) -> dict[str, A
 
 def _source(given: Any, path: Path, where: str) -> dict[str, str]:
     """The source of a card, its paths absolute."""
-    kinds = set(given) - {"language"} if isinstance(given, Mapping) else set()
+    kinds = set(given) - {name for names in BESIDE.values() for name in names} if isinstance(given, Mapping) else set()
     if len(kinds) != 1 or not kinds <= SOURCES:
         raise BadInput(f"{where} needs a source: one of {', '.join(sorted(SOURCES))}")
-    if "language" in given and kinds != {"gguf"}:
-        raise BadInput(f"{where} has a language file beside its {min(kinds)}; expected one beside a gguf file only")
-    for kind, place in given.items():
+    [kind] = kinds
+    for beside in sorted(set(given) - {kind} - BESIDE.get(kind, {}).keys()):
+        having = next(other for other in BESIDE if beside in BESIDE[other])
+        raise BadInput(f"{where} has a {BESIDE[having][beside]} beside its {kind}; expected one beside a {having} only")
+    for name, place in given.items():
         if not isinstance(place, str) or not place:
-            raise BadInput(f"{where} has the source {kind} = {place!r}; expected text")
+            raise BadInput(f"{where} has the source {name} = {place!r}; expected text")
+    if kind == "server":
+        return _server(given, where)
     return {kind: _absolute(kind, path.parent / Path(place).expanduser()) or place for kind, place in given.items()}
+
+
+def _server(given: Mapping[str, str], where: str) -> dict[str, str]:
+    """The source of a card on a server: its address up to and without /v1."""
+    address = given["server"].strip()
+    try:
+        parts = urlsplit(address)
+        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        named = False
+    if not named or re.search(r"\s", address) or "@" in parts.netloc or parts.query or parts.fragment:
+        raise BadInput(
+            f"{where} has the source server = {address!r:.200}; expected an address such as http://localhost:8000"
+        )
+    if "key" in given and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", given["key"]):
+        raise BadInput(  # and not what stands there, which may be the key itself
+            f"{where} has a key in its source that is no name; expected that of an environment variable which holds it"
+        )
+    return {**given, "server": address.rstrip("/").removesuffix("/v1").rstrip("/")}
 
 
 def _absolute(kind: str, place: Path) -> str | None:

@@ -17,6 +17,7 @@ from workbench.session import Session
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 KV_CACHES = ("f32", "f16", "q8_0")
+REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a server, of any family
 
 
 @dataclass(frozen=True)
@@ -76,23 +77,35 @@ class SessionSpec:
     server: Server | None = None  # that runs it, where it does not run here; `checkpoint` then says nothing
 
 
-def why_not(family: str, runtime: str) -> str | None:
-    """Why the family cannot run on that runtime here, or None where it can. Raises `BadInput` for unknown names."""
+def why_not(family: str, runtime: str, server: bool = False) -> str | None:
+    """Why the family cannot run on that runtime here, or None where it can. Raises `BadInput` for unknown names.
+
+    Args:
+        server: whether another machine's runtime is meant, which needs nothing to be installed here.
+    """
     if runtime not in RUNTIMES:
         raise BadInput(f"there is no runtime {runtime!r}; there are {', '.join(RUNTIMES)}")
     if family not in FAMILIES:
         raise BadInput(f"there is no family {family!r}; there are {', '.join(FAMILIES)}")
     cell = FAMILIES[family].cell(runtime)
-    return cell.reason if cell.module is None else RUNTIMES[runtime].missing()
+    if cell.module is None or server:
+        return cell.reason
+    return RUNTIMES[runtime].missing()
 
 
 def open_here(spec: SessionSpec) -> Session:
-    """Loads the model in this process. Raises `Unavailable` for an empty cell, `BadInput` for a bad checkpoint."""
-    reason = why_not(spec.family, spec.runtime)
+    """Loads the model in this process, or asks its server whether it is there.
+
+    Raises `Unavailable` for an empty cell and where the server is not there, `BadInput` for a bad checkpoint.
+    """
+    reason = why_not(spec.family, spec.runtime, spec.server is not None)
     if reason:
         raise Unavailable(reason)
     begun = time.perf_counter()
-    module = import_module(str(FAMILIES[spec.family].cell(spec.runtime).module))
-    session = module.open_session(spec.checkpoint, spec.name, spec.settings)
+    if spec.server is not None:
+        session: Session = import_module(REMOTE).open_session(spec)
+    else:
+        module = import_module(str(FAMILIES[spec.family].cell(spec.runtime).module))
+        session = module.open_session(spec.checkpoint, spec.name, spec.settings)
     session.load_seconds = time.perf_counter() - begun
     return session

@@ -1,9 +1,13 @@
-"""Where checkpoints come from: the shipped demos, local directories and GGUF files, hub repositories."""
+"""Where checkpoints come from: the shipped demos, local directories and GGUF files, hub repositories.
+
+A model on a server has no checkpoint here.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,8 @@ def assets() -> Path:
 
 def local_checkpoint(card: Card) -> Path | None:
     """The checkpoint's directory, or the GGUF file, if it is on this machine already, else None."""
+    if card.kind == "server":
+        return None
     if card.kind == "demo":
         path = assets() / card.place
         return path if path.is_dir() else None
@@ -47,7 +53,14 @@ def local_checkpoint(card: Card) -> Path | None:
 
 
 def why_not_here(card: Card) -> str | None:
-    """Why the checkpoint is not on this machine, or None where it is."""
+    """Why the checkpoint is not on this machine, or None where it is. A server is not asked whether it is there."""
+    if card.server is not None:
+        if card.server.key and not os.environ.get(card.server.key):
+            return (
+                f"the key for the server {card.place} is expected in the environment variable {card.server.key}, "
+                "which is not set"
+            )
+        return None
     if local_checkpoint(card) is not None:
         return None
     if card.kind == "hub":
@@ -62,9 +75,11 @@ def why_not_here(card: Card) -> str | None:
 def fetch(card: Card, on_progress: OnProgress | None = None) -> Path:
     """The checkpoint's directory, downloaded first where needed, or the GGUF file.
 
-    Raises `BadInput` for a missing local directory or file, `Unavailable` when the hub cannot be reached or has no such
-    repository.
+    Raises `BadInput` for a missing local directory or file and for a model on a server, `Unavailable` when the hub
+    cannot be reached or has no such repository.
     """
+    if card.kind == "server":
+        raise BadInput(f"{card.id} runs on the server {card.place}; its checkpoint is not on this machine")
     here = local_checkpoint(card)
     if here is not None:
         return here

@@ -22,10 +22,12 @@ from workbench.decoding.generation import GenerationOptions
 from workbench.errors import BadInput
 from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
 from workbench.families.language import (
+    AUDIO,
     TURN_END,
     LanguageConfig,
     LanguageTokenizer,
     is_language_directory,
+    read_json,
     read_language_config,
 )
 from workbench.families.sanm import MOST_BLOCKS, MOST_UNITS
@@ -36,10 +38,13 @@ FILES = (WEIGHTS, ENCODER_WEIGHTS, CMVN)
 LANGUAGE_DIRECTORY = "Qwen2-7B-Instruct"  # the name that the original looks for
 SPEECH = "<speech>"
 PAD = "<|endoftext|>"
-PROMPT = f"<|im_start|>user\n{SPEECH}请转写音频为文字{TURN_END}\n<|im_start|>assistant\n"
+TASK = "请转写音频为文字"
+PROMPT = f"<|im_start|>user\n{SPEECH}{TASK}{TURN_END}\n<|im_start|>assistant\n"
 LONGEST_SECONDS = 30.0  # of a stretch, as the project supports; longer ones it calls undefined
 LORA_ALPHA = 16.0  # of the original's training; its files do not say
 LENGTH_RULES = ("release", "head")
+SERVED_SECTION, SERVED_FORMAT = "speech_workbench", 1  # of config.json in a directory for vLLM
+SERVED_ARGUMENTS = ("arguments", "encoder_arguments")  # in it, of the two torch files
 UNUSED_TENSORS = ("decoder.*", "ctc.*")  # of asr_encoder.pth.tar, which may be a whole recogniser
 
 
@@ -95,7 +100,8 @@ class FireRedAsrModel:
     lora_rank: int | None  # None: as the weights have it
     language: LanguageConfig
     tokenizer: LanguageTokenizer
-    speech_id: int  # stands in the prompt where the speech goes; its row of the table is never looked at
+    speech: str  # the token that stands in the prompt where the speech goes
+    speech_id: int  # whose row of the table is never looked at
     stop_id: int
     pad_id: int
 
@@ -153,6 +159,8 @@ def read_fireredasr(
     arguments: Mapping[str, Any],
     encoder_arguments: Mapping[str, Any],
     weights: Path | None = None,
+    language_directory: Path | None = None,
+    speech: str = SPEECH,
 ) -> FireRedAsrModel:
     """The model that a directory and the `args` of its two torch files describe.
 
@@ -160,19 +168,23 @@ def read_fireredasr(
         arguments: of `model.pth.tar`, by name.
         encoder_arguments: of `asr_encoder.pth.tar`.
         weights: the file that both come from, where the directory has none of the two.
+        language_directory: of the language model; None to look for it.
+        speech: the token that stands for the speech.
 
     Raises `BadInput` where something is missing, out of range, or does not fit together.
     """
     directory = Path(directory).absolute()
     check_files(directory, weights)
-    named = arguments.get("llm_dir")
-    language = read_language_config(find_language_directory(directory, named if isinstance(named, str) else ""))
-    tokenizer = LanguageTokenizer.read(language.directory, (SPEECH,))
-    end, pad, speech = (tokenizer.id_of(token) for token in (TURN_END, PAD, SPEECH))
-    if end is None or pad is None or speech is None:
+    if language_directory is None:
+        named = arguments.get("llm_dir")
+        language_directory = find_language_directory(directory, named if isinstance(named, str) else "")
+    language = read_language_config(language_directory)
+    tokenizer = LanguageTokenizer.read(language.directory, (speech,))
+    end, pad, speech_id = (tokenizer.id_of(token) for token in (TURN_END, PAD, speech))
+    if end is None or pad is None or speech_id is None:
         token, what = (TURN_END, "ends a transcript") if end is None else (PAD, "pads one")
         raise BadInput(f"the tokenizer in {language.directory.name} has no token {token}, which {what}")
-    tokenizer.check_room(language, SPEECH)
+    tokenizer.check_room(language, speech)
     where = f"{directory.name}/{WEIGHTS}" if weights is None else weights.name
     encoder_where = f"{directory.name}/{ENCODER_WEIGHTS}" if weights is None else weights.name
     rank = arguments.get("lora_r")
@@ -186,10 +198,30 @@ def read_fireredasr(
         lora_rank=None if rank is None else _whole(arguments, "lora_r", where, MOST_UNITS),
         language=language,
         tokenizer=tokenizer,
-        speech_id=speech,
+        speech=speech,
+        speech_id=speech_id,
         stop_id=end,
         pad_id=pad,
     )
+
+
+def read_served_fireredasr(directory: Path) -> FireRedAsrModel:
+    """The model of a directory that was made for vLLM, which is its language model's directory too.
+
+    Raises `BadInput` where it is not such a one.
+    """
+    path = Path(directory).absolute() / "config.json"
+    section = read_json(path).get(SERVED_SECTION)
+    where = f"{SERVED_SECTION} in {path.parent.name}/{path.name}"
+    if not isinstance(section, Mapping) or section.get("family") != "fireredasr":
+        raise BadInput(f"{where} does not describe a FireRedASR-LLM; expected a directory converted for vLLM")
+    arguments, encoder = (section.get(key) for key in SERVED_ARGUMENTS)
+    if section.get("format") != SERVED_FORMAT or not isinstance(arguments, Mapping) or not isinstance(encoder, Mapping):
+        raise BadInput(
+            f"{where} is not of format {SERVED_FORMAT} with {' and '.join(SERVED_ARGUMENTS)}; convert the checkpoint "
+            "for vLLM again"
+        )
+    return read_fireredasr(path.parent, arguments, encoder, path, path.parent, AUDIO)
 
 
 def find_language_directory(directory: Path, named: str = "") -> Path:
@@ -278,7 +310,7 @@ def speech_tokens(frames: int, downsample_rate: int) -> int:
 
 def prompt_ids(model: FireRedAsrModel) -> np.ndarray:
     """The prompt's ids [tokens], `speech_id` where the speech goes."""
-    return np.array(model.tokenizer.ids(PROMPT), dtype=np.int64)
+    return np.array(model.tokenizer.ids(PROMPT.replace(SPEECH, model.speech)), dtype=np.int64)
 
 
 def check_length(samples: int, frames: int, model: FireRedAsrModel) -> None:

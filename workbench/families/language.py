@@ -36,7 +36,7 @@ class LanguageConfig:
 def is_language_directory(directory: Path) -> bool:
     """Whether this is the directory of a causal language model of a known type. Never raises."""
     try:
-        return _read_json(directory / "config.json").get("model_type") in MODEL_TYPES
+        return read_json(directory / "config.json").get("model_type") in MODEL_TYPES
     except BadInput:
         return False
 
@@ -47,14 +47,14 @@ def read_language_config(directory: Path) -> LanguageConfig:
         raise BadInput(f"there is no language model directory {directory}")
     if not (directory / "config.json").is_file():
         raise BadInput(f"language model directory {directory.name} has no config.json")
-    config = _read_json(directory / "config.json")
+    config = read_json(directory / "config.json")
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise BadInput(f"{directory.name}/config.json is of model type {kind!r}; expected {', '.join(MODEL_TYPES)}")
     stops = [*_numbers(config.get("eos_token_id"))]
     generation = directory / "generation_config.json"
     if generation.is_file():
-        stops += _numbers(_read_json(generation).get("eos_token_id"))
+        stops += _numbers(read_json(generation).get("eos_token_id"))
     pads = _numbers(config.get("pad_token_id"))
     return LanguageConfig(
         directory=directory,
@@ -181,7 +181,8 @@ class LanguageTokenizer:
         return prompt
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; raises `BadInput` where there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -60,6 +60,11 @@ class FireRedWords:
         check_length(samples, frames, self.model)
         return speech_tokens(frames, self.model.downsample_rate)
 
+    def speech_frames(self, frames: int, options: FireRedAsrOptions) -> int:
+        """How many encoder frames count as speech, of so many feature frames; one at least."""
+        rule = self.model.length_rule if options.length_rule == "checkpoint" else options.length_rule
+        return max(valid_frames(frames, rule), 1)
+
     def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
         """As `Words.prompt_ids`."""
         return prompt_ids(self.model)
@@ -96,12 +101,10 @@ class FireRedEar(FireRedWords):
         features = [
             self.features(samples, options, None if number else recorder) for number, samples in enumerate(stretches)
         ]
-        lengths = [len(row) for row in features]
         counts = np.array([self.count(len(samples)) for samples in stretches])
+        valid = [self.speech_frames(len(row), options) for row in features]
         # Zeros behind the normalised features, as in training, so that the shortest sound gives an embedding.
         features = [_at_least(row, SUBSAMPLING * model.downsample_rate) for row in features]
-        rule = model.length_rule if options.length_rule == "checkpoint" else options.length_rule
-        valid = [max(valid_frames(length, rule), 1) for length in lengths]
         return self.network.hear(features, valid, recorder), counts
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ plain values in such a namespace. This file knows neither what the arguments mea
 from __future__ import annotations
 
 import argparse
+import math
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +33,11 @@ class Package:
     def where(self) -> str:
         """Names the file in messages."""
         return name_of(self.path)
+
+    @property
+    def plain_arguments(self) -> dict[str, Any]:
+        """Those of the arguments that have a form in JSON."""
+        return {name: value for name, value in self.arguments.items() if _is_plain(value)}
 
 
 def name_of(path: Path) -> str:
@@ -69,6 +75,10 @@ def _arguments(value: object, where: str) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise BadInput(f"args in {where} is a {type(value).__name__}; expected an argparse.Namespace")
     return {str(name): each for name, each in values.items()}
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _tensors(value: object, where: str) -> dict[str, Tensor]:

@@ -1,0 +1,471 @@
+"""FireRedASR-LLM as a directory for vLLM: every tensor is there, LoRA is in the weights, and it reads back the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.tiny_fireredasr import ARGUMENTS, LAYERS, RANK, lora_tensors, tiny_fireredasr, write_language, write_package
+from tests.tiny_language import SHAPE, VOCABULARY, change_json, tiny_language
+from workbench.audio.cmvn import read_cmvn_ark
+from workbench.conversion.served import directory as directories
+from workbench.conversion.served import tensors as writing
+from workbench.conversion.served.checkpoint import plan_of
+from workbench.conversion.served.directory import FORMAT, SECTION, write_directory
+from workbench.errors import BadInput
+from workbench.families.fireredasr import (
+    CMVN,
+    ENCODER_WEIGHTS,
+    LANGUAGE_DIRECTORY,
+    PROMPT,
+    SERVED_FORMAT,
+    SERVED_SECTION,
+    SPEECH,
+    WEIGHTS,
+    prompt_ids,
+    read_served_fireredasr,
+)
+from workbench.families.language import AUDIO, LanguageTokenizer
+from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
+from workbench.runtimes.pytorch.fireredasr_package import read_package
+from workbench.sources import assets
+
+WRAPPED = "llm.base_model.model."
+Tensors = dict[str, Tensor]
+
+
+def served(checkpoint: Path, out: Path) -> Path:
+    """The directory for vLLM of a checkpoint."""
+    write_directory(plan_of(checkpoint, "fireredasr"), out)
+    return out
+
+
+def tensors_of(directory: Path) -> Tensors:
+    found: Tensors = {}
+    for file in sorted(directory.glob("*.safetensors")):
+        found |= load_file(file)
+    return found
+
+
+def change_weights(directory: Path, change: Callable[[Tensors], Mapping[str, Tensor]], name: str = WEIGHTS) -> None:
+    """Saves a checkpoint's file again with other tensors."""
+    arguments = dict(read_package(directory / name).arguments)
+    write_package(directory / name, arguments, dict(change(stored_in(directory, name))))
+
+
+def stored_in(directory: Path, name: str = WEIGHTS) -> Tensors:
+    """The tensors of a checkpoint's file, in memory: the file may be written again."""
+    return {each: value.clone() for each, value in read_package(directory / name).tensors.items()}
+
+
+def base_of(directory: Path) -> Tensors:
+    """The weights in the language model's directory, in memory."""
+    weights = directory / LANGUAGE_DIRECTORY / "model.safetensors"
+    return {name: value.clone() for name, value in load_file(weights).items()}
+
+
+def expected_tensors(checkpoint: Path) -> Tensors:
+    """What the PyTorch runtime computes with, in float32, by the directory's names."""
+    read = read_checkpoint(checkpoint)
+    half = open_fireredasr_language(read, torch.device("cpu"), "float32")
+    return {**read.hearing, **{f"llm.{name}": value for name, value in half.network.state_dict().items()}}
+
+
+def assert_same(found: Tensors, expected: Tensors) -> None:
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert torch.equal(found[name].float(), value.float()), name
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_fireredasr(tmp_path_factory.mktemp("tiny") / "firered", lora_alpha=8, length_rule="head")
+
+
+@pytest.fixture(scope="module")
+def converted(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return served(checkpoint, tmp_path_factory.mktemp("served") / "firered")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A checkpoint of one's own, to change."""
+    return tiny_fireredasr(tmp_path / "firered")
+
+
+def refusal(directory: Path, out: Path) -> str:
+    with pytest.raises(BadInput) as caught:
+        served(directory, out)
+    text = str(caught.value)
+    assert "\n" not in text and 20 < len(text) < 500
+    assert not out.exists() and not list(out.parent.glob(f".{out.name}*"))
+    return text
+
+
+# Tensors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["tiny", "demo"])
+def test_its_tensors_are_those_that_the_pytorch_runtime_computes_with(
+    which: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    directory = checkpoint if which == "tiny" else assets() / "demo-fireredasr"
+    assert_same(tensors_of(served(directory, tmp_path / "out")), expected_tensors(directory))
+
+
+def test_lora_is_added_by_its_definition_in_float32(checkpoint: Path, converted: Path) -> None:
+    found = tensors_of(converted)
+    base = base_of(checkpoint)
+    pairs = lora_tensors()
+    changed = {f"model.layers.{layer}.{name}" for layer in range(SHAPE["num_hidden_layers"]) for name in LAYERS}
+    for module in changed:
+        a, b = (pairs[f"{WRAPPED}{module}.lora_{half}.default.weight"].double().numpy() for half in "AB")
+        weight = base[f"{module}.weight"].double().numpy()
+        slow = np.array(
+            [
+                [weight[o, i] + 8 / RANK * sum(b[o, r] * a[r, i] for r in range(RANK)) for i in range(weight.shape[1])]
+                for o in range(weight.shape[0])
+            ]
+        )
+        merged = found[f"llm.{module}.weight"]
+        assert merged.dtype == torch.float32
+        np.testing.assert_allclose(merged.numpy(), slow, rtol=0, atol=2e-6, err_msg=module)
+        assert np.abs(slow - weight).max() > 0.1, "the change is one that can be seen"
+    for name, value in base.items():
+        if name.removesuffix(".weight") not in changed:
+            assert torch.equal(found[f"llm.{name}"], value), name
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_a_tensor_written_in_pieces_is_the_same(
+    rows: int, checkpoint: Path, converted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "CHUNK_VALUES", rows * SHAPE["hidden_size"])
+    monkeypatch.setattr(directories, "SHARD_BYTES", 40_000)
+    out = served(checkpoint, tmp_path / "out")
+    assert len(list(out.glob("model-*.safetensors"))) > 2 and not (out / "model.safetensors").exists()
+    whole, pieces = tensors_of(converted), tensors_of(out)
+    assert set(pieces) == set(whole)
+    for name, value in whole.items():  # sums made in stretches may round otherwise
+        torch.testing.assert_close(pieces[name], value, rtol=0, atol=1e-6)
+    assert set(json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]) == set(whole)
+
+
+def test_what_lora_does_not_change_keeps_its_dtype(own: Path, tmp_path: Path) -> None:
+    weights = own / LANGUAGE_DIRECTORY / "model.safetensors"
+    save_file({name: value.bfloat16() for name, value in base_of(own).items()}, weights, {"format": "pt"})
+    half = {name: value.half() for name, value in stored_in(own).items() if "encoder" in name}
+    change_weights(own, lambda tensors: {**tensors, **half})
+    found = tensors_of(served(own, tmp_path / "out"))
+    assert found["llm.model.embed_tokens.weight"].dtype == torch.bfloat16
+    assert found["llm.model.layers.0.self_attn.q_proj.bias"].dtype == torch.bfloat16
+    assert found["llm.model.layers.0.self_attn.q_proj.weight"].dtype == torch.float32
+    assert found["encoder_projector.linear1.weight"].dtype == torch.float16
+    assert_same(found, expected_tensors(own))
+
+
+def test_the_encoder_of_the_other_file_counts_where_the_first_has_none(own: Path, tmp_path: Path) -> None:
+    moved = {name: value for name, value in stored_in(own).items() if name.startswith("encoder.")}
+    change_weights(own, lambda tensors: {name: value for name, value in tensors.items() if name not in moved})
+    change_weights(own, lambda _: {**moved, "decoder.tgt_word_emb.weight": torch.zeros(3, 3)}, ENCODER_WEIGHTS)
+    assert_same(tensors_of(served(own, tmp_path / "out")), expected_tensors(own))
+
+
+# Language halves of other forms -----------------------------------------------------------------------------------
+
+
+def without_language(tensors: Tensors) -> Tensors:
+    return {name: value for name, value in tensors.items() if not name.startswith("llm.")}
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_language_half_stored_complete_needs_no_other(lora: bool, own: Path, tmp_path: Path) -> None:
+    weights = own / LANGUAGE_DIRECTORY / "model.safetensors"
+    base = base_of(own)
+    expected = {name: value.clone() for name, value in expected_tensors(own).items()}
+    if lora:  # as peft saves a wrapped model before its halves are added up
+        modules = {name.split(".lora_")[0].removeprefix(WRAPPED) for name in lora_tensors()}
+        stored = {
+            f"{WRAPPED}{name.replace('.weight', '.base_layer.weight') if name[:-7] in modules else name}": value
+            for name, value in base.items()
+        }
+        change_weights(own, lambda tensors: {**tensors, **stored})
+    else:
+        stored = {name: value for name, value in expected.items() if name.startswith("llm.")}
+        change_weights(own, lambda tensors: {**without_language(tensors), **stored})
+    weights.unlink()
+    assert_same(tensors_of(served(own, tmp_path / "out")), expected)
+
+
+@pytest.mark.parametrize("output", ["same", "other"])
+@pytest.mark.parametrize("complete", [False, True])
+def test_tied_embeddings(output: str, complete: bool, own: Path, tmp_path: Path) -> None:
+    """An output matrix that is the embeddings again is left out; another changes the configuration."""
+    language = own / LANGUAGE_DIRECTORY
+    base = base_of(own)
+    base["lm_head.weight"] = base["model.embed_tokens.weight"].clone() + (output == "other")
+    if complete:
+        change_weights(own, lambda tensors: {**tensors, **{f"llm.{name}": value for name, value in base.items()}})
+    else:
+        save_file(base, language / "model.safetensors", {"format": "pt"})
+    change_json(language / "config.json", tie_word_embeddings=True)
+    out = served(own, tmp_path / "out")
+    found = tensors_of(out)
+    assert ("llm.lm_head.weight" in found) == (output == "other")
+    assert json.loads((out / "config.json").read_text())["tie_word_embeddings"] == (output == "same")
+    if output == "other":
+        assert torch.equal(found["llm.lm_head.weight"], base["lm_head.weight"])
+
+
+def test_a_language_model_in_torchs_files_and_parts(own: Path, tmp_path: Path) -> None:
+    expected = {name: value.clone() for name, value in expected_tensors(own).items()}
+    language = own / LANGUAGE_DIRECTORY
+    base = base_of(own)
+    (language / "model.safetensors").unlink()
+    names = list(base)
+    parts = {"pytorch_model-1.bin": names[::2], "pytorch_model-2.bin": names[1::2]}
+    for file, part in parts.items():
+        torch.save({name: base[name] for name in part}, language / file)
+    index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
+    (language / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    assert_same(tensors_of(served(own, tmp_path / "out")), expected)
+
+
+# What else is in it -----------------------------------------------------------------------------------------------
+
+
+def test_it_reads_back_as_the_checkpoint_but_for_lora(checkpoint: Path, converted: Path) -> None:
+    before, after = read_checkpoint(checkpoint).model, read_served_fireredasr(converted)
+    assert (after.encoder, after.frontend, after.downsample_rate) == (before.encoder, before.frontend, 2)
+    assert after.length_rule == before.length_rule == "head"
+    assert after.lora_rank is None
+    assert after.language.directory == after.directory == converted
+    assert (after.language.hidden_size, after.language.stop_ids) == (
+        before.language.hidden_size,
+        before.language.stop_ids,
+    )
+    assert (after.stop_id, after.pad_id) == (before.stop_id, before.pad_id)
+    assert after.cmvn_file.read_bytes() == before.cmvn_file.read_bytes()
+
+
+def test_the_placeholder_is_the_first_free_token(checkpoint: Path, converted: Path) -> None:
+    before, after = read_checkpoint(checkpoint).model, read_served_fireredasr(converted)
+    bare = LanguageTokenizer.read(checkpoint / LANGUAGE_DIRECTORY)
+    assert after.speech == AUDIO and after.speech_id == len(bare) == before.speech_id
+    assert prompt_ids(after).tolist() == prompt_ids(before).tolist()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(converted), local_files_only=True)
+    assert tokenizer(PROMPT.replace(SPEECH, AUDIO))["input_ids"] == prompt_ids(before).tolist()
+    assert tokenizer.decode(prompt_ids(after), skip_special_tokens=True).find(AUDIO) == -1
+
+
+def test_a_table_with_no_spare_row(own: Path, tmp_path: Path) -> None:
+    """As many rows as tokens with the checkpoint's own placeholder, which is what the original asks for."""
+    tokens = len(LanguageTokenizer.read(own / LANGUAGE_DIRECTORY)) + 1
+    assert tokens < VOCABULARY
+    write_language(own / LANGUAGE_DIRECTORY, vocab_size=tokens)
+    after = read_served_fireredasr(served(own, tmp_path / "out"))
+    assert after.speech_id == tokens - 1 and after.language.vocabulary == tokens
+
+
+def test_the_configuration_is_the_language_models_with_the_speech_halfs_entries(
+    checkpoint: Path, converted: Path
+) -> None:
+    before = json.loads((checkpoint / LANGUAGE_DIRECTORY / "config.json").read_text())
+    after = json.loads((converted / "config.json").read_text())
+    assert {name: after[name] for name in before if name != "architectures"} == {
+        name: value for name, value in before.items() if name != "architectures"
+    }
+    assert after["architectures"] == ["SpeechWorkbenchFireRedASR"]
+    assert after["audio_encoder_conf"] == {
+        "idim": 80,
+        "n_layers_enc": 2,
+        "n_head": 2,
+        "d_model": 16,
+        "kernel_size": 5,
+        "pe_maxlen": 5000,
+    }
+    assert after["encoder_downsample_rate"] == 2
+    section = after[SECTION]
+    assert (SECTION, FORMAT) == (SERVED_SECTION, SERVED_FORMAT)
+    assert (section["format"], section["family"]) == (FORMAT, "fireredasr")
+    assert section["arguments"]["length_rule"] == "head" and section["arguments"]["use_lora"] == 0
+    assert "lora_alpha" not in section["arguments"] and "lora_r" not in section["arguments"]
+    assert ARGUMENTS["llm_dir"] not in json.dumps(after), "no path of another machine"
+    assert section["encoder_arguments"]["residual_dropout"] == 0.1
+
+
+def test_upstreams_features_are_those_of_the_checkpoint(converted: Path) -> None:
+    content = json.loads((converted / "preprocessor_config.json").read_text())
+    cmvn = read_cmvn_ark(converted / CMVN)
+    features = np.random.default_rng(1).uniform(5, 15, (9, 80)).astype(np.float32)
+    normalised = (features - np.array(content["means"])) * np.array(content["inverse_std_variences"])
+    np.testing.assert_allclose(normalised, (features + cmvn.shift) * cmvn.scale, rtol=0, atol=1e-6)
+    assert content["processor_class"] == "FireRedASR2Processor"
+    assert (content["hop_length"], content["max_length"], content["chunk_length"]) == (160, 3000, 30)
+
+
+def chat(directory: Path, messages: list[dict[str, Any]]) -> str:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return text
+
+
+def test_a_message_of_speech_gets_the_familys_prompt(converted: Path) -> None:
+    wanted = PROMPT.replace(SPEECH, AUDIO)
+    assert chat(converted, [{"role": "user", "content": AUDIO}]) == wanted
+    assert chat(converted, [{"role": "user", "content": [{"type": "audio"}]}]) == wanted
+    parts = [{"type": "audio"}, {"type": "text", "text": "what is said?"}]
+    asked = f"<|im_start|>user\n{AUDIO}what is said?<|im_end|>\n<|im_start|>assistant\n"
+    assert chat(converted, [{"role": "user", "content": parts}]) == asked
+    assert chat(converted, [{"role": "user", "content": f"{AUDIO}\nwhat is said?"}]) == asked
+    within = [{"role": "system", "content": "be brief"}, {"role": "user", "content": f"this: {AUDIO}."}]
+    assert chat(converted, within) == (
+        f"<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nthis: {AUDIO}.<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_conversation_without_speech_is_the_language_models(checkpoint: Path, converted: Path, own: Path) -> None:
+    messages = [{"role": "user", "content": "good day"}, {"role": "assistant", "content": "good day"}]
+    assert chat(converted, messages) == chat(checkpoint / LANGUAGE_DIRECTORY, messages)
+    change_json(own / LANGUAGE_DIRECTORY / "tokenizer_config.json", chat_template=None)
+    out = served(own, own.parent / "out")
+    assert chat(out, [{"role": "user", "content": AUDIO}]) == PROMPT.replace(SPEECH, AUDIO)
+    with pytest.raises(jinja2.TemplateError, match="has no chat template"):
+        chat(out, messages)
+
+
+def test_a_language_model_beside_the_checkpoint_is_one_of_its_sources(own: Path, tmp_path: Path) -> None:
+    (own / LANGUAGE_DIRECTORY).rename(tmp_path / LANGUAGE_DIRECTORY)
+    assert list(plan_of(own, "fireredasr").sources) == [(tmp_path / LANGUAGE_DIRECTORY).resolve()]
+
+
+# Bad checkpoints --------------------------------------------------------------------------------------------------
+
+UP = "model.layers.0.mlp.up_proj"
+
+
+def put(name: str, value: Tensor) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {**tensors, name: value}
+
+
+def without(name: str) -> Callable[[Tensors], Tensors]:
+    def change(tensors: Tensors) -> Tensors:
+        del tensors[name]
+        return tensors
+
+    return change
+
+
+def with_nan(name: str) -> Callable[[Tensors], Tensors]:
+    def change(tensors: Tensors) -> Tensors:
+        tensors[name].view(-1)[-1] = float("nan")
+        return tensors
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (
+            without("encoder.layer_stack.1.mhsa.w_qs.weight"),
+            r"lacks tensor encoder\.layer_stack\.1\.mhsa\.w_qs\.weight",
+        ),
+        (put("encoder.layer_stack.2.layer_norm.bias", torch.zeros(16)), r"has tensor encoder\.layer_stack\.2"),
+        (put("encoder.layer_stack.0.layer_norm.bias", torch.zeros(15)), r"layer_norm\.bias has shape \(15,\).*\(16,\)"),
+        (put("encoder_projector.linear1.weight", torch.zeros(32, 48)), r"the adapter takes 48 values"),
+        (put("encoder_projector.linear1.bias", torch.zeros(32, dtype=torch.long)), r"linear1\.bias holds torch\.int64"),
+        (with_nan("encoder_projector.linear2.weight"), r"linear2\.weight holds values that are not finite"),
+        (with_nan("encoder.input_preprocessor.conv.0.weight"), r"conv\.0\.weight holds values that are not finite"),
+        (with_nan(f"{WRAPPED}{UP}.lora_A.default.weight"), r"up_proj\.lora_A holds values that are not finite"),
+        (
+            without(f"{WRAPPED}{UP}.lora_A.default.weight"),
+            r"has lora_B of model\.layers\.0\.mlp\.up_proj and not its lora_A",
+        ),
+        (put(f"{WRAPPED}{UP}.lora_B.default.weight", torch.zeros(3, RANK)), r"LoRA weights for another base.*\(3, 4\)"),
+        (
+            lambda tensors: {**tensors, **{n.replace("layers.0", "layers.3"): v for n, v in lora_tensors().items()}},
+            r"LoRA weights for another base.*a layer that the language model in Qwen2-7B-Instruct does not have",
+        ),
+        (put("llm.model.norm.weight", torch.zeros(31)), r"weights for another base: llm\.model\.norm\.weight"),
+        (put(f"llm.{UP}.magnitude.lora_magnitude_vector", torch.zeros(3)), r"of a kind of change .* not supported"),
+    ],
+)
+def test_a_bad_checkpoint_is_one_sentence(
+    change: Callable[[Tensors], Tensors], said: str, own: Path, tmp_path: Path
+) -> None:
+    change_weights(own, change)
+    text = refusal(own, tmp_path / "out")
+    assert re.search(said, text)
+    assert f"firered/{WEIGHTS}" in text
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (without("model.norm.weight"), "lacks tensor model.norm.weight"),
+        (put("model.strange.weight", torch.zeros(3)), "has tensor model.strange.weight"),
+        (put("model.norm.weight", torch.zeros(7)), "model.norm.weight has shape (7,)"),
+        (with_nan("model.norm.weight"), "llm.model.norm.weight holds values that are not finite"),
+        (with_nan(f"{UP}.weight"), f"llm.{UP}.weight holds values that are not finite"),
+    ],
+)
+def test_a_bad_language_model_is_one_sentence(
+    change: Callable[[Tensors], Tensors], said: str, own: Path, tmp_path: Path
+) -> None:
+    weights = own / LANGUAGE_DIRECTORY / "model.safetensors"
+    save_file(change(base_of(own)), weights, {"format": "pt"})
+    text = refusal(own, tmp_path / "out")
+    assert said in text and LANGUAGE_DIRECTORY in text
+
+
+def test_a_language_model_without_weights(own: Path, tmp_path: Path) -> None:
+    (own / LANGUAGE_DIRECTORY / "model.safetensors").unlink()
+    assert "language model directory Qwen2-7B-Instruct has no weights" in refusal(own, tmp_path / "out")
+
+
+def test_lora_for_a_larger_model(own: Path, tmp_path: Path) -> None:
+    tiny_language(own / LANGUAGE_DIRECTORY, "qwen2", intermediate_size=96)
+    assert "LoRA weights for another base" in refusal(own, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "section, said",
+    [
+        (None, "does not describe a FireRedASR-LLM"),
+        ({"format": 1, "family": "funasr_nano"}, "does not describe a FireRedASR-LLM"),
+        ({"format": 2, "family": "fireredasr", "arguments": {}, "encoder_arguments": {}}, "is not of format 1"),
+        (
+            {"format": 1, "family": "fireredasr", "arguments": {}},
+            "is not of format 1 with arguments and encoder_arguments",
+        ),
+        (
+            {"format": 1, "family": "fireredasr", "arguments": {}, "encoder_arguments": {}},
+            "args.idim in config.json is missing",
+        ),
+    ],
+)
+def test_a_directory_that_is_none_of_ours_is_not_read(section: Any, said: str, converted: Path, tmp_path: Path) -> None:
+    for file in converted.iterdir():
+        if file.suffix != ".safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    change_json(tmp_path / "config.json", **{SECTION: section})
+    with pytest.raises(BadInput, match=said):
+        read_served_fireredasr(tmp_path)
+
+
+def test_the_files_header_names_torch(converted: Path) -> None:
+    with safe_open(str(converted / "model.safetensors"), framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}

@@ -1,0 +1,69 @@
+"""FireRedASR-LLM's language half: the weights of a language model, and what a checkpoint changes of them.
+
+Nothing is added up here at once: a weight's rows are changed as they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workbench.conversion.language_weights import read_language_weights
+from workbench.families.fireredasr import ENCODER_WEIGHTS
+from workbench.runtimes.pytorch.fireredasr import Checkpoint
+from workbench.runtimes.pytorch.lora import check_pair, check_replacement, sort_tensors
+from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What LoRA adds to a weight: scale * B A."""
+
+    a: Tensor  # [r, in]
+    b: Tensor  # [out, r]
+    scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedLanguage:
+    """The tensors of a language half as they lie in the files, by transformers' names."""
+
+    tensors: Mapping[str, Tensor]
+    changes: Mapping[str, Change]  # by the name of the weight that they are to be added to
+    regions: list[tuple[int, int]]  # where the files are mapped, those of the speech half among them
+    where: str  # names in messages what the tensors were read from
+
+
+def read_changed_language(checkpoint: Checkpoint) -> ChangedLanguage:
+    """The weights in the language model's directory with the checkpoint's changes, or the checkpoint's own.
+
+    Raises `BadInput` for changes to another language model.
+    """
+    model, where = checkpoint.model, checkpoint.where
+    found = sort_tensors(checkpoint.language, where)
+    base = f"the language model in {model.language.directory.name}"
+    regions = [*mapped_regions(checkpoint.weights), *mapped_regions(model.directory / ENCODER_WEIGHTS)]
+    tensors: dict[str, Tensor] = dict(found.full)
+    if not found.complete:
+        tensors, mapped = read_language_weights(model.language.directory)
+        regions += mapped
+        for name, value in found.full.items():
+            check_replacement(name, value, tensors[name].shape if name in tensors else None, where, base)
+            tensors[name] = value
+    changes = {}
+    for module, pair in found.pairs.items():
+        weight = tensors.get(f"{module}.weight")
+        shape = None if weight is None else weight.shape
+        a, b, r = check_pair(module, pair, shape, model.lora_rank, where, base)
+        for half in (a, b):
+            give_back(half, regions)  # they were looked at
+        changes[f"{module}.weight"] = Change(a, b, model.lora_alpha / r)
+    return ChangedLanguage(tensors, changes, regions, where if found.complete else f"{where} or {base}")
+
+
+def merged(weight: Tensor, change: Change, first: int, last: int) -> Tensor:
+    """W + scale * B A in float32, of W's rows `first` to `last`."""
+    return torch.addmm(weight.float(), change.b[first:last].float(), change.a.float(), alpha=change.scale)

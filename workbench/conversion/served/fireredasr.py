@@ -1,0 +1,143 @@
+"""FireRedASR-LLM as a directory for vLLM: encoder, adapter and the merged language half, in the language model's directory.
+
+The checkpoint's LoRA is added to the weights, W + alpha / r * B A, a few rows at a time as they are written; a weight
+that it changes is float32, so that none of the change is lost, and every other tensor has the dtype of its file. The
+arguments of the two torch files stand in config.json, where `families.fireredasr.read_served_fireredasr` finds them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from workbench.audio.cmvn import read_cmvn_ark
+from workbench.conversion.language_changes import ChangedLanguage, merged, read_changed_language
+from workbench.conversion.served.directory import ServedModel
+from workbench.conversion.served.language import Store, language_tensors
+from workbench.conversion.served.tensors import StoredTensor, stored
+from workbench.families.fireredasr import (
+    CMVN,
+    ENCODER_WEIGHTS,
+    LONGEST_SECONDS,
+    SERVED_ARGUMENTS,
+    WEIGHTS,
+    FireRedAsrModel,
+)
+from workbench.families.fireredasr_chat import chat_template
+from workbench.families.language import AUDIO
+from workbench.runtimes.pytorch.fireredasr import (
+    LANGUAGE_PREFIX,
+    Checkpoint,
+    HearingNetwork,
+    read_checkpoint,
+)
+from workbench.runtimes.pytorch.fireredasr_package import read_package
+from workbench.runtimes.pytorch.weights import build, check_tensors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ARCHITECTURE = "SpeechWorkbenchFireRedASR"
+MERGED = {"use_lora": 0, "llm_dir": "."}  # what the arguments say of this directory otherwise than of the checkpoint's
+LORA_ARGUMENTS = ("lora_r", "lora_alpha")
+
+
+def plan(directory: Path) -> ServedModel:
+    """What the directory of a checkpoint is to hold; raises `BadInput` for a bad checkpoint."""
+    checkpoint = read_checkpoint(directory)
+    model = checkpoint.model
+    changed = read_changed_language(checkpoint)
+    half, changes = language_tensors(model.language, changed.tensors, _merging(changed), changed.where)
+    return ServedModel(
+        family="fireredasr",
+        language=model.language,
+        tensors=[*_hearing(checkpoint, changed.regions), *half],
+        where=changed.where,
+        architecture=ARCHITECTURE,
+        config={**changes, **_config(model)},
+        section=_section(model),
+        special_tokens=(AUDIO,),
+        preprocessor=_preprocessor(model),
+        chat_template=chat_template(model),
+        files={CMVN: model.cmvn_file.read_bytes()},
+        sources=(model.language.directory,),
+    )
+
+
+def _hearing(checkpoint: Checkpoint, regions: list[tuple[int, int]]) -> list[StoredTensor]:
+    """Encoder and adapter by the checkpoint's names."""
+    model, where = checkpoint.model, checkpoint.where
+    network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
+    wanted = network.state_dict()
+    check_tensors(wanted, checkpoint.hearing, where, described_in=f"args of {ENCODER_WEIGHTS}")
+    return [stored(name, checkpoint.hearing[name], regions, where) for name in wanted]
+
+
+def _merging(changed: ChangedLanguage) -> Store:
+    """Stores a tensor of the language half with what the checkpoint adds to it."""
+
+    def store(name: str, tensor: Tensor) -> StoredTensor:
+        plain = stored(f"{LANGUAGE_PREFIX}{name}", tensor, changed.regions, changed.where)
+        change = changed.changes.get(name)
+        if change is None:
+            return plain
+
+        def rows(first: int, last: int) -> Tensor:
+            return merged(plain.rows(first, last), change, first, last)
+
+        return StoredTensor(plain.name, plain.shape, torch.float32, rows)
+
+    return store
+
+
+def _config(model: FireRedAsrModel) -> dict[str, Any]:
+    """What vLLM's own class reads besides the language model's entries; it takes no other keys."""
+    encoder = model.encoder
+    return {
+        "audio_encoder_conf": {
+            "idim": encoder.idim,
+            "n_layers_enc": encoder.n_layers,
+            "n_head": encoder.n_head,
+            "d_model": encoder.d_model,
+            "kernel_size": encoder.kernel_size,
+            "pe_maxlen": encoder.pe_maxlen,
+        },
+        "encoder_downsample_rate": model.downsample_rate,
+    }
+
+
+def _section(model: FireRedAsrModel) -> dict[str, Any]:
+    """The plain values among the arguments of both torch files."""
+    arguments, encoder_arguments = (
+        read_package(model.directory / name).plain_arguments for name in (WEIGHTS, ENCODER_WEIGHTS)
+    )
+    kept = {name: value for name, value in arguments.items() if name not in LORA_ARGUMENTS}
+    return dict(zip(SERVED_ARGUMENTS, ({**kept, **MERGED}, encoder_arguments), strict=True))
+
+
+def _preprocessor(model: FireRedAsrModel) -> dict[str, Any]:
+    """The entries that vLLM's own class reads, as it spells them; ours takes the front end from cmvn.ark."""
+    front, cmvn = model.frontend, read_cmvn_ark(model.cmvn_file)
+    return {
+        "feature_extractor_type": "FireRedASR2FeatureExtractor",
+        "processor_class": "FireRedASR2Processor",
+        "feature_size": front.n_mels,
+        "sampling_rate": front.fs,
+        "hop_length": round(front.fs * front.frame_shift / 1000),
+        "chunk_length": round(LONGEST_SECONDS),
+        "padding_value": 0.0,
+        "return_attention_mask": False,
+        "dim": front.n_mels,
+        "means": (-cmvn.shift).tolist(),
+        "inverse_std_variences": cmvn.scale.tolist(),
+        "num_mel_bins": front.n_mels,
+        "frame_length": front.frame_length,
+        "frame_shift": front.frame_shift,
+        "dither": 0.0,
+        "max_length": round(LONGEST_SECONDS * 1000 / front.frame_shift),
+        "downsample_rate": model.downsample_rate,
+        "left_context": 3,
+        "right_context": 3,
+    }

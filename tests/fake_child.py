@@ -6,7 +6,10 @@ The option `do`, or the name of the recording, says what. Nothing heavy is impor
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -17,8 +20,10 @@ import numpy as np
 from workbench import child
 from workbench.errors import BadInput, WorkbenchError
 from workbench.opening import SessionSpec
+from workbench.progress import report
 from workbench.session import Event, Generation, Piece, Progress, Segment, Trace, Transcript
 
+PARTIES = 32  # calls that meet, where they are to
 MANY = 20_000  # events; far more than fit between two processes
 LARGE = 25_000_000  # float32 values: 100 MB
 
@@ -37,6 +42,9 @@ class FakeSession:
 
     def __init__(self) -> None:
         self.given = 0  # events of the call `many`
+        self.meeting = threading.Barrier(PARTIES)
+        self.started: list[int] = []  # processes
+        self.log: str | None = None
 
     def stream(self, audio: Any, do: str = "", **options: Any) -> Generator[Event, None, None]:
         yield Progress(0.0, 1.0, "listening")
@@ -67,11 +75,32 @@ class FakeSession:
 
     def trace(self, audio: Any, stages: str = "*", do: str = "", **options: Any) -> Trace:
         self.misbehave(do)
+        if do == "spawn":
+            self.spawn()
+        if do == "restart":
+            report(0.25, "starting again")
         size = LARGE if do == "large" else 4
-        return Trace({"encoder.output": np.arange(size, dtype=np.float32)}, {"audio": str(audio), "pid": os.getpid()})
+        return Trace(
+            {"encoder.output": np.arange(size, dtype=np.float32)},
+            {"audio": str(audio), "pid": os.getpid(), "started": self.started},
+        )
+
+    def spawn(self) -> None:
+        """Starts two processes that never end: a program, and a copy of this process, which has its socket too."""
+        wait = "import signal; print(flush=True); signal.pause()"
+        program = subprocess.Popen([sys.executable, "-c", wait], stdout=subprocess.PIPE)
+        assert program.stdout
+        program.stdout.readline()
+        copy = os.fork()
+        if copy == 0:
+            signal.pause()
+        tempfile.mkstemp()
+        self.started += [program.pid, copy]
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Nothing to free; leaves a file that says that it was called."""
+        if self.log:
+            Path(self.log).write_text("closed")
 
     def misbehave(self, do: str) -> None:
         if do == "abort":
@@ -80,6 +109,8 @@ class FakeSession:
             sys.exit(3)
         if do == "block":
             threading.Event().wait()
+        if do == "meet":
+            self.meeting.wait()
         if do == "refuse":
             raise BadInput("the fake refuses")
         if do == "unspeakable":
@@ -105,7 +136,18 @@ def open_fake(spec: SessionSpec) -> FakeSession:
         os.abort()
     if spec.name == "refuse":
         raise BadInput("the fake does not load")
-    return FakeWithLambda()
+    if spec.name == "stuck":
+        report(0.5, "half way")
+        threading.Event().wait()
+    session = FakeWithLambda()
+    if spec.name == "steps":
+        for step in range(1, 4):
+            report(step / 4, f"step {step}")
+    if spec.name == "spawning":
+        session.spawn()
+    if spec.name == "logging":
+        session.log = os.environ["FAKE_LOG"]
+    return session
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 
 from workbench import worker
 from workbench.opening import SessionSpec
+from workbench.parallel_worker import ParallelSession
 from workbench.session import Transcript
 from workbench.worker import ProcessSession
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0  # seconds; a busy machine is slow, a deadlock takes for ever
 FAKE_CHILD = ("-P", "-m", "tests.fake_child")
 FakeMaker = Callable[..., ProcessSession]
+ParallelFakeMaker = Callable[..., ParallelSession]
 
 
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
@@ -32,6 +34,22 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
         name: str = "fake", admitted: Callable[[Any], AbstractContextManager[None]] | None = None
     ) -> ProcessSession:
         made.append(ProcessSession(SessionSpec(name, "fake", "fake", Path("/")), admitted))
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+def parallel_fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParallelFakeMaker]:
+    """As `fakes`, of sessions that take several calls at once."""
+    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    made: list[ParallelSession] = []
+
+    def make(
+        name: str = "fake", admitted: Callable[[Any], AbstractContextManager[None]] | None = None
+    ) -> ParallelSession:
+        made.append(ParallelSession(SessionSpec(name, "fake", "fake", Path("/")), admitted))
         return made[-1]
 
     yield make

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from workbench.errors import BadInput, Unavailable
+from workbench.isolated import IsolatedSession
 from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec
-from workbench.worker import ProcessSession
 
 SHARE = 0.8  # of the machine's memory
 PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
@@ -30,14 +30,14 @@ class MemoryBudget:
         sessions: gives those there are.
     """
 
-    def __init__(self, total: int, sessions: Callable[[], Sequence[ProcessSession]]):
+    def __init__(self, total: int, sessions: Callable[[], Sequence[IsolatedSession]]):
         self.total = total
         self._sessions = sessions
         self._lock = threading.Lock()
-        self._loading: dict[ProcessSession, int] = {}  # they do not have yet what they will need
+        self._loading: dict[IsolatedSession, int] = {}  # they do not have yet what they will need
 
     @contextlib.contextmanager
-    def admitted(self, newcomer: ProcessSession) -> Iterator[None]:
+    def admitted(self, newcomer: IsolatedSession) -> Iterator[None]:
         """Entered while the newcomer loads. Unloads sessions, least recently used first, until it fits.
 
         Raises `Unavailable`, having unloaded nothing, where it cannot fit beside the sessions at work.
@@ -52,7 +52,7 @@ class MemoryBudget:
             with self._lock:
                 del self._loading[newcomer]
 
-    def _make_room(self, newcomer: ProcessSession, need: int) -> None:
+    def _make_room(self, newcomer: IsolatedSession, need: int) -> None:
         if need > self.total:
             raise Unavailable(
                 f"{newcomer.model} needs about {_gigabytes(need)}, more than the {_gigabytes(self.total)} that all "
@@ -73,7 +73,7 @@ class MemoryBudget:
                 f"WORKBENCH_MEMORY_GB to allow more"
             )
 
-    def _held(self, session: ProcessSession) -> int:
+    def _held(self, session: IsolatedSession) -> int:
         """What a session has or will soon have: mapped weights become resident when they are first used."""
         if session in self._loading:
             return self._loading[session]

@@ -1,11 +1,15 @@
 """The child's end of a session in a process of its own: loads one model and serves calls until the parent hangs up.
 
-`workbench.worker` is the other end. Values travel as pickles over a private socket pair between two processes of the
-same program. This file knows no model: `workbench.opening` loads it.
+`workbench.worker` and `workbench.parallel_worker` are the other end, for one call at a time and for several. Values
+travel as pickles over a private socket pair between two processes of the same program. This file knows no model:
+`workbench.opening` loads it.
 
-To the child go ("open", spec), then ("cancel", number), and ("call", number) with the pickle of (method, arguments,
-options) behind it. From it come ("opened", 0, load seconds), then per call ("taken", number, None), any count of
-("event", number, value), and ("done", number, value) or ("error", number, (class, sentence, notes)).
+To the child go ("open", spec, whether several calls run at once, folder of temporary files or None), then ("cancel",
+number), and ("call", number) with the pickle of (method, arguments, options) behind it; where several run, also
+("more", number, count), when so many events of a call have been used, and ("close", 0). From it come any count of
+("progress", 0, (fraction, activity)), ("opened", 0, mapping with `log`: a path or None), then per call
+("taken", number, None), any count of ("event", number, value) and ("progress", number, ...), and ("done", number,
+value) or ("error", number, (class, sentence, notes)).
 """
 
 from __future__ import annotations
@@ -14,73 +18,91 @@ import contextlib
 import os
 import pickle
 import queue
+import shutil
 import sys
 import threading
 import traceback
 from collections.abc import Generator, Iterator
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
-from workbench.opening import open_here
+from workbench.groups import end_others
+from workbench.opening import SessionSpec, open_here
+from workbench.progress import listening
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 
 CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so long is ended with the process
+AHEAD = 16  # events of a call that are sent before its caller has used the first, where several calls run at once
 ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, WorkbenchError)
 
 
 class _Server:
     """Runs calls in the main thread while another thread listens, so that a call can be cancelled."""
 
-    def __init__(self, connection: Connection):
+    def __init__(self, connection: Connection, spec: SessionSpec, scratch: str | None):
         self.connection = connection
+        self.spec = spec
+        self.scratch = scratch
+        self.session: Session | None = None
         self.calls: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
         self.cancelled = 0  # calls up to this number are to stop
         self.working = 0  # the number of the call at work, 0 between calls
+        self.sending = threading.Lock()
 
     def run(self) -> None:
         """Loads the model, then serves calls until the parent hangs up."""
-        _, spec = self.connection.recv()
+        spec = self.spec
         threading.Thread(target=self.listen, daemon=True).start()
         try:
-            with _without_torch() if _is_light(spec.runtime) else contextlib.nullcontext():
+            with _without_torch() if _is_light(spec.runtime) else contextlib.nullcontext(), self.reporting(0):
                 session = open_here(spec)
         except Exception as error:
             self.answer("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
             return
-        self.answer("opened", 0, session.load_seconds)
+        log = getattr(session, "log", None)
+        self.session = session
+        self.answer("opened", 0, {"log": str(log) if log else None})
         while True:
             number, payload = self.calls.get()
             self.working = number
             try:
-                self.serve(session, number, payload)
+                self.serve(number, payload)
             except Exception as error:
                 self.answer("error", number, _portable(error, f"{spec.name} on {spec.runtime} failed"))
             self.working = 0
 
     def listen(self) -> None:
-        """Takes messages until the parent hangs up, then ends the process at once, whatever it is doing."""
+        """Takes messages until the parent hangs up, then ends the process and all that it has started, at once."""
         while True:
             try:
-                kind, number = self.connection.recv()
+                kind, number, *values = self.connection.recv()
                 payload = self.connection.recv_bytes() if kind == "call" else b""
             except (EOFError, OSError):
-                os._exit(0)
+                _end(self.scratch)
             if kind == "call":
-                self.calls.put((number, payload))
+                self.take(number, payload)
             else:
-                self.cancelled = max(self.cancelled, number)
-                impatience = threading.Timer(CANCEL_SECONDS, self.end_if_at_work, (number,))
-                impatience.daemon = True
-                impatience.start()
+                self.heed(kind, number, *values)
+
+    def take(self, number: int, payload: bytes) -> None:
+        """Puts a call in the line."""
+        self.calls.put((number, payload))
+
+    def heed(self, kind: str, number: int, *values: Any) -> None:
+        """Does what a message asks for that is no call."""
+        self.cancelled = max(self.cancelled, number)
+        impatience = threading.Timer(CANCEL_SECONDS, self.end_if_at_work, (number,))
+        impatience.daemon = True
+        impatience.start()
 
     def end_if_at_work(self, number: int) -> None:
         """Ends the process if the call is still running: one long step would keep the next call waiting."""
         if 0 < self.working <= number:
             os._exit(1)
 
-    def serve(self, session: Session, number: int, payload: bytes) -> None:
+    def serve(self, number: int, payload: bytes) -> None:
         """Runs one call and sends what it gives."""
         self.answer("taken", number, None)
         try:
@@ -88,28 +110,110 @@ class _Server:
         except Exception as error:
             raise BadInput(f"an argument cannot be understood in the session's process: {error}") from error
         self.stop_if_cancelled(number)
-        result = getattr(session, method)(*arguments, **options)
-        if not isinstance(result, Iterator):
-            self.answer("done", number, result)
-            return
-        with contextlib.closing(result) if isinstance(result, Generator) else contextlib.nullcontext():
-            for event in result:
-                self.stop_if_cancelled(number)
-                self.answer("event", number, event)
+        with self.reporting(number):
+            result = getattr(self.session, method)(*arguments, **options)
+            if not isinstance(result, Iterator):
+                self.answer("done", number, result)
+                return
+            with contextlib.closing(result) if isinstance(result, Generator) else contextlib.nullcontext():
+                for event in result:
+                    self.wait_for_room(number)
+                    self.stop_if_cancelled(number)
+                    self.answer("event", number, event)
         self.answer("done", number, None)
+
+    def wait_for_room(self, number: int) -> None:
+        """Returns when the caller has room for another event; where one call runs, the socket alone sees to that."""
 
     def stop_if_cancelled(self, number: int) -> None:
         """Raises `Cancelled` where the caller wants no more of the call."""
         if number <= self.cancelled:
             raise Cancelled("the call was stopped")
 
+    def reporting(self, number: int) -> contextlib.AbstractContextManager[None]:
+        """Within the block, the parent hears how far a load is."""
+
+        def listener(fraction: float, activity: str) -> None:
+            if number:
+                self.stop_if_cancelled(number)
+            self.answer("progress", number, (float(fraction), str(activity)))
+
+        return listening(listener)
+
     def answer(self, kind: str, number: int, value: Any) -> None:
         """Sends one message; the parent may be gone, then so are we."""
         message = pickle.dumps((kind, number, value), protocol=pickle.HIGHEST_PROTOCOL)
         try:
-            self.connection.send_bytes(message)
+            with self.sending:
+                self.connection.send_bytes(message)
         except OSError:
-            os._exit(0)
+            _end(self.scratch)
+
+
+class _ParallelServer(_Server):
+    """Runs each call in a thread of its own. One that does not stop when it is cancelled is left to itself."""
+
+    def __init__(self, connection: Connection, spec: SessionSpec, scratch: str | None):
+        super().__init__(connection, spec, scratch)
+        self.running: dict[int, _Running] = {}
+
+    def take(self, number: int, payload: bytes) -> None:
+        """Starts the thread of a call."""
+        self.running[number] = _Running()
+        threading.Thread(target=self.work, args=(number, payload), daemon=True).start()
+
+    def heed(self, kind: str, number: int, *values: Any) -> None:
+        """Does what a message asks for that is no call."""
+        running = self.running.get(number)
+        if kind == "close":
+            threading.Thread(target=self.close, daemon=True).start()
+        elif running is not None and kind == "cancel":
+            running.cancelled = True
+            running.room.release()  # it may be waiting for that
+        elif running is not None and kind == "more":
+            running.room.release(*values)
+
+    def work(self, number: int, payload: bytes) -> None:
+        """Runs a call to its end, whatever that is."""
+        try:
+            self.serve(number, payload)
+        except BaseException as error:
+            self.answer("error", number, _portable(error, f"{self.spec.name} on {self.spec.runtime} failed"))
+        finally:
+            del self.running[number]
+
+    def wait_for_room(self, number: int) -> None:
+        """Returns when the caller has room for another event, or wants no more."""
+        self.running[number].room.acquire()
+
+    def stop_if_cancelled(self, number: int) -> None:
+        """Raises `Cancelled` where the caller wants no more of the call."""
+        if self.running[number].cancelled:
+            raise Cancelled("the call was stopped")
+
+    def close(self) -> None:
+        """Closes the model, which may take its engine to an orderly end, and ends the process."""
+        with contextlib.suppress(Exception):
+            if self.session is not None:
+                self.session.close()
+        _end(self.scratch)
+
+
+class _Running:
+    """A call at work beside others."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self.room = threading.Semaphore(AHEAD)  # for events that the caller has not used yet
+
+
+def _end(scratch: str | None) -> NoReturn:
+    """Ends this process and those that it has started, and removes their temporary files."""
+    if os.getpgrp() == os.getpid():  # a group of its own, as whoever starts it sees to
+        end_others(os.getpid())
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(0)
 
 
 def _is_light(runtime: str) -> bool:
@@ -134,7 +238,7 @@ def _without_torch() -> Iterator[None]:
         del sys.modules["torch"]
 
 
-def _portable(error: Exception, doing: str) -> tuple[type[WorkbenchError], str, str]:
+def _portable(error: BaseException, doing: str) -> tuple[type[WorkbenchError], str, str]:
     """Class, sentence and notes of an error, all of which can be pickled whatever the error holds.
 
     One of ours keeps its sentence; any other is named, and its traceback becomes the note.
@@ -150,8 +254,11 @@ def _portable(error: Exception, doing: str) -> tuple[type[WorkbenchError], str, 
 
 def main() -> None:
     """Entry of the child process; the first argument is the number of the inherited socket."""
+    connection = Connection(int(sys.argv[1]))
     with contextlib.suppress(EOFError):
-        _Server(Connection(int(sys.argv[1]))).run()
+        _, spec, parallel, scratch = connection.recv()
+        server = _ParallelServer if parallel else _Server
+        server(connection, spec, scratch).run()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from workbench.budget import weight_bytes
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
+from workbench.isolated import Calls, IsolatedSession
 from workbench.opening import SessionSpec
 from workbench.runtimes import RUNTIMES
 from workbench.session import (
@@ -29,7 +30,6 @@ from workbench.session import (
     last_transcript,
     last_transcripts,
 )
-from workbench.worker import ProcessSession
 
 Given = TypeVar("Given")
 Resolve = Callable[[dict[str, Any]], dict[str, Any]]
@@ -54,6 +54,7 @@ class OpenSession:
         self._closing = threading.Lock()
         self._spec = spec
         self._session: Session | None = session
+        self._calls: Session = session.seat() if isinstance(session, IsolatedSession) else session
 
     @property
     def session(self) -> Session:
@@ -90,14 +91,14 @@ class OpenSession:
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """As `Session.stream`."""
         session = self.session
-        return self._signed(session, session.stream(audio, **self._resolved(options)))
+        return self._signed(session, self._calls.stream(audio, **self._resolved(options)))
 
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
         """As `Session.stream_batch`."""
         session = self.session
-        return self._signed(session, session.stream_batch(audios, **self._resolved(options)))
+        return self._signed(session, self._calls.stream_batch(audios, **self._resolved(options)))
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
         """As `Session.transcribe`."""
@@ -110,7 +111,7 @@ class OpenSession:
     def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
         """As `Session.generate_stream`."""
         session = self.session
-        return self._signed(session, session.generate_stream(prompt, **options))
+        return self._signed(session, self._calls.generate_stream(prompt, **options))
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
         """As `Session.generate`."""
@@ -118,7 +119,8 @@ class OpenSession:
 
     def trace(self, source: AudioSource | Prompt, stages: str = "*", **options: Any) -> Trace:
         """As `Session.trace`."""
-        return self.session.trace(source, stages, **self._resolved(options))
+        self.session  # noqa: B018 (raises when this holder has closed it)
+        return self._calls.trace(source, stages, **self._resolved(options))
 
     def _signed(self, session: Session, events: Generator[Given, None, None]) -> Generator[Given, None, None]:
         """The events, results with the load time of the session, its process included, and its quantisation."""
@@ -134,15 +136,15 @@ class OpenSession:
         return event
 
     def cancel(self) -> None:
-        """Stops the call that is running in the session's process, whoever made it."""
-        if isinstance(self._session, ProcessSession):
-            self._session.cancel()
+        """Stops the call that runs in the session's process, whoever made it; where several may run, this holder's."""
+        if self._session is not None and isinstance(self._calls, Calls):
+            self._calls.cancel()
 
     def close(self) -> None:
         """Lets go of the session. May be called again."""
         with self._closing:
             session, self._session = self._session, None
-        if isinstance(session, ProcessSession):
+        if isinstance(session, IsolatedSession):
             self._release(self._spec)
         elif session is not None:
             session.close()

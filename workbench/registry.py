@@ -29,9 +29,11 @@ from workbench.gguf_weights import (
     offered_weights,
     why_not_converted,
 )
+from workbench.isolated import IsolatedSession
 from workbench.open_session import OpenSession, quantization_of
 from workbench.opening import SessionSpec, Settings, check_setting, open_here, why_not
-from workbench.progress import OnProgress
+from workbench.parallel_worker import ParallelSession
+from workbench.progress import OnProgress, listening
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 from workbench.sources import fetch, why_not_here
@@ -60,6 +62,9 @@ class Residency:
     quantization: str | None = None  # of the weights, where they are in a GGUF file
 
 
+    state: str = "idle"  # unloaded, loading, at work or idle
+    load_seconds: float = 0.0  # how long its process took to start and load, the last time
+    log: Path | None = None  # of what the model's engine does, where it keeps one
 class Registry:
     """Cards and sessions.
 
@@ -74,7 +79,7 @@ class Registry:
         self.isolate = isolate
         self._budget = MemoryBudget(self.memory_budget, self._sessions)
         self._lock = threading.RLock()
-        self._processes: dict[SessionSpec, ProcessSession] = {}
+        self._processes: dict[SessionSpec, IsolatedSession] = {}
         self._holders: dict[SessionSpec, int] = {}
         self._here: weakref.WeakSet[Session] = weakref.WeakSet()  # sessions in this process
         self._closed = False
@@ -176,7 +181,8 @@ class Registry:
         """A session of a model on a runtime: where none is named, gguf for a GGUF file and pytorch for the others.
 
         Downloads the checkpoint first where the card says from where, and converts it where the runtime opens GGUF
-        files; `on_progress` may raise to stop either. A setting that is not given is the card's, else the usual one of
+        files; `on_progress` is told of that and of the load, at least four times a second while the process starts,
+        and may raise to stop it. A setting that is not given is the card's, else the usual one of
         `workbench.opening.Settings`. Sessions of the same model, runtime and settings share one process.
 
         Raises `BadInput` for an unknown model or a bad checkpoint, `Unavailable` where the runtime or the
@@ -197,15 +203,18 @@ class Registry:
         }
         spec = self._spec(card, runtime or self.default_runtime(card), given, on_progress)
         if not self.isolate:
-            here = open_here(spec)
+            with listening(on_progress):
+                here = open_here(spec)
             self._here.add(here)
             return OpenSession(spec, here, self.resolve_options, self._release)
         with self._lock:
             self._check_open()
-            process = self._processes.setdefault(spec, ProcessSession(spec, self._budget.admitted))
+            kind = ParallelSession if RUNTIMES[spec.runtime].parallel else ProcessSession
+            process = self._processes.setdefault(spec, kind(spec, self._budget.admitted))
             self._holders[spec] = self._holders.get(spec, 0) + 1
         try:
-            process.start()
+            with listening(on_progress):
+                process.start()
         except BaseException:
             self._release(spec)
             raise
@@ -290,7 +299,7 @@ class Registry:
         if process is not None:
             process.close()
 
-    def _sessions(self) -> list[ProcessSession]:
+    def _sessions(self) -> list[IsolatedSession]:
         with self._lock:
             return list(self._processes.values())
 
@@ -349,8 +358,19 @@ def _settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
     return settings
 
 
-def _residency(process: ProcessSession, memory: int, busy: bool, idle: float) -> Residency:
-    return Residency(process.model, process.runtime, memory, busy, idle, quantization_of(process.spec))
+def _residency(process: IsolatedSession, memory: int, busy: bool, idle: float) -> Residency:
+    state = "loading" if process.loading else "at work" if busy else "idle" if memory else "unloaded"
+    return Residency(
+        model=process.model,
+        runtime=process.runtime,
+        memory_bytes=memory,
+        busy=busy,
+        idle_seconds=idle,
+        quantization=quantization_of(process.spec),
+        state=state,
+        load_seconds=process.load_seconds,
+        log=process.log,
+    )
 
 
 def _unknown_family(card: Card) -> str | None:

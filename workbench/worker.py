@@ -1,4 +1,4 @@
-"""A session in a process of its own.
+"""A session in a process of its own that takes one call at a time.
 
 A crash or a kill of that process ends the running call with one clear error; the next call starts a new process.
 `workbench.child` is the other end and lists the messages. This file knows no model.
@@ -8,69 +8,41 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import pickle
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput, Cancelled, SessionDied, WorkbenchError
-from workbench.families import FAMILIES
-from workbench.memory import resident_bytes
+from workbench.errors import BadInput, Cancelled, WorkbenchError
+from workbench.isolated import BEAT_SECONDS, DOING, Calls, IsolatedSession, revived
+from workbench.link import Link, Lost
 from workbench.opening import SessionSpec
-from workbench.session import AudioSource, Event, Generation, Piece, Prompt, Session, Trace, recordings
+from workbench.progress import report
 
 CHILD = ("-P", "-m", "workbench.child")  # -P: a torch.py in the user's folder is not torch
-EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
-DOING = {
-    "stream": "transcribing",
-    "stream_batch": "transcribing",
-    "generate_stream": "generating",
-    "trace": "tracing",
-}
 
 _flow: ContextVar[object] = ContextVar("flow")
 
 
-class ProcessSession(Session):
-    """A session whose model lives in a child process.
-
-    The process starts with the first call or with `start`, and ends with `unload`, after which the next call starts it
-    again, or with `close`. One call runs at a time; others wait their turn. Every method may be called from any thread.
-
-    Args:
-        spec: what to open.
-        admitted: entered around each start of the process; may refuse by raising.
-    """
+class ProcessSession(IsolatedSession):
+    """A session in a child process, one call at a time: others wait their turn. See `IsolatedSession`."""
 
     def __init__(
         self,
         spec: SessionSpec,
-        admitted: Callable[[ProcessSession], contextlib.AbstractContextManager[None]] | None = None,
+        admitted: Callable[[IsolatedSession], contextlib.AbstractContextManager[None]] | None = None,
     ):
-        self.spec = spec
-        self.model = spec.name
-        self.runtime = spec.runtime
-        self.load_seconds = 0.0  # of the process that runs now, its start included
-        self.last_used = time.monotonic()
-        self._admitted = admitted
+        super().__init__(spec, admitted)
         self._turn = threading.Lock()  # held for the length of a call, also while a stream waits to be read on
         self._holder: tuple[object, int] | None = None  # who moved the call that has the turn
         self._resting = False  # whether that call is a stream that waits to be read on
+        self._told = (0.0, "")  # how far the load is
         self._state = threading.Lock()  # guards what follows; held for moments only
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._number = 0  # of the latest call
         self._cancelled = 0  # calls up to this number were cancelled
-        self._closed = False
 
     # What the registry asks.
 
@@ -86,10 +58,10 @@ class ProcessSession(Session):
         return self._turn.locked()
 
     @property
-    def memory_bytes(self) -> int:
-        """What the child has resident now."""
-        pid = self.pid
-        return resident_bytes(pid) if pid else 0
+    def loading(self) -> bool:
+        """Whether the model is being loaded."""
+        link = self._link
+        return link is not None and not link.opened
 
     def start(self) -> None:
         """Starts the process and loads the model, if that has not been done. Raises what loading raises."""
@@ -113,27 +85,6 @@ class ProcessSession(Session):
 
     # The session.
 
-    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """As `Session.stream`; closing the iterator stops the work in the child."""
-        return self._call("stream", (_plain(audio),), options)
-
-    def stream_batch(
-        self, audios: Sequence[AudioSource], **options: Any
-    ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `Session.stream_batch`; closing the iterator stops the work in the child."""
-        return self._call("stream_batch", ([_plain(audio) for audio in recordings(audios)],), options)
-
-    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
-        """As `Session.generate_stream`; closing the iterator stops the work in the child."""
-        return self._call("generate_stream", (prompt,), options)
-
-    def trace(self, source: Any, stages: str = "*", **options: Any) -> Trace:
-        """As `Session.trace`."""
-        family = FAMILIES.get(self.spec.family)
-        given = source if family and family.reads_text else _plain(source)
-        [trace] = self._call("trace", (given, stages), options)
-        return trace
-
     def cancel(self) -> None:
         """Stops the running call, from any thread; that call raises `Cancelled`. Nothing happens where none runs."""
         with self._state:
@@ -144,7 +95,7 @@ class ProcessSession(Session):
         if link is None:
             return  # not started yet, and will not be
         if link.opened:
-            with contextlib.suppress(_Lost):
+            with contextlib.suppress(Lost):
                 link.send("cancel", number)
         else:
             link.end()
@@ -157,11 +108,9 @@ class ProcessSession(Session):
         if link is not None:
             link.end()
 
-    def __enter__(self) -> ProcessSession:
+    def seat(self) -> Calls:
+        """This session: only one call runs, and any user may stop it."""
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # How calls travel.
 
@@ -176,6 +125,9 @@ class ProcessSession(Session):
                 if self._holder == here:
                     raise BadInput(f"a stream of {self.model} is still open here; read it to its end or close it first")
             patience = min(2 * patience + FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS)
+            if self.loading:  # for another call: whoever listens here may hear of it, too
+                report(*self._told)
+                patience = BEAT_SECONDS
         try:
             with self._state:
                 self._holder = here
@@ -186,13 +138,6 @@ class ProcessSession(Session):
             self.last_used = time.monotonic()
             self._holder = None
             self._turn.release()
-
-    def _call(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Generator[Any, None, None]:
-        try:
-            payload = pickle.dumps((method, arguments, options), protocol=pickle.HIGHEST_PROTOCOL)
-        except Exception as error:
-            raise BadInput(f"the recording or an option cannot be sent to the session's process: {error}") from error
-        return self._replies(method, payload)
 
     def _replies(self, method: str, payload: bytes) -> Generator[Any, None, None]:
         with self._taking_turn() as number:
@@ -208,7 +153,9 @@ class ProcessSession(Session):
                         taken = True
                         finished = kind in ("done", "error")
                         if kind == "error":
-                            raise _revived(*value)
+                            raise revived(*value)
+                        if kind == "progress":
+                            report(*value)
                         if kind == "event" or (kind == "done" and value is not None):
                             self._resting = True
                             try:
@@ -217,7 +164,7 @@ class ProcessSession(Session):
                                 self._resting = False
                             self._holder = _here()  # a stream may be handed from thread to thread
                     return
-                except _Lost:
+                except Lost:
                     finished = True
                     error = self._died(link, DOING.get(method, method), number)
                     # A process that ended before it took the call was killed between calls: nothing is lost yet.
@@ -225,10 +172,10 @@ class ProcessSession(Session):
                         raise error from None
                 finally:
                     if not finished:
-                        with contextlib.suppress(_Lost):
+                        with contextlib.suppress(Lost):
                             link.send("cancel", number)
 
-    def _started(self, number: int) -> tuple[_Link, bool]:
+    def _started(self, number: int) -> tuple[Link, bool]:
         """The running child, and whether it was started only now. Only whoever has the turn may ask."""
         link = self._link
         if link is not None and link.alive:
@@ -239,139 +186,47 @@ class ProcessSession(Session):
                 self._check_open()
                 if number <= self._cancelled:
                     raise Cancelled(f"loading {self.model} was stopped")
-                link = self._link = _Link(self.spec)
+                link = self._link = Link(self.spec, CHILD)
             try:
-                link.send("open", self.spec)
-                kind, _, value = link.receive()
-            except _Lost:
+                link.send("open", self.spec, False, None)
+                kind, value = self._loaded(link)
+            except Lost:
                 raise self._died(link, "loading", number) from None
             except BaseException:
                 self._forget(link)
                 raise
             if kind == "error":
                 self._forget(link)
-                raise _revived(*value)
+                raise revived(*value)
             link.opened = True
-            self.load_seconds = time.perf_counter() - begun
+            self._opened(value, time.perf_counter() - begun)
         return link, True
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BadInput(f"the session of {self.model} is closed; open it again")
+    def _loaded(self, link: Link) -> tuple[str, Any]:
+        """Waits for the end of the load, and passes on meanwhile how far it is."""
+        self._told = (0.0, f"loading {self.model}")
+        while True:
+            report(*self._told)
+            if link.waits(BEAT_SECONDS):
+                kind, _, value = link.receive()
+                if kind != "progress":
+                    return kind, value
+                self._told = value
 
-    def _forget(self, link: _Link) -> None:
+    def _forget(self, link: Link) -> None:
         """Ends one life of the child."""
         with self._state:
             if self._link is link:
                 self._link = None
         link.end()
 
-    def _died(self, link: _Link, doing: str, number: int) -> WorkbenchError:
+    def _died(self, link: Link, doing: str, number: int) -> WorkbenchError:
         """What to raise when the child has hung up."""
         how = link.how_it_ended()
         self._forget(link)
-        if self._closed:
-            return SessionDied(f"the session of {self.model} on {self.runtime} was closed while {doing}")
-        if number <= self._cancelled:
-            return Cancelled(f"{doing} with {self.model} was stopped")
-        return SessionDied(
-            f"the process of {self.model} on {self.runtime} {how} while {doing}; the next call starts a new one"
-        )
-
-
-class _Lost(Exception):
-    """The child has hung up."""
-
-
-class _Link:
-    """One life of the child: its process, and our end of the socket pair.
-
-    Once ended it stays so. The socket is closed when nobody refers to the link any more: a thread may be reading it.
-    """
-
-    def __init__(self, spec: SessionSpec):
-        root = str(Path(__file__).resolve().parent.parent)
-        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        self.opened = False
-        self._sending = threading.RLock()  # a stream may be collected, and so cancelled, at any time
-        try:
-            ours, theirs = socket.socketpair()
-            with ours, theirs:
-                # The names are for whoever reads a list of processes.
-                command = [sys.executable, *CHILD, str(theirs.fileno()), spec.name, spec.runtime]
-                self.process = subprocess.Popen(
-                    command,
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,  # results are on ours
-                    env={**os.environ, "PYTHONPATH": paths},
-                    start_new_session=True,  # Ctrl-C in a shell stops the caller, which then ends the child
-                )
-                self._connection = Connection(ours.detach())
-        except OSError as error:
-            raise WorkbenchError(f"the process of {spec.name} on {spec.runtime} cannot start: {error}") from error
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs; takes note of its end, so that nothing of it stays in the system's table."""
-        return self.process.poll() is None
-
-    def send(self, *message: Any, payload: bytes | None = None) -> None:
-        """Sends one message, and after it what is pickled already; raises `_Lost` where nobody reads it."""
-        data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        with self._sending, self._whole_message():
-            self._connection.send_bytes(data)
-            if payload is not None:
-                self._connection.send_bytes(payload)
-
-    def receive(self) -> tuple[str, int, Any]:
-        """Waits for the next message; raises `_Lost` where there will be none."""
-        with contextlib.suppress(OSError):
-            self._connection.poll(None)  # apart from reading, so that Ctrl-C during the wait does no harm
-        with self._whole_message():
-            message: tuple[str, int, Any] = self._connection.recv()
-        return message
-
-    @contextlib.contextmanager
-    def _whole_message(self) -> Iterator[None]:
-        try:
-            yield
-        except (EOFError, OSError):
-            raise _Lost from None
-        except BaseException:
-            self.end()  # interrupted inside a message: nothing after it would make sense
-            raise
-
-    def end(self) -> None:
-        """Ends the process, which has nothing to save, and waits until its memory is free. May be called again."""
-        self.process.kill()
-        self.process.wait()
-
-    def how_it_ended(self) -> str:
-        """How the process ended, as the middle of a sentence."""
-        try:
-            status = self.process.wait(EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            return "hung up"
-        if status >= 0:
-            return f"ended with status {status}"
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
-        return f"was ended by {name}" + (", as happens when memory runs out," if status == -signal.SIGKILL else "")
-
-
-def _plain(audio: AudioSource) -> AudioSource:
-    """Paths made absolute and strings, since the child may have another working folder."""
-    return str(Path(audio).absolute()) if isinstance(audio, (str, Path)) else audio
-
-
-def _revived(kind: type[WorkbenchError], sentence: str, notes: str) -> WorkbenchError:
-    error = kind(sentence)
-    if notes:
-        error.add_note(f"In the session's process:\n{notes}")
-    return error
+        if not self._closed and number <= self._cancelled:
+            return self._stopped(doing)
+        return self._death(how, doing)
 
 
 def _here() -> tuple[object, int]:

@@ -1,0 +1,168 @@
+"""One life of a session's process: started, talked to, and ended with everything that it has started itself.
+
+`workbench.child` is the other end and lists the messages. This file knows no model and no call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import WorkbenchError
+from workbench.groups import end_group
+from workbench.opening import SessionSpec
+
+EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
+CHECK_SECONDS = 1.0  # how often whoever waits for a message looks whether the process is still there
+SCRATCH = "workbench-"  # how the names of folders for a child's temporary files begin
+LONGEST_PLACE = 40  # characters; the address of a Unix socket in a scratch folder may have about a hundred
+# Processes share memory through files that Python gives back when it finds nobody left, and then says so.
+QUIET = "ignore:resource_tracker"
+
+
+class Lost(Exception):
+    """The child has hung up."""
+
+
+class Link:
+    """One life of the child: its process, and our end of the socket pair.
+
+    Once ended it stays so. The socket is closed when nobody refers to the link any more: a thread may be reading it.
+
+    Args:
+        command: the arguments of Python that start the child.
+        parallel: the child is to take several calls at once. It, and what it starts, then have a folder of their own
+            for temporary files, which goes with it.
+    """
+
+    def __init__(self, spec: SessionSpec, command: Sequence[str], parallel: bool = False):
+        root = str(Path(__file__).resolve().parent.parent)
+        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": paths}
+        self.opened = False
+        self.scratch: str | None = None
+        self._ended = False
+        self._ending = threading.RLock()
+        self._sending = threading.RLock()  # a stream may be collected, and so cancelled, at any time
+        try:
+            if parallel:
+                self.scratch = tempfile.mkdtemp(prefix=SCRATCH, dir=_short_place())
+                warnings = ",".join([QUIET, *filter(None, [os.environ.get("PYTHONWARNINGS")])])
+                places = dict.fromkeys(("TMPDIR", "VLLM_RPC_BASE_PATH"), self.scratch)
+                environment |= {**places, "PYTHONWARNINGS": warnings}
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                # The names are for whoever reads a list of processes.
+                words = [sys.executable, *command, str(theirs.fileno()), spec.name, spec.runtime]
+                self.process = subprocess.Popen(
+                    words,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # results are on ours
+                    env=environment,
+                    # A group of its own, so that all that it starts can be ended with it; and Ctrl-C in a shell stops
+                    # the caller, which then ends the child.
+                    start_new_session=True,
+                )
+                self._connection = Connection(ours.detach())
+        except OSError as error:
+            self._clear()
+            raise WorkbenchError(f"the process of {spec.name} on {spec.runtime} cannot start: {error}") from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs; when it has ended, what it started is ended too, and nothing of it stays."""
+        if self.process.poll() is None:
+            return True
+        self.end()
+        return False
+
+    def send(self, *message: Any, payload: bytes | None = None) -> None:
+        """Sends one message, and after it what is pickled already; raises `Lost` where nobody reads it."""
+        data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        with self._sending, self._whole_message():
+            self._connection.send_bytes(data)
+            if payload is not None:
+                self._connection.send_bytes(payload)
+
+    def receive(self) -> tuple[str, int, Any]:
+        """Waits for the next message; raises `Lost` where there will be none."""
+        while not self.waits(CHECK_SECONDS):
+            # What the child has forked has our socket too, and keeps it open when the child itself is gone.
+            if self.process.poll() is not None and not self.waits(0.0):
+                raise Lost
+        with self._whole_message():
+            message: tuple[str, int, Any] = self._connection.recv()
+        return message
+
+    def waits(self, seconds: float) -> bool:
+        """Whether a message, or the end, is there to be received within that time."""
+        try:
+            return self._connection.poll(seconds)  # apart from reading, so that Ctrl-C meanwhile does no harm
+        except OSError:
+            return True
+
+    @contextlib.contextmanager
+    def _whole_message(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError):
+            raise Lost from None
+        except BaseException:
+            self.end()  # interrupted inside a message: nothing after it would make sense
+            raise
+
+    def end(self, patience: float = 0.0) -> None:
+        """Ends the process and all that it has started, and waits until their memory is free. May be called again.
+
+        Args:
+            patience: seconds that the process may take to end by itself, as it was asked to.
+        """
+        with self._ending:
+            if self._ended:
+                return
+            if patience:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(patience)
+            self.process.kill()
+            self.process.wait()
+            end_group(self.process.pid)
+            self._clear()
+            self._ended = True
+
+    def how_it_ended(self) -> str:
+        """How the process ended, as the middle of a sentence."""
+        try:
+            status = self.process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "hung up"
+        if status >= 0:
+            return f"ended with status {status}"
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        return f"was ended by {name}" + (", as happens when memory runs out," if status == -signal.SIGKILL else "")
+
+    def _clear(self) -> None:
+        """Removes the scratch folder."""
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _short_place() -> str:
+    """The folder of temporary files, or the system's where that one's name leaves no room for a socket's."""
+    place = tempfile.gettempdir()
+    return place if len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir() else "/tmp"

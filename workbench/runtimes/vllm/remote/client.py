@@ -223,7 +223,7 @@ class Client:
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
             raise unreachable(self.server, self.model, f"no answer within {CONNECT_SECONDS:g} seconds") from None
         except (httpx.ConnectError, httpx.ProxyError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise unreachable(self.server, self.model, shortened(str(error)) or type(error).__name__) from None
+            raise unreachable(self.server, self.model, _cause(error)) from None
         except TimeoutError:
             raise broken(self.server, f"needs more than {ASK_SECONDS:g} seconds") from None
         except httpx.TimeoutException:
@@ -257,6 +257,16 @@ class _Running:
     def _stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
+
+
+def _cause(error: BaseException) -> str:
+    """Why there is no connection: what the system says, below what the layers between make of it."""
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, OSError) and below.errno:  # numbers below 0 are of names that have no address
+            return shortened(os.strerror(below.errno) if below.errno > 0 else str(below.strerror))
+        below = below.exceptions[0] if isinstance(below, BaseExceptionGroup) else below.__cause__ or below.__context__
+    return shortened(str(error)) or type(error).__name__
 
 
 async def _rest_of(chunks: AsyncIterator[bytes]) -> None:

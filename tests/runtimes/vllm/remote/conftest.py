@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.runtimes.vllm.remote.fake_server import FakeServer, fake_server
+from workbench.opening import Server
+from workbench.runtimes.vllm.remote.client import Client
+
+
+@pytest.fixture
+def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeServer, Server]]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with fake_server() as served:
+        yield served
+
+
+@pytest.fixture
+def fake(serving: tuple[FakeServer, Server]) -> FakeServer:
+    return serving[0]
+
+
+@pytest.fixture
+def server(serving: tuple[FakeServer, Server]) -> Server:
+    return serving[1]
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    client = Client(server, "mine")
+    yield client
+    client.close()

@@ -1,0 +1,335 @@
+"""Asking a server: whole answers, streams side by side, and everything that can go wrong, in one sentence each."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.runtimes.vllm.remote.fake_server import (
+    CHAT,
+    DONE,
+    FakeServer,
+    Reply,
+    as_json,
+    chat_events,
+    event,
+    fake_server,
+)
+from workbench.errors import BadInput, SessionDied, Unavailable, WorkbenchError
+from workbench.opening import Server
+from workbench.runtimes.vllm.remote import client as client_module
+from workbench.runtimes.vllm.remote.client import Call, Client
+
+ASK = Call(CHAT, {"messages": ["hello"]})
+
+
+def streamed(client: Client, *calls: Call) -> list[tuple[int, dict]]:
+    return [item for item in client.stream(calls or [ASK]) if item is not None]
+
+
+def answers(fake: FakeServer, reply: Reply, path: str = CHAT) -> None:
+    fake.answers[path] = lambda *_: reply
+
+
+@contextlib.contextmanager
+def listening(answer: bytes | None = None) -> Iterator[Server]:
+    """A socket that takes connections, says what is given and hangs up; or that never takes any."""
+    with socket.socket() as socket_:
+        socket_.bind(("127.0.0.1", 0))
+        socket_.listen(8)
+        server = Server(f"http://127.0.0.1:{socket_.getsockname()[1]}", "")
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = socket_.accept()
+                    with connection:
+                        connection.recv(1 << 16)
+                        connection.sendall(answer or b"")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server
+        with contextlib.suppress(OSError):
+            socket_.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def test_an_answer_is_its_status_and_its_json(client: Client, fake: FakeServer) -> None:
+    assert client.ask("GET", "/v1/models").content == {"data": [{"id": "org/model"}]}
+    found = client.ask_all([("POST", CHAT, {}), ("POST", "/nothing", {})])
+    assert [answer.status for answer in found] == [400, 404]
+
+
+def test_streams_run_side_by_side(client: Client, fake: FakeServer) -> None:
+    """Each answer waits until all are asked: one after another would wait for ever."""
+    together = threading.Barrier(8, timeout=20)
+
+    def answer(_: FakeServer, body: dict) -> Reply:
+        together.wait()
+        return Reply(pieces=[event({"number": body["number"]}), DONE])
+
+    fake.answers[CHAT] = answer
+    found = streamed(client, *(Call(CHAT, {"number": number}) for number in range(8)))
+    assert sorted(found, key=lambda item: item[0]) == [(number, {"number": number}) for number in range(8)]
+
+
+def test_threads_share_a_client(client: Client, fake: FakeServer) -> None:
+    together = threading.Barrier(4, timeout=20)
+
+    def answer(_: FakeServer, body: dict) -> Reply:
+        together.wait()
+        return Reply(pieces=[event(body), DONE])
+
+    fake.answers[CHAT] = answer
+    found: dict[int, list] = {}
+    threads = [
+        threading.Thread(target=lambda n=n: found.update({n: streamed(client, Call(CHAT, {"n": n}))})) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: [(0, {"n": n})] for n in range(4)}
+
+
+def test_an_event_that_comes_in_pieces_is_one(client: Client, fake: FakeServer) -> None:
+    whole = b"".join(chat_events([(1, "ü漢")]))
+    answers(fake, Reply(pieces=[whole[i : i + 1] for i in range(len(whole))]))
+    found = streamed(client)
+    assert [value["choices"][0]["delta"]["content"] for _, value in found[:2]] == ["", "ü漢"]
+
+
+def test_what_follows_the_end_is_not_looked_at(client: Client, fake: FakeServer) -> None:
+    answers(fake, Reply(pieces=[event({"a": 1}), DONE, b"data: no JSON\n\n"]))
+    assert streamed(client) == [(0, {"a": 1})]
+
+
+def test_a_closed_stream_closes_its_connections(client: Client, fake: FakeServer) -> None:
+    answers(fake, Reply(pieces=[event({"a": 1})], then="wait"))
+    stream = client.stream([ASK, ASK])
+    assert [next(stream), next(stream)]
+    stream.close()
+    assert fake.gone.wait(10), "by which the server knows that nobody waits"
+
+
+def test_whoever_waits_hears_that_nothing_comes(client: Client, fake: FakeServer) -> None:
+    answers(fake, Reply(pieces=[], then="wait"))
+    with contextlib.closing(client.stream([ASK])) as stream:
+        assert [next(stream), next(stream)] == [None, None]
+
+
+def test_a_failure_ends_the_others(client: Client, fake: FakeServer) -> None:
+    def answer(_: FakeServer, body: dict) -> Reply:
+        if body["bad"]:
+            fake.waiting.acquire(timeout=20)
+            return as_json({"error": {"message": "no", "code": 400}}, 400)
+        return Reply(pieces=[event({"a": 1})], then="wait")
+
+    fake.answers[CHAT] = answer
+    with pytest.raises(BadInput, match="refuses the request"):
+        streamed(client, Call(CHAT, {"bad": False}), Call(CHAT, {"bad": True}))
+    assert fake.gone.wait(10)
+
+
+def test_closing_ends_streams_that_run(client: Client, fake: FakeServer) -> None:
+    answers(fake, Reply(pieces=[event({"a": 1})], then="wait"))
+    stream = client.stream([ASK])
+    next(stream)
+    client.close()
+    with pytest.raises(SessionDied, match="was let go of before its answer was whole"):
+        list(stream)
+    client.close()
+
+
+# A server that is not there.
+
+
+def test_nobody_at_the_address() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        client = Client(Server(url, ""), "mine")
+        for ask in (lambda: client.ask("GET", "/v1/models"), lambda: streamed(client)):
+            with pytest.raises(Unavailable) as caught:
+                ask()
+            assert str(caught.value) == (
+                f"the server {url} of mine cannot be reached: Connection refused; start it there with vllm serve, or "
+                "mend the address in the model's card"
+            )
+        client.close()
+
+
+def test_a_host_that_has_no_address() -> None:
+    client = Client(Server("http://nobody.invalid", ""), "mine")
+    with pytest.raises(Unavailable, match=r"nobody\.invalid of mine cannot be reached: "):
+        client.ask("GET", "/v1/models")
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "answer, said",
+    [
+        (b"", "closed the connection before its answer was whole; the next call asks again"),
+        (b"SSH-2.0-OpenSSH\r\n", "closed the connection before its answer was whole"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "closed the connection before its answer was whole"),
+    ],
+)
+def test_a_server_of_another_kind(answer: bytes, said: str) -> None:
+    with listening(answer) as server:
+        client = Client(server, "mine")
+        with pytest.raises(SessionDied, match=said):
+            client.ask("GET", "/v1/models")
+        with pytest.raises(SessionDied, match=said):
+            streamed(client)
+        client.close()
+
+
+def test_a_server_that_is_slow(client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "ASK_SECONDS", 0.2)
+    answers(fake, Reply(pieces=[b"{"], then="wait"), "/v1/models")
+    with pytest.raises(SessionDied, match=r"needs more than 0\.2 seconds before its answer was whole"):
+        client.ask("GET", "/v1/models")
+
+
+def test_a_server_that_falls_silent(fake: FakeServer, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "SILENCE_SECONDS", 0.2)
+    answers(fake, Reply(pieces=[event({"a": 1})], then="wait"))
+    client = Client(server, "mine")
+    stream = client.stream([ASK])
+    with pytest.raises(SessionDied, match=r"has sent nothing for 0\.2 seconds"):
+        list(stream)
+    client.close()
+
+
+# A server that refuses.
+
+
+@pytest.mark.parametrize(
+    "reply, kind, said",
+    [
+        (as_json({"error": "Unauthorized"}, 401), Unavailable, r"refuses access \(401: Unauthorized\), and its card"),
+        (
+            as_json({"error": {"message": "the  audio\nis bad", "code": 400}}, 400),
+            BadInput,
+            r"\(400\): the audio is bad",
+        ),
+        (as_json({"detail": "Not Found"}, 404), BadInput, r"refuses the request \(404\): Not Found"),
+        (Reply(413, b"<html><body>nginx</body></html>"), BadInput, r"\(413\): .*(Large|Entity)"),
+        (Reply(429, b"slow down"), Unavailable, r"takes no more requests now \(429: slow down\); try again later"),
+        (Reply(500, b"x" * 5000), WorkbenchError, r"failed \(500\): x{300}\.\.\.$"),
+        (Reply(502, b""), WorkbenchError, r"failed \(502\): Bad Gateway"),
+        (Reply(307, b"", headers={"Location": "http://elsewhere.invalid"}), WorkbenchError, r"failed \(307\)"),
+    ],
+)
+def test_the_reason_of_the_server_is_told(
+    client: Client, fake: FakeServer, reply: Reply, kind: type[WorkbenchError], said: str
+) -> None:
+    answers(fake, reply)
+    with pytest.raises(kind, match=said) as caught:
+        streamed(client)
+    assert "\n" not in str(caught.value) and type(caught.value) is kind
+
+
+def test_a_key_is_sent_and_its_absence_told(fake: FakeServer, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.key = "secret"
+    locked = Server(server.url, "", "FAR_KEY")
+    monkeypatch.setenv("FAR_KEY", " secret\n")
+    client = Client(locked, "mine")
+    assert client.ask("GET", "/v1/models").status == 200
+    client.close()
+    monkeypatch.setenv("FAR_KEY", "another")
+    client = Client(locked, "mine")
+    with pytest.raises(Unavailable, match="the key in FAR_KEY is not one that it takes") as caught:
+        streamed(client)
+    assert "another" not in str(caught.value)
+    client.close()
+    for value in ("", "sécret", "a\nb"):
+        monkeypatch.setenv("FAR_KEY", value)
+        with pytest.raises(Unavailable, match="FAR_KEY"):
+            Client(locked, "mine")
+
+
+# A stream that breaks.
+
+
+@pytest.mark.parametrize("then", ["drop", "end"])
+def test_a_stream_that_breaks_off(client: Client, fake: FakeServer, then: str) -> None:
+    answers(fake, Reply(pieces=[event({"a": 1}), b'data: {"b": '], then=then))
+    stream = client.stream([ASK])
+    assert next(item for item in stream if item) == (0, {"a": 1}), "what came is given"
+    with pytest.raises(SessionDied, match="before its answer was whole; the next call asks again"):
+        list(stream)
+    answers(fake, Reply(pieces=[event({"a": 2}), DONE]))
+    assert streamed(client) == [(0, {"a": 2})]
+
+
+@pytest.mark.parametrize(
+    "piece, kind, said",
+    [
+        (b"data: {no\n\n", WorkbenchError, r"with an event that is no JSON \(\{no\); expected an OpenAI-compatible"),
+        (b"data: 5\n\n", WorkbenchError, r"with an event that is no JSON object \(5\)"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", WorkbenchError, r"with an event that is no JSON"),
+        (
+            event({"error": {"message": "the engine died", "code": 500}}),
+            SessionDied,
+            "the engine died; the answer is not",
+        ),
+        (event({"error": {"message": "too long", "code": 400}}), BadInput, r"\(400\): too long"),
+        (event({"error": "odd"}), SessionDied, r"failed \(500\): odd; the answer is not whole"),
+    ],
+)
+def test_events_that_are_none(
+    client: Client, fake: FakeServer, piece: bytes, kind: type[WorkbenchError], said: str
+) -> None:
+    answers(fake, Reply(pieces=[piece, DONE]))
+    with pytest.raises(kind, match=said) as caught:
+        streamed(client)
+    assert type(caught.value) is kind
+
+
+def test_answers_without_end_are_refused(client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "LARGEST_ANSWER", 1000)
+    monkeypatch.setattr(client_module, "LARGEST_STREAM", 1000)
+    answers(fake, Reply(body=b" " * 2000), "/v1/models")
+    with pytest.raises(WorkbenchError, match="answers with more than 0 MB"):
+        client.ask("GET", "/v1/models")
+    bomb = gzip.compress(b" " * 10_000_000)
+    answers(fake, Reply(body=bomb, headers={"Content-Encoding": "gzip"}), "/v1/models")
+    with pytest.raises(WorkbenchError, match="answers with more than 0 MB"):
+        client.ask("GET", "/v1/models")
+    answers(fake, Reply(pieces=[event({"a": "b" * 300})] * 5))
+    with pytest.raises(WorkbenchError, match="with a stream of more than"):
+        streamed(client)
+
+
+def test_bytes_that_are_not_compressed_as_they_say(client: Client, fake: FakeServer) -> None:
+    answers(fake, Reply(body=b"{}", headers={"Content-Encoding": "gzip"}), "/v1/models")
+    with pytest.raises(WorkbenchError, match="with bytes that cannot be decompressed"):
+        client.ask("GET", "/v1/models")
+
+
+def test_an_answer_that_is_no_json(client: Client, fake: FakeServer) -> None:
+    answers(fake, Reply(body=b"<html>a login page</html>"), "/v1/models")
+    with pytest.raises(
+        WorkbenchError, match=r"/v1/models with no JSON \(<html>a login page</html>\); expected an Open"
+    ):
+        client.ask("GET", "/v1/models")
+
+
+def test_a_server_that_comes_back_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with fake_server() as (_, server):
+        client = Client(server, "mine")
+        assert streamed(client)
+        port = int(server.url.rsplit(":", 1)[1])
+    with pytest.raises(WorkbenchError, match="server"):
+        streamed(client)
+    with fake_server(port):
+        assert streamed(client)
+    client.close()

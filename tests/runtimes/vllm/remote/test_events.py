@@ -1,0 +1,64 @@
+"""Server-sent events, however the bytes are cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.runtimes.vllm.remote import events
+from workbench.runtimes.vllm.remote.events import EventReader
+
+LINES = st.sampled_from(
+    ["data: a", "data:b", "data: ü漢🙂", "data", "data:", ": ping", "event: x", "id: 1", "", "datum: c"]
+)
+ENDS = st.sampled_from(["\n", "\r\n", "\r"])
+
+
+def read(pieces: list[bytes]) -> list[str]:
+    reader = EventReader()
+    return [data for piece in pieces for data in reader.feed(piece)]
+
+
+def obvious(lines: list[str]) -> list[str]:
+    """By the standard's words: a blank line ends an event, which is the data lines since the last one."""
+    found, data = [], []
+    for line in lines:
+        if line == "":
+            if data:
+                found.append("\n".join(data))
+            data = []
+        name, _, value = line.partition(":")
+        if name == "data" and line:
+            data.append(value[1:] if value.startswith(" ") else value)
+    return found
+
+
+@given(st.lists(st.tuples(LINES, ENDS)), st.data())
+def test_any_cuts_give_the_events_of_the_lines(lines: list[tuple[str, str]], data: st.DataObject) -> None:
+    text = "".join(line + end for line, end in lines)
+    whole = text.encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
+    pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)])]
+    found = read(pieces)
+    # Line ends of another kind may run together: a carriage return and then a line feed are one.
+    expected = obvious(text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1])
+    if text.endswith("\r"):  # a line feed may follow, which belongs to it
+        assert found in (expected, expected[:-1])
+    else:
+        assert found == expected
+
+
+def test_an_event_that_is_not_whole_is_none() -> None:
+    assert read([b"data: a\n\nda", b"ta: b\n"]) == ["a"]
+
+
+def test_bytes_that_are_no_text_do_no_harm() -> None:
+    assert read([b"data: \xff\xfe\n\n"]) == ["��"]
+
+
+@pytest.mark.parametrize("piece", [b"data: " + b"a" * 60, b"data: aaaaaaaaaa\n"])
+def test_an_event_without_end_is_refused(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "LARGEST_EVENT", 50)
+    with pytest.raises(ValueError, match="an event of more than"):
+        read([piece] * 20)

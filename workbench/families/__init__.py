@@ -95,6 +95,7 @@ FAMILIES: Mapping[str, Family] = {
             "FunasrNanoOptions",
             pytorch=Cell("workbench.runtimes.pytorch.funasr_nano"),
             gguf=Cell("workbench.runtimes.gguf.funasr_nano"),
+            vllm=Cell("workbench.runtimes.vllm.funasr_nano"),
         ),
         _family(
             "fireredasr",
@@ -103,6 +104,7 @@ FAMILIES: Mapping[str, Family] = {
             "FireRedAsrOptions",
             pytorch=Cell("workbench.runtimes.pytorch.fireredasr"),
             gguf=Cell("workbench.runtimes.gguf.fireredasr"),
+            vllm=Cell("workbench.runtimes.vllm.fireredasr"),
         ),
         _family(
             "fsmn_vad",
@@ -123,6 +125,7 @@ FAMILIES: Mapping[str, Family] = {
             task="generate",
             pytorch=Cell("workbench.runtimes.pytorch.causal_lm"),
             gguf=Cell("workbench.runtimes.gguf.causal_lm"),
+            vllm=Cell("workbench.runtimes.vllm.causal_lm"),
         ),
     )
 }

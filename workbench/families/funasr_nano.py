@@ -155,6 +155,11 @@ def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNano
     )
 
 
+def read_served_funasr_nano(directory: Path) -> FunasrNanoModel:
+    """The model of a directory that was made for vLLM; raises as `read_funasr_nano`."""
+    return read_funasr_nano(directory, weights=directory / "model.safetensors")
+
+
 def _language_directory(checkpoint: FunasrCheckpoint) -> Path:
     named = checkpoint.section("llm_conf").get("init_param_path")
     where = checkpoint.directory.name

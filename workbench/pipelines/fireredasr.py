@@ -24,6 +24,9 @@ from workbench.pipelines.features import Features
 from workbench.stages import Recorder
 
 
+STAGES = ("fbank", "features")  # of the front end: nothing is stacked
+
+
 class Network(Protocol):
     """What a runtime computes: encoder and adapter, in float32."""
 
@@ -91,7 +94,7 @@ class FireRedEar(FireRedWords):
     def __init__(self, model: FireRedAsrModel, cmvn: Cmvn, network: Network):
         super().__init__(model)
         self.network = network
-        self.features = Features(model.frontend, cmvn, ("fbank", "features"))
+        self.features = Features(model.frontend, cmvn, STAGES)
 
     def embeddings(
         self, stretches: Sequence[np.ndarray], options: FireRedAsrOptions, recorder: Recorder | None = None

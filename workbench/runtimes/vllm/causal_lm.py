@@ -1,0 +1,63 @@
+"""The plain causal language model on vLLM: from a directory to a session."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workbench.decoding.generation import decoding_of
+from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, prompt_ids, read_causal_lm
+from workbench.generation_session import TextSession
+from workbench.opening import Settings
+from workbench.runtimes.vllm.engine import Engine
+from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.session import engine_options
+from workbench.runtimes.vllm.tracing import prompt_stages
+from workbench.session import Prompt, StageFilter
+
+
+class EngineWriter:
+    """A language model in an engine as a writer (see `workbench.generation_session`)."""
+
+    options_class = CausalLmOptions
+
+    def __init__(self, model: CausalLmModel, engine: Engine):
+        self.model = model
+        self.engine = engine
+        self.stop_ids = model.stop_ids
+
+    @property
+    def dtype(self) -> str:
+        """Of its arithmetic."""
+        return self.engine.dtype
+
+    def prompt_ids(self, prompt: Prompt, options: CausalLmOptions) -> list[int]:
+        """As `Writer.prompt_ids`."""
+        return prompt_ids(self.model, prompt, options)
+
+    def write(self, ids: Sequence[int], options: CausalLmOptions) -> Generator[int, None, None]:
+        """As `Writer.write`."""
+        for _, tokens in self.engine.stream([Request(ids)], [decoding_of(options, self.stop_ids)]):
+            yield from tokens
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """As `Writer.text_of`."""
+        return self.model.tokenizer.text(ids)
+
+    def trace(self, ids: Sequence[int], wanted: StageFilter) -> dict[str, np.ndarray]:
+        """As `Writer.trace`."""
+        return prompt_stages(self.engine, Request(ids), wanted)
+
+    def close(self) -> None:
+        """Ends the engine."""
+        self.engine.close()
+
+
+def open_session(directory: Path, name: str, settings: Settings) -> TextSession:
+    """A session of the language model in `directory`, called `name` in its results."""
+    model = read_causal_lm(directory)
+    engine = Engine(engine_options(directory, name, settings))
+    engine.start()
+    return TextSession(name, "vllm", EngineWriter(model, engine))

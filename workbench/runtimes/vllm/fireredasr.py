@@ -1,0 +1,22 @@
+"""FireRedASR-LLM on vLLM: from a directory that `workbench.conversion.served` wrote to a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.audio.cmvn import read_cmvn_ark
+from workbench.families.fireredasr import read_served_fireredasr
+from workbench.opening import Settings
+from workbench.pipelines.features import Features
+from workbench.pipelines.fireredasr import STAGES, FireRedWords
+from workbench.runtimes.vllm.recogniser import open_recogniser
+from workbench.transcription import SpeechSession
+
+
+def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
+    """A session of the model in `directory`, called `name` in its results."""
+    model = read_served_fireredasr(directory)
+    features = Features(model.frontend, read_cmvn_ark(model.cmvn_file), STAGES)
+    options = ("dither", "cmvn", "length_rule")
+    recogniser = open_recogniser(FireRedWords(model), features, options, directory, name, settings)
+    return SpeechSession(name, "vllm", recogniser)

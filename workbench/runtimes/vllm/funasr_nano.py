@@ -1,0 +1,21 @@
+"""Fun-ASR-Nano on vLLM: from a directory that `workbench.conversion.served` wrote to a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.audio.cmvn import read_am_mvn
+from workbench.families.funasr_nano import read_served_funasr_nano
+from workbench.opening import Settings
+from workbench.pipelines.features import Features
+from workbench.pipelines.funasr_nano import NanoWords
+from workbench.runtimes.vllm.recogniser import open_recogniser
+from workbench.transcription import SpeechSession
+
+
+def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
+    """A session of the model in `directory`, called `name` in its results."""
+    model = read_served_funasr_nano(directory)
+    features = Features(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
+    recogniser = open_recogniser(NanoWords(model), features, ("dither", "cmvn"), directory, name, settings)
+    return SpeechSession(name, "vllm", recogniser)

@@ -1,0 +1,60 @@
+"""The processes of an engine: which they are, and that none is left."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+END_SECONDS = 5.0  # that killed processes may take to be gone
+TRACKER = "multiprocessing.resource_tracker"  # Python's own helper, which lives as long as this process
+
+
+class Processes:
+    """Those that began under this process within a `watched` block."""
+
+    def __init__(self) -> None:
+        self._known: list[psutil.Process] = []
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """What begins within the block belongs to the engine."""
+        before = set(_descendants())
+        try:
+            yield
+        finally:
+            self._known = [process for process in _descendants() if process not in before]
+
+    @property
+    def alive(self) -> tuple[int, ...]:
+        """The numbers of those that run."""
+        return tuple(process.pid for process in self._known if _runs(process))
+
+    def end(self) -> None:
+        """Kills those that still run and waits until they are gone."""
+        left = [process for process in self._known if _runs(process)]
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=END_SECONDS)
+        self._known = []
+
+
+def _descendants() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children(recursive=True) if _runs(each) and not _is_tracker(each)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    try:
+        return any(TRACKER in part for part in process.cmdline())
+    except psutil.Error:
+        return False

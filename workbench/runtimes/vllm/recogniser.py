@@ -1,0 +1,136 @@
+"""A speech language model in an engine as a recogniser: the family's words here, its network there."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.families.language import AUDIO
+from workbench.opening import Settings
+from workbench.options import ListeningOptions
+from workbench.pipelines.features import Features
+from workbench.pipelines.speech_language import Words, heard_of, partial_text, text_of
+from workbench.runtimes.vllm.engine import Engine
+from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.session import engine_options
+from workbench.runtimes.vllm.tracing import prompt_stages
+from workbench.session import StageFilter
+from workbench.stages import Recorder
+from workbench.transcription import Heard
+
+ORDER = ("frontend", "encoder", "adaptor", "prompt", "llm", "logits", "tokens", "text")  # of stages
+PENALTY_NOTE = "vLLM's repetition_penalty also counts the tokens of the prompt"
+
+
+class EngineRecogniser:
+    """A recogniser (see `workbench.transcription`) whose network and language model are in an engine.
+
+    Args:
+        features: the front end, as the engine's own process of requests runs it; here it shows its stages.
+        front_end: names of the options that it takes.
+    """
+
+    def __init__(self, words: Words, features: Features, engine: Engine, front_end: Sequence[str]):
+        self.words = words
+        self.features = features
+        self.engine = engine
+        sound_id = words.tokenizer.id_of(AUDIO)
+        if sound_id is None:
+            raise BadInput(f"the tokenizer has no token {AUDIO}; expected a directory converted for vLLM")
+        self.sound_id = sound_id
+        self._front_end = tuple(front_end)
+
+    @property
+    def options_class(self) -> type[ListeningOptions]:
+        """The family's options."""
+        return self.words.options_class
+
+    @property
+    def dtype(self) -> str:
+        """Of the language half; the encoder is float32."""
+        return self.engine.dtype
+
+    @property
+    def stretches_at_once(self) -> int:
+        """As `workbench.transcription.ManyAtOnce`: the engine batches by itself whatever it has room for."""
+        return self.engine.requests_at_once
+
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+        """As `StreamingRecogniser.hear`; every stretch is a request of its own."""
+        counts = np.array([self.words.count(len(samples)) for samples in stretches])
+        requests = [self._request(samples, int(count), options) for samples, count in zip(stretches, counts)]
+        decodings = [self.words.decoding(options, counts[row : row + 1]) for row in range(len(stretches))]
+        ids: list[list[int]] = [[] for _ in stretches]
+        texts = [""] * len(stretches)
+        for row, tokens in self.engine.stream(requests, decodings):
+            ids[row] += tokens
+            texts[row] = partial_text(ids[row], decodings[row], self.words)
+            yield list(texts)
+        notes = (PENALTY_NOTE,) if decodings and decodings[0].repetition_penalty != 1.0 else ()
+        heard = [heard_of(row, decoding, self.words) for row, decoding in zip(ids, decodings)]
+        return [replace(each, notes=(*each.notes, *notes)) for each in heard]
+
+    def recognise(self, samples: np.ndarray, options: Any) -> Heard:
+        """What is said in float32 samples [n] at 16 kHz."""
+        writing = self.hear([samples], options)
+        while True:
+            try:
+                next(writing)
+            except StopIteration as done:
+                [heard] = done.value
+                return heard
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The transcript of generated ids, or of some of them."""
+        return text_of(ids, self.words)
+
+    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
+        """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript."""
+        recorder = Recorder(wanted)
+        request = self._request(samples, self.words.count(len(samples)), options)
+        self.features(samples, options, recorder)
+        stages = prompt_stages(self.engine, request, wanted)
+        recorder.put("prompt.tokens", self.words.prompt_ids(options))
+        if wanted("tokens") or wanted("text"):
+            heard = self.recognise(samples, options)
+            recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+            recorder.put("text", np.array(heard.text))
+        return _in_order(stages, recorder.stages)
+
+    def close(self) -> None:
+        """Ends the engine."""
+        self.engine.close()
+
+    def _request(self, samples: np.ndarray, count: int, options: Any) -> Request:
+        prompt = self.words.prompt_ids(options)
+        ids = np.where(prompt == self.words.placeholder, self.sound_id, prompt).tolist()
+        return Request(ids, samples, count, {name: getattr(options, name) for name in self._front_end})
+
+
+def _in_order(stages: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The engine's stages and those recorded here, in the order of the computation."""
+
+    def rank(stage: str) -> int:
+        first = stage.partition(".")[0]
+        return ORDER.index(first) if first in ORDER else len(ORDER)
+
+    return dict(sorted({**stages, **ours}.items(), key=lambda item: rank(item[0])))
+
+
+def open_recogniser(
+    words: Words, features: Features, front_end: Sequence[str], directory: Path, name: str, settings: Settings
+) -> EngineRecogniser:
+    """A recogniser whose engine has started; arguments as of `EngineRecogniser` and `engine_options`."""
+    engine = Engine(engine_options(directory, name, settings, limit_mm_per_prompt={"audio": 1}))
+    recogniser = EngineRecogniser(words, features, engine, front_end)
+    try:
+        engine.start()
+    except BaseException:
+        engine.close()
+        raise
+    return recogniser

@@ -1,0 +1,96 @@
+"""What is asked of the engine: a prompt of tokens, sound and embeddings, checked before it goes there.
+
+vLLM ends its engine over an embedding of the wrong width, and tells of other mistakes when the work has begun. This
+file knows no model and imports no vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A prompt. Where sound goes, the sound's token stands once; the model's front end repeats it."""
+
+    ids: Sequence[int]
+    audio: np.ndarray | None = None  # mono float32 samples at 16 kHz
+    audio_tokens: int = 0  # how many positions the sound becomes
+    audio_options: Mapping[str, Any] = field(default_factory=dict)  # of the front end
+    embeddings: np.ndarray | None = None  # [len(ids), hidden]
+    is_embedding: np.ndarray | None = None  # bool [len(ids)]: where the row counts, and not the id; None: everywhere
+    capture: int = 0  # a number under which the stages of its prompt are kept; 0: none are
+
+    @property
+    def positions(self) -> int:
+        """How long the prompt is for the language model."""
+        return len(self.ids) + (self.audio_tokens - 1 if self.audio is not None else 0)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an engine takes."""
+
+    hidden_size: int
+    vocabulary: int  # ids are below
+    max_length: int  # positions of prompt and answer together
+
+
+def check_request(request: Request, limits: Limits, max_new_tokens: int) -> None:
+    """Raises `BadInput` for a request that the engine would refuse, or that would end it."""
+    if not len(request.ids):
+        raise BadInput("the prompt is empty; expected at least one token")
+    for number in request.ids:
+        if not 0 <= number < limits.vocabulary:
+            raise BadInput(f"the prompt has the token {number}; expected numbers from 0 to {limits.vocabulary - 1}")
+    if request.positions + max_new_tokens > limits.max_length:
+        raise BadInput(
+            f"the prompt has {request.positions} positions and max_new_tokens is {max_new_tokens}; the engine was "
+            f"started for {limits.max_length} together: ask for fewer, or open the model with a larger max_length"
+        )
+    if request.audio is not None:
+        _check_audio(request)
+    if request.embeddings is not None:
+        _check_embeddings(request, request.embeddings, limits)
+    elif request.is_embedding is not None:
+        raise BadInput("the request says where embeddings stand and has none; expected both or neither")
+
+
+def _check_audio(request: Request) -> None:
+    samples = request.audio
+    assert samples is not None
+    if request.embeddings is not None:
+        raise BadInput("the prompt has sound and embeddings; expected one of them")
+    if samples.ndim != 1 or not len(samples):
+        raise BadInput(f"the sound has shape {samples.shape}; expected mono samples (n,)")
+    if not np.isfinite(samples).all():
+        raise BadInput("the sound holds values that are not finite; expected samples from -1 to 1")
+    if request.audio_tokens < 1:
+        raise BadInput("the sound is too short for the model; expected a few hundredths of a second")
+
+
+def _check_embeddings(request: Request, embeddings: np.ndarray, limits: Limits) -> None:
+    expected = (len(request.ids), limits.hidden_size)
+    if embeddings.shape != expected:
+        raise BadInput(
+            f"the embeddings have shape {embeddings.shape}; expected {expected}, a row of the model's hidden size for "
+            "each position of the prompt"
+        )
+    if embeddings.dtype.kind != "f":
+        raise BadInput(f"the embeddings hold {embeddings.dtype}; expected floating point")
+    where = request.is_embedding
+    if where is not None and (where.shape != expected[:1] or where.dtype != np.bool_):
+        raise BadInput(
+            f"is_embedding has shape {where.shape} and type {where.dtype}; expected a truth value for each of the "
+            f"{expected[0]} positions"
+        )
+    counted = embeddings if where is None else embeddings[where]
+    if not np.isfinite(counted).all():
+        row = int(np.argmin(np.isfinite(counted).all(axis=1)))
+        raise BadInput(f"row {row} of the embeddings holds values that are not finite; expected numbers")

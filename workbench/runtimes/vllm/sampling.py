@@ -1,0 +1,53 @@
+"""How tokens are chosen, as vLLM takes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.decoding.generation import Decoding
+from workbench.errors import BadInput
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+
+SMALLEST_TOP_P = 1e-6  # the likeliest token alone; vLLM takes no 0
+CAPTURE = "workbench_capture"  # the extra argument that carries a capture's number
+
+
+def tokens_asked(decoding: Decoding, row: int) -> int:
+    """Most new tokens of one of the rows that are decoded so."""
+    asked = decoding.max_new_tokens
+    return int(asked[row]) if isinstance(asked, np.ndarray) else int(asked)
+
+
+def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingParams:
+    """vLLM's form for one of the rows; raises `BadInput` for what its engine does not do.
+
+    Args:
+        capture: the number of the capture that the request is for, or 0.
+    """
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    if decoding.beam_size > 1:
+        raise BadInput(
+            f"beam_size is {decoding.beam_size}, and vLLM's engine follows one hypothesis of each request; "
+            "set it to 1, or open the model on pytorch or gguf"
+        )
+    most = tokens_asked(decoding, row)
+    return SamplingParams(
+        max_tokens=most,
+        min_tokens=min(decoding.min_new_tokens, most),
+        stop_token_ids=list(decoding.stop_ids),
+        ignore_eos=True,  # the ends are the model's own, above
+        temperature=decoding.temperature,
+        top_k=decoding.top_k,
+        top_p=min(max(decoding.top_p, SMALLEST_TOP_P), 1.0),
+        repetition_penalty=decoding.repetition_penalty,
+        seed=decoding.seed + row if decoding.samples else None,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        extra_args={CAPTURE: capture} if capture else None,
+    )

@@ -1,0 +1,29 @@
+"""The stages of a prompt's pass through an engine, captured in its worker process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+
+from workbench.decoding.generation import Decoding
+from workbench.runtimes.vllm.capture import captured, capturing
+from workbench.runtimes.vllm.engine import Engine
+from workbench.runtimes.vllm.request import Request
+from workbench.session import StageFilter
+
+_numbers = count(1)  # of captures
+
+
+def prompt_stages(engine: Engine, request: Request, wanted: StageFilter) -> dict[str, np.ndarray]:
+    """The wanted stages of one pass over a prompt, in the order of the computation: the audio tower's, then `llm.*`
+    and `logits`. Other requests may be at work meanwhile.
+
+    Raises as `Engine.stream`, and `Unavailable` where the engine cannot capture.
+    """
+    number = next(_numbers)
+    with capturing(engine.call, number, wanted.patterns):
+        for _ in engine.stream([replace(request, capture=number)], [Decoding((), max_new_tokens=1)]):
+            pass
+        return captured(engine.call, number)

@@ -107,7 +107,7 @@ def _write_weights(model: ServedModel, folder: Path, wrote: Any) -> None:
     if len(shards) == 1:
         write_safetensors(shards[0], folder / WEIGHTS, model.where, wrote)
         return
-    places = {}
+    places: dict[str, str] = {}
     stem, suffix = Path(WEIGHTS).stem, Path(WEIGHTS).suffix
     for number, shard in enumerate(shards, 1):
         name = f"{stem}-{number:05d}-of-{len(shards):05d}{suffix}"
@@ -138,7 +138,8 @@ def _write_texts(model: ServedModel, folder: Path) -> None:
     config = _read_json(language / "config.json") | dict(model.config)
     if model.architecture is not None:
         config["architectures"] = [model.architecture]
-        config[SECTION] = {"format": FORMAT, "family": model.family, **model.section}
+        ids = {token: tokenizer.id_of(token) for token in model.special_tokens}
+        config[SECTION] = {"format": FORMAT, "family": model.family, "token_ids": ids, **model.section}
     _write_json(folder / "config.json", config)
     generation = language / "generation_config.json"
     if generation.is_file():

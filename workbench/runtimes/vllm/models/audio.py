@@ -1,0 +1,194 @@
+"""Sound in a request, as vLLM's front end takes it: features by our own front end, and how many positions they become.
+
+vLLM calls a processor with samples and options, and gets fields that travel to the worker with the request. Each sound
+keeps its own length. What is a family's own is its `FrontEnd`; this file knows no family.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from transformers import BatchFeature
+from vllm.multimodal.inputs import MultiModalFieldConfig
+from vllm.multimodal.parse import MultiModalDataParser
+from vllm.multimodal.processing import (
+    BaseDummyInputsBuilder,
+    BaseMultiModalProcessor,
+    BaseProcessingInfo,
+    PromptReplacement,
+)
+
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.errors import BadInput
+from workbench.families.language import AUDIO
+from workbench.options import ListeningOptions, build_options
+
+MODALITY = "audio"
+CAPTURE = "capture"  # among the options: the number under which the worker records the tower's stages
+LONGEST_SECONDS = 30.0  # of a stretch, for which vLLM makes room; longer ones fit where there is more
+
+
+class Refused(BadInput, ValueError):
+    """A sound or an option that cannot be used; for vLLM's server it is a request's error and not its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sound:
+    """One stretch of sound, ready for the tower."""
+
+    features: np.ndarray  # float32 [frames, width]
+    length: int  # of it that count as speech, as the family's tower counts
+    embeddings: int  # positions that it becomes in the prompt
+
+
+class FrontEnd(ABC):
+    """A family's front end, as a directory that vLLM loads describes it."""
+
+    options_class: ClassVar[type[ListeningOptions]]
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Of the model, for messages."""
+
+    @abstractmethod
+    def sound(self, samples: np.ndarray, options: Any) -> Sound:
+        """What the tower gets of mono float32 samples [n] at 16 kHz; raises `BadInput` for too few or too many."""
+
+    @abstractmethod
+    def count(self, samples: int) -> int:
+        """How many positions so many samples become."""
+
+    @abstractmethod
+    def request_ids(self, placeholder: int, language: str | None, hotwords: str | None, prompt: str) -> list[int]:
+        """The prompt's ids for a transcription that a server is asked for, `placeholder` where the speech goes.
+
+        Args:
+            language: an ISO 639 code; None where it is not known.
+            hotwords: words that are likely to be said, as the request has them.
+            prompt: the request's free text.
+
+        Raises `BadInput` for what the model does not know.
+        """
+
+
+def directory_of(model_config: Any) -> Path:
+    """The directory that vLLM was asked to load; raises `Refused` for a name that is none."""
+    directory = Path(str(model_config.model))
+    if not directory.is_dir():
+        raise Refused(f"{model_config.model} is no directory; expected one that `workbench convert --for vllm` wrote")
+    return directory
+
+
+class AudioInfo(BaseProcessingInfo):
+    """What vLLM asks about sound before there is any; a family's subclass opens its front end."""
+
+    @staticmethod
+    def open(directory: Path) -> FrontEnd:
+        """The front end that the directory describes; raises `BadInput` for a bad one."""
+        raise NotImplementedError
+
+    @cached_property
+    def front_end(self) -> FrontEnd:
+        """The model's front end."""
+        return self.open(directory_of(self.ctx.model_config))
+
+    @cached_property
+    def placeholder(self) -> int:
+        """The id of the token that stands where the speech goes."""
+        number: int = self.get_tokenizer().get_vocab()[AUDIO]
+        return number
+
+    def get_supported_mm_limits(self) -> Mapping[str, int | None]:
+        """One sound in a prompt."""
+        return {MODALITY: 1}
+
+    def get_supported_mm_processor_kwargs(self) -> dict[str, set[str]]:
+        """None by the names that transformers' processors group them under: the options are flat."""
+        return {}
+
+    def get_data_parser(self) -> MultiModalDataParser:
+        """Sound of any rate and any number of channels becomes mono at 16 kHz."""
+        return MultiModalDataParser(target_sr=SAMPLE_RATE, target_channels=1, audio_resample_method="soxr")
+
+    def get_mm_max_tokens_per_item(self, seq_len: int, mm_counts: Mapping[str, int]) -> Mapping[str, int]:
+        """Positions of the longest stretch that vLLM makes room for."""
+        return {MODALITY: min(self.front_end.count(round(LONGEST_SECONDS * SAMPLE_RATE)), seq_len)}
+
+
+class AudioDummyInputs(BaseDummyInputsBuilder[AudioInfo]):
+    """The longest stretch, with which vLLM measures memory."""
+
+    def get_dummy_text(self, mm_counts: Mapping[str, int]) -> str:
+        """The placeholders alone."""
+        return AUDIO * mm_counts.get(MODALITY, 0)
+
+    def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> dict[str, Any]:
+        """Silence, no longer than its positions fit into a prompt."""
+        length = round(LONGEST_SECONDS * SAMPLE_RATE)
+        while length > SAMPLE_RATE // 10 and self.info.front_end.count(length) > seq_len:
+            length //= 2
+        audios = self._get_dummy_audios(
+            length=length, num_audios=mm_counts.get(MODALITY, 0), overrides=mm_options.get(MODALITY)
+        )
+        return {MODALITY: audios}
+
+
+class AudioProcessor(BaseMultiModalProcessor[AudioInfo]):
+    """Samples and options to a request's fields.
+
+    They are `features` [frames, width] float32, `lengths`, `counts` and `capture`, a number each.
+    """
+
+    def _call_hf_processor(self, hf_data: Mapping[str, Any], hf_kwargs: Mapping[str, object]) -> BatchFeature:
+        given = dict(self.info.ctx.get_merged_mm_kwargs(hf_kwargs))
+        capture = given.pop(CAPTURE, 0)
+        if isinstance(capture, bool) or not isinstance(capture, int):
+            raise Refused(f"{CAPTURE} is {capture!r:.80}; expected a whole number")
+        sounds = [self._sound(np.asarray(samples, dtype=np.float32), given) for samples in hf_data[MODALITY]]
+        return BatchFeature(
+            {
+                "features": [torch.from_numpy(np.ascontiguousarray(sound.features)) for sound in sounds],
+                "lengths": torch.tensor([sound.length for sound in sounds]),
+                "counts": torch.tensor([sound.embeddings for sound in sounds]),
+                "capture": torch.tensor([capture for _ in sounds]),
+            }
+        )
+
+    def _sound(self, samples: np.ndarray, given: Mapping[str, Any]) -> Sound:
+        front_end = self.info.front_end
+        try:
+            sound = front_end.sound(samples, build_options(front_end.options_class, given, front_end.name))
+        except BadInput as error:
+            raise Refused(str(error)) from error
+        if sound.embeddings < 1:
+            raise Refused(
+                f"{len(samples)} samples are too few for {front_end.name}; expected some hundredths of a second"
+            )
+        return sound
+
+    def _get_mm_fields_config(
+        self, hf_inputs: BatchFeature, hf_processor_mm_kwargs: Mapping[str, object]
+    ) -> Mapping[str, MultiModalFieldConfig]:
+        numbers = {
+            name: MultiModalFieldConfig.batched(MODALITY, keep_on_cpu=True) for name in ("lengths", "counts", "capture")
+        }
+        return {"features": MultiModalFieldConfig.batched(MODALITY), **numbers}
+
+    def _get_prompt_updates(
+        self, mm_items: Any, hf_processor_mm_kwargs: Mapping[str, object], out_mm_kwargs: Any
+    ) -> Sequence[PromptReplacement]:
+        placeholder = self.info.placeholder
+        items = out_mm_kwargs.get(MODALITY, [])  # what vLLM has in its cache is not among them
+
+        def replacement(number: int) -> list[int]:
+            return [placeholder] * int(items[number]["counts"].data)
+
+        return [PromptReplacement(modality=MODALITY, target=[placeholder], replacement=replacement)]

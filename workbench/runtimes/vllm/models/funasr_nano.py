@@ -1,0 +1,119 @@
+"""Fun-ASR-Nano for vLLM: its front end, and the class that vLLM loads a directory of ours with."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+from vllm.config import VllmConfig
+from vllm.model_executor.models.utils import WeightsMapper
+from vllm.multimodal import MULTIMODAL_REGISTRY
+
+from workbench.audio.cmvn import read_am_mvn
+from workbench.families.funasr_nano import (
+    LANGUAGES,
+    SPEECH,
+    FunasrNanoModel,
+    FunasrNanoOptions,
+    audio_tokens,
+    prompt_ids,
+    read_funasr_nano,
+    tidy,
+)
+from workbench.pipelines.features import Features
+from workbench.runtimes.vllm.models.audio import (
+    AudioDummyInputs,
+    AudioInfo,
+    AudioProcessor,
+    FrontEnd,
+    Sound,
+    directory_of,
+)
+from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower
+from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options
+
+WEIGHTS = "model.safetensors"
+
+
+class NanoFrontEnd(FrontEnd):
+    """Features with CMVN as the checkpoint says, and the family's prompt."""
+
+    options_class = FunasrNanoOptions
+
+    def __init__(self, model: FunasrNanoModel):
+        self.model = model
+        cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
+        self.features = Features(model.frontend, cmvn)
+
+    @property
+    def name(self) -> str:
+        """Of the directory."""
+        return self.model.checkpoint.directory.name
+
+    def sound(self, samples: np.ndarray, options: FunasrNanoOptions) -> Sound:
+        """As `FrontEnd.sound`."""
+        features = self.features(samples, options)
+        return Sound(features, len(features), audio_tokens(len(features), self.model.adaptor))
+
+    def count(self, samples: int) -> int:
+        """As `FrontEnd.count`."""
+        return audio_tokens(self.model.frontend.frames(samples), self.model.adaptor)
+
+    def request_ids(self, placeholder: int, language: str | None, hotwords: str | None, prompt: str) -> list[int]:
+        """As `FrontEnd.request_ids`; a prompt that is a JSON object names options, another is words to look out for."""
+        words = tuple(word.strip() for word in (hotwords or "").split(",") if word.strip())
+        given = {"language": language, "hotwords": words}
+        options, text = request_options(FunasrNanoOptions, given, prompt, self.name)
+        if text:
+            options = FunasrNanoOptions(language=options.language, itn=options.itn, hotwords=(*options.hotwords, text))
+        ids = prompt_ids(self.model, options)
+        found: list[int] = np.where(ids == SPEECH, placeholder, ids).tolist()
+        return found
+
+
+@cache
+def open_front_end(directory: Path) -> NanoFrontEnd:
+    """The front end of a directory that vLLM loads; raises `BadInput` for a bad one."""
+    return NanoFrontEnd(read_model(directory))
+
+
+def read_model(directory: Path) -> FunasrNanoModel:
+    """What such a directory says of its model."""
+    return read_funasr_nano(directory, weights=directory / WEIGHTS)
+
+
+class NanoInfo(AudioInfo):
+    """Opens Fun-ASR-Nano's front end."""
+
+    @staticmethod
+    def open(directory: Path) -> FrontEnd:
+        """As `AudioInfo.open`."""
+        return open_front_end(directory)
+
+
+@MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=NanoInfo, dummy_inputs=AudioDummyInputs)
+class SpeechWorkbenchFunASRNano(SpeechModel):
+    """Fun-ASR-Nano with adaptors of any size, sound of its own length, and all of the family's prompts."""
+
+    info_class = NanoInfo
+    hf_to_vllm_mapper = WeightsMapper(
+        orig_to_new_prefix={
+            "llm.": "language_model.",
+            "audio_encoder.": "tower.audio_encoder.",
+            "audio_adaptor.": "tower.audio_adaptor.",
+        }
+    )
+    languages = LANGUAGES
+    supported_languages = known_to_vllm(LANGUAGES)
+
+    def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
+        """As `SpeechModel.build_tower`."""
+        model = read_model(directory_of(vllm_config.model_config))
+        return NanoTower(model.encoder, model.adaptor)
+
+    @classmethod
+    def post_process_output(cls, text: str) -> str:
+        """The transcript of what the language model wrote."""
+        return tidy(text)

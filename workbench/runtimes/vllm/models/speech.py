@@ -1,0 +1,207 @@
+"""What the speech families' classes share inside vLLM: a tower that hears, before a language model of vLLM's own.
+
+A family's class names its tower and its front end. The tower's arithmetic is float32 whatever the language model's is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol
+
+from torch import Tensor, nn
+from transformers.models.whisper.tokenization_whisper import LANGUAGES
+from vllm.config import ModelConfig, SpeechToTextConfig, VllmConfig
+from vllm.config.speech_to_text import SpeechToTextParams
+from vllm.model_executor.models.interfaces import SupportsMultiModal, SupportsPP, SupportsTranscription
+from vllm.model_executor.models.utils import (
+    AutoWeightsLoader,
+    WeightsMapper,
+    init_vllm_registered_model,
+    maybe_prefix,
+)
+
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.errors import BadInput
+from workbench.families.language import AUDIO
+from workbench.options import Options, build_options
+from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo, Refused, directory_of
+from workbench.stages import Recorder
+
+ARCHITECTURES = {  # vLLM's classes of the language models that `workbench.families.language` knows
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+}
+SECTION = "speech_workbench"  # of config.json
+
+
+class Captures(Protocol):
+    """Who asks for stages: the worker's extension."""
+
+    def recorder(self, number: int) -> Recorder | None:
+        """What the stages under this number go to, if anyone asks."""
+        ...
+
+
+class Tower(Protocol):
+    """A family's hearing half."""
+
+    def __call__(
+        self, features: Sequence[Tensor], lengths: Sequence[int], recorders: Sequence[Recorder | None] | None
+    ) -> list[Tensor]:
+        """Embeddings [n, H] of each stretch, which do not depend on the others but for rounding.
+
+        Args:
+            features: of each stretch [T, width] float32.
+            lengths: of each that count as speech.
+            recorders: what the stages of each stretch go to, if anywhere: its own rows, in float32.
+        """
+        ...
+
+
+class SpeechModel(nn.Module, SupportsMultiModal, SupportsTranscription, SupportsPP):
+    """A tower and a language model; a family's subclass makes the tower."""
+
+    info_class: ClassVar[type[AudioInfo]]
+    hf_to_vllm_mapper = WeightsMapper(orig_to_new_prefix={"llm.": "language_model."})  # a subclass has its tower's too
+    languages: ClassVar[Mapping[str, str]] = {}  # that the prompt can name, by code
+    supported_languages: ClassVar[Mapping[str, str]] = {}  # of them those that vLLM has heard of
+    supports_transcription_only = False
+    captures: Captures | None = None  # set by the worker's extension while stages are asked for
+
+    def __init__(self, *, vllm_config: VllmConfig, prefix: str = ""):
+        super().__init__()
+        config: Any = vllm_config.model_config.hf_config
+        self.config = config
+        with self._mark_tower_model(vllm_config, MODALITY):
+            self.tower: Any = self.build_tower(vllm_config)
+        with self._mark_language_model(vllm_config):
+            language: Any = init_vllm_registered_model(
+                vllm_config,
+                prefix=maybe_prefix(prefix, "language_model"),
+                architectures=[ARCHITECTURES[config.model_type]],
+            )
+            self.language_model = language
+        self.configure_mm_token_handling(config.vocab_size, [getattr(config, SECTION)["token_ids"][AUDIO]])
+        self.make_empty_intermediate_tensors = language.make_empty_intermediate_tensors
+
+    def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
+        """The family's `Tower`, without its weights."""
+        raise NotImplementedError
+
+    @classmethod
+    def get_placeholder_str(cls, modality: str, i: int) -> str | None:
+        """What stands in a text where the speech goes."""
+        if modality == MODALITY:
+            return AUDIO
+        raise Refused(f"this model takes audio, and was given {modality}")
+
+    def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
+        """The embeddings [n, H] of the sounds of a batch, from the fields of `audio.AudioProcessor`."""
+        counts = [int(count) for count in kwargs["counts"]]
+        recorders = None
+        if self.captures is not None:
+            recorders = [self.captures.recorder(int(number)) if number else None for number in kwargs["capture"]]
+        embeddings = self.tower(list(kwargs["features"]), [int(length) for length in kwargs["lengths"]], recorders)
+        return [rows[:count] for rows, count in zip(embeddings, counts, strict=True)]
+
+    def embed_input_ids(
+        self, input_ids: Tensor, multimodal_embeddings: Any = None, *, is_multimodal: Tensor | None = None
+    ) -> Tensor:
+        """Embeddings of tokens, those of sounds in their places.
+
+        The placeholder may be no row of the table: nothing beyond it is looked up, wherever it stands.
+        """
+        known = input_ids.masked_fill(input_ids >= self.config.vocab_size, 0)
+        embedded: Tensor = super().embed_input_ids(known, multimodal_embeddings, is_multimodal=is_multimodal)
+        return embedded
+
+    def forward(
+        self,
+        input_ids: Tensor | None,
+        positions: Tensor,
+        intermediate_tensors: Any = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """The language model's pass."""
+        return self.language_model(input_ids, positions, intermediate_tensors, inputs_embeds=inputs_embeds)
+
+    def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
+        """The language model's scores of all tokens."""
+        logits: Tensor | None = self.language_model.compute_logits(hidden_states)
+        return logits
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        """Takes the tensors of a directory; returns the names of those that were."""
+        loaded: set[str] = AutoWeightsLoader(self).load_weights(weights, mapper=self.hf_to_vllm_mapper)
+        return loaded
+
+    # The server's transcriptions.
+
+    @classmethod
+    def validate_language(cls, language: str | None) -> str | None:
+        """A language that the prompt can name, or None; raises `Refused` for another."""
+        if language in (None, "", "auto"):
+            return None
+        if language not in cls.languages:
+            raise Refused(f"language is {language!r:.80}; expected one of {', '.join(cls.languages)}")
+        return language
+
+    @classmethod
+    def get_speech_to_text_config(
+        cls, model_config: ModelConfig, task_type: Literal["transcribe", "translate"]
+    ) -> SpeechToTextConfig:
+        """Recordings are cut to stretches that the model was made for."""
+        return SpeechToTextConfig(sample_rate=SAMPLE_RATE, max_audio_clip_s=round(LONGEST_SECONDS))
+
+    @classmethod
+    def get_num_audio_tokens(
+        cls, audio_duration_s: float, stt_config: SpeechToTextConfig, model_config: ModelConfig
+    ) -> int | None:
+        """How many positions so many seconds become."""
+        return cls.info_class.open(directory_of(model_config)).count(round(audio_duration_s * SAMPLE_RATE))
+
+    @classmethod
+    def get_generation_prompt(cls, stt_params: SpeechToTextParams) -> Any:
+        """The family's own prompt around the speech, as ids."""
+        model_config = stt_params.model_config
+        placeholder: int = getattr(model_config.hf_config, SECTION)["token_ids"][AUDIO]
+        front_end = cls.info_class.open(directory_of(model_config))
+        try:
+            ids = front_end.request_ids(
+                placeholder, stt_params.language, stt_params.hotwords, stt_params.request_prompt or ""
+            )
+        except BadInput as error:
+            raise Refused(str(error)) from error
+        return {"prompt_token_ids": ids, "multi_modal_data": {MODALITY: stt_params.audio}}
+
+
+def known_to_vllm(languages: Mapping[str, str]) -> dict[str, str]:
+    """Those of the languages whose codes vLLM accepts in a class's `supported_languages`."""
+    return {code: name for code, name in languages.items() if code in LANGUAGES}
+
+
+def request_options(
+    options_class: type[Options], given: Mapping[str, Any], prompt: str, what: str
+) -> tuple[Options, str]:
+    """(the options of a transcription that a server is asked for, the text of its prompt that is none of them).
+
+    Args:
+        given: what the request's own fields say, by the names of options; empty values say nothing.
+        prompt: the request's free text; where it is a JSON object, it names options.
+        what: names the model in messages.
+
+    Raises `BadInput` for an option that there is not, or a value that it cannot have.
+    """
+    values = {name: value for name, value in given.items() if value}
+    text = prompt.strip()
+    if text.startswith("{"):
+        try:
+            named = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"prompt begins with a brace and is no JSON: {error}; expected options by name") from error
+        values, text = {**values, **named}, ""
+    return build_options(options_class, values, what), text

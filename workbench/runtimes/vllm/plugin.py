@@ -1,0 +1,18 @@
+"""Tells vLLM of our model classes; it calls `register` in each of its processes (entry point vllm.general_plugins)."""
+
+from __future__ import annotations
+
+MODELS = {
+    "SpeechWorkbenchFunASRNano": "workbench.runtimes.vllm.models.funasr_nano:SpeechWorkbenchFunASRNano",
+    "SpeechWorkbenchFireRedASR": "workbench.runtimes.vllm.models.fireredasr:SpeechWorkbenchFireRedASR",
+}
+
+
+def register() -> None:
+    """Names the classes by where they are; nothing of them is imported before it is loaded. May be called again."""
+    from vllm import ModelRegistry
+
+    known = set(ModelRegistry.get_supported_archs())
+    for name, place in MODELS.items():
+        if name not in known:
+            ModelRegistry.register_model(name, place)

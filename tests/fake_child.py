@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Generator
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from workbench import child
 from workbench.errors import BadInput, WorkbenchError
 from workbench.opening import SessionSpec
 from workbench.progress import report
+from workbench.scratch import PREFIX
 from workbench.session import Event, Generation, Piece, Progress, Segment, Trace, Transcript
 
 PARTIES = 32  # calls that meet, where they are to
@@ -82,11 +84,14 @@ class FakeSession:
         size = LARGE if do == "large" else 4
         return Trace(
             {"encoder.output": np.arange(size, dtype=np.float32)},
-            {"audio": str(audio), "pid": os.getpid(), "started": self.started},
+            {"audio": str(audio), "pid": os.getpid(), **self.left()},
         )
 
     def spawn(self) -> None:
-        """Starts two processes that never end: a program, and a copy of this process, which has its socket too."""
+        """Starts two processes that never end: a program, and a copy of this process, which has its socket too.
+
+        Leaves shared memory and, where it has a folder of its own for that, a temporary file.
+        """
         wait = "import signal; print(flush=True); signal.pause()"
         program = subprocess.Popen([sys.executable, "-c", wait], stdout=subprocess.PIPE)
         assert program.stdout
@@ -94,8 +99,16 @@ class FakeSession:
         copy = os.fork()
         if copy == 0:
             signal.pause()
-        tempfile.mkstemp()
+        if Path(tempfile.gettempdir()).name.startswith(PREFIX):
+            _, named = tempfile.mkstemp()
+            Path("/dev/shm", f"{Path(named).name}-more").write_text("shared memory without Python's care")
+        self.shared = SharedMemory(create=True, size=1 << 20)  # a file that outlives who made it, if nobody removes it
         self.started += [program.pid, copy]
+
+    def left(self) -> dict[str, Any]:
+        """What `spawn` has started and left."""
+        shared = getattr(self, "shared", None)
+        return {"started": self.started, "folder": tempfile.gettempdir(), "shared": shared.name if shared else None}
 
     def close(self) -> None:
         """Nothing to free; leaves a file that says that it was called."""

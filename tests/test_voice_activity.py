@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,20 @@ def test_fsmn_vad_is_a_choice() -> None:
     assert (first.start, last.end) == (pytest.approx(0.77, abs=0.02), pytest.approx(5.98, abs=0.02))
     silent = speech_spans(np.zeros(5 * RATE, np.float32), ListeningOptions(vad=str(shared("fsmn-vad"))))
     assert silent.spans == () and silent.notes == ("FSMN-VAD found no speech in the recording",)
+
+
+@pytest.mark.parametrize("kind", ["directory", "gguf"])
+def test_many_threads_may_ask_for_fsmn_vad(tmp_path: Path, kind: str) -> None:
+    place = shared("fsmn-vad")
+    if kind == "gguf":
+        from workbench.conversion import fsmn_vad, writer
+
+        [place] = writer.write(fsmn_vad.plans(place, "workbench"), "f32", tmp_path / "vad.gguf")
+    samples = read(shared("fsmn-vad/vad_example.wav")).samples[: 20 * RATE]
+    alone = speech_spans(samples, ListeningOptions(vad=str(place)))
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda _: speech_spans(samples, ListeningOptions(vad=str(place))), range(8)))
+    assert alone.spans and together == [alone] * 8
 
 
 def test_fsmn_vad_may_be_in_a_gguf_file(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ import contextlib
 import os
 import pickle
 import queue
-import shutil
 import sys
 import threading
 import traceback
 from collections.abc import Generator, Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
@@ -31,6 +31,7 @@ from workbench.groups import end_others
 from workbench.opening import SessionSpec, open_here
 from workbench.progress import listening
 from workbench.runtimes import RUNTIMES
+from workbench.scratch import remove_scratch
 from workbench.session import Session
 
 CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so long is ended with the process
@@ -41,7 +42,7 @@ ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, WorkbenchError)
 class _Server:
     """Runs calls in the main thread while another thread listens, so that a call can be cancelled."""
 
-    def __init__(self, connection: Connection, spec: SessionSpec, scratch: str | None):
+    def __init__(self, connection: Connection, spec: SessionSpec, scratch: Path | None):
         self.connection = connection
         self.spec = spec
         self.scratch = scratch
@@ -153,7 +154,7 @@ class _Server:
 class _ParallelServer(_Server):
     """Runs each call in a thread of its own. One that does not stop when it is cancelled is left to itself."""
 
-    def __init__(self, connection: Connection, spec: SessionSpec, scratch: str | None):
+    def __init__(self, connection: Connection, spec: SessionSpec, scratch: Path | None):
         super().__init__(connection, spec, scratch)
         self.running: dict[int, _Running] = {}
 
@@ -207,12 +208,12 @@ class _Running:
         self.room = threading.Semaphore(AHEAD)  # for events that the caller has not used yet
 
 
-def _end(scratch: str | None) -> NoReturn:
+def _end(scratch: Path | None) -> NoReturn:
     """Ends this process and those that it has started, and removes their temporary files."""
     if os.getpgrp() == os.getpid():  # a group of its own, as whoever starts it sees to
         end_others(os.getpid())
     if scratch:
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_scratch(scratch)
     os._exit(0)
 
 

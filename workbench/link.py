@@ -8,12 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -23,11 +21,10 @@ from typing import Any
 from workbench.errors import WorkbenchError
 from workbench.groups import end_group
 from workbench.opening import SessionSpec
+from workbench.scratch import make_scratch, remove_scratch
 
 EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
 CHECK_SECONDS = 1.0  # how often whoever waits for a message looks whether the process is still there
-SCRATCH = "workbench-"  # how the names of folders for a child's temporary files begin
-LONGEST_PLACE = 40  # characters; the address of a Unix socket in a scratch folder may have about a hundred
 # Processes share memory through files that Python gives back when it finds nobody left, and then says so.
 QUIET = "ignore:resource_tracker"
 
@@ -52,15 +49,15 @@ class Link:
         paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "PYTHONPATH": paths}
         self.opened = False
-        self.scratch: str | None = None
+        self.scratch: Path | None = None
         self._ended = False
         self._ending = threading.RLock()
         self._sending = threading.RLock()  # a stream may be collected, and so cancelled, at any time
         try:
             if parallel:
-                self.scratch = tempfile.mkdtemp(prefix=SCRATCH, dir=_short_place())
+                self.scratch = make_scratch()
                 warnings = ",".join([QUIET, *filter(None, [os.environ.get("PYTHONWARNINGS")])])
-                places = dict.fromkeys(("TMPDIR", "VLLM_RPC_BASE_PATH"), self.scratch)
+                places = dict.fromkeys(("TMPDIR", "VLLM_RPC_BASE_PATH"), str(self.scratch))
                 environment |= {**places, "PYTHONWARNINGS": warnings}
             ours, theirs = socket.socketpair()
             with ours, theirs:
@@ -159,10 +156,4 @@ class Link:
     def _clear(self) -> None:
         """Removes the scratch folder."""
         if self.scratch:
-            shutil.rmtree(self.scratch, ignore_errors=True)
-
-
-def _short_place() -> str:
-    """The folder of temporary files, or the system's where that one's name leaves no room for a socket's."""
-    place = tempfile.gettempdir()
-    return place if len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir() else "/tmp"
+            remove_scratch(self.scratch)

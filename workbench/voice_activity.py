@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from workbench.options import ListeningOptions
 BUILT_IN = ("auto", "silero", "none")
 END_SILENCE_MS = 800  # of FSMN-VAD: what its published configuration says for talk
 MERGE_SECONDS = 0.6  # a shorter pause stays inside a stretch: recognisers hear better with context
+
+_one_at_a_time = threading.Lock()  # a detector is loaded for each recording, and its libraries with the first
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
 
         spans, detector = silero_spans(samples), "silero-vad"
     else:
-        spans, detector = _fsmn_spans(samples, options.vad), "FSMN-VAD"
+        with _one_at_a_time:
+            spans = _fsmn_spans(samples, options.vad)
+        detector = "FSMN-VAD"
     if not spans:
         return Found((), (f"{detector} found no speech in the recording",))
     return Found(tuple(cap_spans(spans, longest, levels, merge_gap=MERGE_SECONDS)))

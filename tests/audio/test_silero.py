@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +71,21 @@ def test_progress_ends_at_one_and_an_exception_in_it_stops_the_work() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         silero_probabilities(noisy_tones(70.0), stop)
+
+
+def test_of_threads_that_ask_together_one_at_a_time_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silero, "_BLOCK", 50)
+    recordings = [noisy_tones(10.0 + n)[n * 100 :] for n in range(4)]
+    alone = [silero_probabilities(samples) for samples in recordings]
+    order: list[int] = []
+    with ThreadPoolExecutor(4) as pool:
+        together = list(
+            pool.map(lambda n: silero_probabilities(recordings[n], lambda fraction: order.append(n)), range(4))
+        )
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+    changes = sum(one != other for one, other in pairwise(order))
+    assert len(order) > 4 and changes == 3
 
 
 def test_no_samples_no_spans() -> None:

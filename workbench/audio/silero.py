@@ -1,10 +1,12 @@
 """Voice activity by Silero VAD, with the network that the `silero-vad` package carries.
 
 The package runs its network once per 32 ms. Here the part without memory runs on many stretches at a time and the
-recurrent part over the whole sequence: the same arithmetic, several times faster. Runs on one thread; needs no network,
-torchaudio or onnxruntime. Loads torch, so the page's own process does not call this.
+recurrent part over the whole sequence: the same arithmetic, several times faster. Runs on one thread, and one recording
+after another where several threads ask; needs no network, torchaudio or onnxruntime. Loads torch, so the page's own
+process does not call this.
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +23,8 @@ CHUNK_SECONDS = CHUNK / SAMPLE_RATE
 _CONTEXT = 64  # samples of the chunk before that the network also sees
 _BLOCK = 1024  # chunks computed at a time: 33 s
 
+_one_at_a_time = threading.Lock()  # how many threads torch computes on is the whole process's, and so is the package
+
 
 @dataclass(frozen=True)
 class SileroOptions:
@@ -36,8 +40,8 @@ def silero_spans(
     samples: np.ndarray, options: SileroOptions = SileroOptions(), on_progress: Callable[[float], None] | None = None
 ) -> list[Span]:
     """The spans of speech in mono 16 kHz samples [n], in order, disjoint; `on_progress` gets the fraction done."""
-    package, _ = _package()
     probabilities = silero_probabilities(samples, on_progress)
+    package, _ = _package()
     found = package.get_speech_timestamps_from_probs(
         probabilities.tolist(),
         sampling_rate=SAMPLE_RATE,
@@ -52,6 +56,11 @@ def silero_spans(
 
 def silero_probabilities(samples: np.ndarray, on_progress: Callable[[float], None] | None = None) -> np.ndarray:
     """The probability of speech in each 32 ms of mono 16 kHz samples [n]: float32 [ceil(n / 512)]."""
+    with _one_at_a_time:
+        return _probabilities(samples, on_progress)
+
+
+def _probabilities(samples: np.ndarray, on_progress: Callable[[float], None] | None) -> np.ndarray:
     import torch
 
     _, network = _package()

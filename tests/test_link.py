@@ -1,0 +1,148 @@
+"""A session's process ends with all that it has started, however it ends, and nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.processes import ROOT, Background, FakeMaker, ParallelFakeMaker, eventually, fakes, gone, parallel_fakes
+from workbench.errors import SessionDied
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
+    yield from fakes(monkeypatch)
+
+
+@pytest.fixture
+def parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParallelFakeMaker]:
+    yield from parallel_fakes(monkeypatch)
+
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks where Linux keeps shared memory")
+
+
+def over(pid: int) -> bool:
+    """Whether the process has ended; nobody may have taken note of that yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def shared_memory(name: str) -> bool:
+    """Whether it is still there; opening it would make it this process's own."""
+    return Path("/dev/shm", name).exists()
+
+
+class Left:
+    """What a session's process has started and left."""
+
+    def __init__(self, meta: dict[str, Any]):
+        self.child: int = meta["pid"]
+        self.started: list[int] = meta["started"]
+        self.folder, self.shared = Path(meta["folder"]), str(meta["shared"])
+        assert len(self.started) == 2 and not any(map(over, self.started))
+        [file] = self.folder.iterdir()
+        self.named = f"{file.name}-more"
+        assert shared_memory(self.shared) and shared_memory(self.named)
+
+    def assert_gone(self) -> None:
+        assert all(map(over, self.started)), "processes that the child has started outlive it"
+        assert not self.folder.exists() and not shared_memory(self.shared) and not shared_memory(self.named)
+
+
+ENDS = {
+    "unload": lambda session: session.unload(),
+    "close": lambda session: session.close(),
+}
+
+
+@pytest.mark.parametrize("end", list(ENDS))
+def test_what_the_child_has_started_ends_with_it(parallel: ParallelFakeMaker, end: str) -> None:
+    session = parallel()
+    left = Left(session.trace("x", do="spawn").meta)
+    ENDS[end](session)
+    left.assert_gone()
+    assert gone(left.child)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_what_a_killed_child_has_started_is_gone_when_its_callers_hear_of_it(
+    parallel: ParallelFakeMaker, number: signal.Signals
+) -> None:
+    session = parallel()
+    call = Background(lambda: session.trace("x", do="block"))
+    left = Left(session.trace("x", do="spawn").meta)
+    os.kill(left.child, number)
+    assert isinstance(call.ended().error, SessionDied)
+    left.assert_gone()
+    assert session.trace("x").meta["pid"] != left.child
+
+
+def test_a_killed_child_is_noticed_though_what_it_started_has_its_socket_and_no_call_runs(
+    parallel: ParallelFakeMaker,
+) -> None:
+    session = parallel()
+    left = Left(session.trace("x", do="spawn").meta)
+    os.kill(left.child, signal.SIGKILL)
+    eventually(lambda: session.pid is None and not session.busy)
+    left.assert_gone()
+
+
+def test_a_serial_session_ends_the_whole_group_too(fake: FakeMaker) -> None:
+    session = fake()
+    meta = session.trace("x", do="spawn").meta
+    os.kill(meta["pid"], signal.SIGKILL)
+    eventually(lambda: session.pid is None)
+    assert all(map(over, meta["started"])) and not shared_memory(meta["shared"])
+    started = session.trace("x", do="spawn").meta["started"]
+    session.unload()
+    assert all(map(over, started))
+
+
+def test_a_load_that_is_stopped_leaves_nothing(parallel: ParallelFakeMaker) -> None:
+    session = parallel("spawning")
+    left = Left({**session.trace("x").meta})
+    session.close()
+    left.assert_gone()
+
+
+@pytest.mark.parametrize("kind", ["ProcessSession", "ParallelSession"])
+@pytest.mark.parametrize("do", ["", "block"])
+def test_a_killed_app_leaves_nothing(kind: str, do: str) -> None:
+    script = f"""
+        import json, sys, threading
+        from pathlib import Path
+        from workbench import worker, parallel_worker
+        from workbench.opening import SessionSpec
+        worker.CHILD = ("-P", "-m", "tests.fake_child")
+        kind = getattr(worker, {kind!r}, None) or getattr(parallel_worker, {kind!r})
+        session = kind(SessionSpec("fake", "fake", "fake", Path("/")))
+        meta = session.trace("x", do="spawn").meta
+        if {do!r}:
+            threading.Thread(target=lambda: list(session.stream("x", do={do!r})), daemon=True).start()
+        print(json.dumps(meta), flush=True)
+        sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        meta = json.loads(parent.stdout.readline())
+        parent.kill()
+    processes = [meta["pid"], *meta["started"]]
+    eventually(lambda: all(map(over, processes)) and not shared_memory(meta["shared"]))
+    if kind == "ParallelSession":
+        assert meta["folder"] != tempfile.gettempdir()
+        eventually(lambda: not Path(meta["folder"]).exists())

@@ -1,0 +1,41 @@
+"""Folders of temporary files that go with a process."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from workbench import scratch
+from workbench.scratch import make_scratch, remove_scratch
+
+
+def test_a_folder_is_private_and_goes_with_what_is_in_it() -> None:
+    folder = make_scratch()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (folder / "inner").mkdir()
+    (folder / "inner" / "file").touch()
+    remove_scratch(folder)
+    assert not folder.exists()
+    remove_scratch(folder)  # and may be gone already
+
+
+def test_shared_memory_named_after_a_file_goes_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(scratch, "SHARED_MEMORY", tmp_path)
+    folder = make_scratch()
+    (folder / "vllm_dist_0123456789").touch()
+    (folder / "short").touch()
+    for name in ("vllm_dist_0123456789-tp:0_0", "vllm_dist_0123456789-tp:0_1", "vllm_dist_other-tp:0_0", "short-1"):
+        (tmp_path / name).touch()
+    remove_scratch(folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["short-1", "vllm_dist_other-tp:0_0"]
+
+
+def test_a_folder_leaves_room_for_the_name_of_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    long = tmp_path / ("long" * 12)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    folder = make_scratch()
+    assert folder.parent == Path("/tmp")
+    remove_scratch(folder)

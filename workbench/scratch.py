@@ -1,0 +1,29 @@
+"""Folders for the temporary files of a process and of what it starts, which go with it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+
+PREFIX = "workbench-"
+LONGEST_PLACE = 40  # characters; the address of a Unix socket in such a folder may have about a hundred
+DISTINCT = 10  # characters of a name that nobody else has by chance
+SHARED_MEMORY = Path("/dev/shm")  # where Linux shows it as files
+
+
+def make_scratch() -> Path:
+    """A new folder, private, with a short name."""
+    place = tempfile.gettempdir()
+    short = len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir()
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place if short else "/tmp"))
+
+
+def remove_scratch(folder: Path) -> None:
+    """Removes a folder, and shared memory that is named after a file in it, as that of vLLM's parallel workers is."""
+    with contextlib.suppress(OSError):
+        for name in [path.name for path in folder.iterdir() if len(path.name) >= DISTINCT]:
+            for left in SHARED_MEMORY.glob(f"{name}-*"):
+                left.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -37,6 +37,8 @@ def written(event: Mapping[str, Any], server: Server) -> Written:
         text = "".join(part for part in parts if part)
         ids = tuple(map(int, choice.get("token_ids") or ()))
         finish = choice.get("finish_reason")
+        if not isinstance(finish, str | None):
+            raise TypeError
     except (TypeError, ValueError, KeyError, AttributeError):
         raise strange(server, f"with an event of another form ({shortened(str(event))})") from None
     if finish is not None and finish not in ENDS:

@@ -17,7 +17,7 @@ ROOT = "embeddings"  # the folder inside the archive; any name will do
 
 def saved_tensor(array: np.ndarray) -> bytes:
     """What `torch.save` would write of a float32 array of any shape."""
-    values = np.ascontiguousarray(array, dtype="<f4")
+    values = np.asarray(array, dtype="<f4", order="C")  # not ascontiguousarray, which makes one dimension of none
     strides = [step // values.itemsize for step in values.strides]
     described = b"".join(
         [

@@ -1,0 +1,54 @@
+"""Events of streamed answers as plain values, and those that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workbench.errors import SessionDied, WorkbenchError
+from workbench.opening import Server
+from workbench.runtimes.vllm.remote.answers import Written, written
+
+SERVER = Server("http://far", "")
+
+
+@pytest.mark.parametrize(
+    "event, expected",
+    [
+        ({"choices": [{"delta": {"content": "a"}, "token_ids": [1, 2]}]}, Written("a", (1, 2))),
+        ({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, Written()),
+        ({"choices": [{"delta": {}, "finish_reason": "length"}]}, Written(finish="length")),
+        ({"choices": [{"delta": {"content": None, "reasoning": "hm"}}]}, Written("hm")),
+        ({"choices": [{"text": "b", "token_ids": None, "finish_reason": "stop"}]}, Written("b", finish="stop")),
+        ({"choices": [], "usage": {"prompt_tokens": 7}}, Written(prompt_tokens=7)),
+        ({"choices": [{"delta": {"content": "a"}}], "usage": None}, Written("a")),
+        ({}, Written()),
+    ],
+)
+def test_what_an_event_adds(event: dict[str, Any], expected: Written) -> None:
+    assert written(event, SERVER) == expected
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"choices": "none"},
+        {"choices": [1]},
+        {"choices": [{}, {}]},
+        {"choices": [{"delta": "a"}]},
+        {"choices": [{"delta": {"content": 5}}]},
+        {"choices": [{"text": "a", "token_ids": ["x"]}]},
+        {"choices": [{"text": "a", "finish_reason": ["stop"]}]},
+        {"usage": {"tokens": 1}},
+        {"usage": 1},
+    ],
+)
+def test_an_event_of_another_form_is_told(event: dict[str, Any]) -> None:
+    with pytest.raises(WorkbenchError, match="http://far answers with an event of another form"):
+        written(event, SERVER)
+
+
+def test_an_answer_that_the_server_gives_up_is_no_answer() -> None:
+    with pytest.raises(SessionDied, match=r"http://far gave the answer up \(abort\); ask again"):
+        written({"choices": [{"delta": {}, "finish_reason": "abort"}]}, SERVER)

@@ -1,0 +1,52 @@
+"""Options as the fields of a request."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.decoding.generation import GenerationOptions
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields
+
+
+def test_every_field_is_given_since_a_server_may_have_other_defaults() -> None:
+    assert sampling_fields(GenerationOptions(), 20, (9,)) == {
+        "max_tokens": 20,
+        "min_tokens": 0,
+        "temperature": 0.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "stop_token_ids": [9],
+    }
+
+
+def test_draws_have_a_seed_which_is_each_row_s_own() -> None:
+    drawn = GenerationOptions(temperature=0.7, top_p=0.0, top_k=5, seed=3, min_new_tokens=50, repetition_penalty=2.0)
+    found = sampling_fields(drawn, 20, row=4)
+    assert found["seed"] == 7
+    assert found["top_p"] > 0, "no probability at all would leave nothing to draw"
+    assert (found["min_tokens"], found["top_k"], found["repetition_penalty"]) == (20, 5, 2.0)
+
+
+def test_a_form_has_texts() -> None:
+    found = form_fields(GenerationOptions(temperature=0.5, seed=1), 20, row=1)
+    assert found == {
+        "max_completion_tokens": "20",
+        "temperature": "0.5",
+        "top_k": "0",
+        "top_p": "1.0",
+        "min_p": "0.0",
+        "repetition_penalty": "1.0",
+        "seed": "2",
+    }
+
+
+def test_a_form_has_no_field_for_a_least_length() -> None:
+    with pytest.raises(
+        BadInput, match="option min_new_tokens is 3, and the server's transcriptions have no such field"
+    ):
+        form_fields(GenerationOptions(min_new_tokens=3), 20)

@@ -1,0 +1,235 @@
+"""Speech sessions on a server that says what the test wants."""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from collections.abc import Callable, Iterator
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.runtimes.vllm.remote.fake_server import (
+    CHAT,
+    DONE,
+    END,
+    MODEL,
+    TRANSCRIPTIONS,
+    FakeServer,
+    Reply,
+    as_json,
+    chat_events,
+    event,
+)
+from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.opening import Server, SessionSpec
+from workbench.runtimes.vllm.remote import open_session
+from workbench.session import Partial, Session, Transcript
+
+SOUND = np.linspace(-0.5, 0.5, 16000, dtype=np.float32)
+Opening = Callable[..., Session]
+
+
+@pytest.fixture
+def opened(server: Server) -> Iterator[Opening]:
+    sessions = []
+
+    def open_(family: str = "funasr_nano") -> Session:
+        sessions.append(open_session(SessionSpec("mine", family, "vllm", Path(), server=server)))
+        return sessions[-1]
+
+    yield open_
+    for session in sessions:
+        session.close()
+
+
+def asked(fake: FakeServer, path: str = CHAT) -> list[Any]:
+    return [body for where, body in fake.asked if where == path]
+
+
+def test_a_recording_is_a_chat_in_the_family_s_words(opened: Opening, fake: FakeServer) -> None:
+    transcript = opened().transcribe((SOUND, 16000), language="en", hotwords=["seven"], itn=False)
+    assert transcript.text == "one two" and transcript.tokens == (1, 2, END)
+    assert [(token.id, token.text) for token in transcript.segments[0].tokens] == [(1, "one"), (2, " two")]
+    assert (transcript.model, transcript.runtime, transcript.notes) == ("mine", "vllm", ())
+    [body] = asked(fake)
+    assert body["model"] == MODEL and body["stream"] and body["return_token_ids"] and body["stop_token_ids"] == [END]
+    assert (body["temperature"], body["max_tokens"]) == (0.0, 512)
+    [message] = body["messages"]
+    text, speech = message["content"]
+    assert message["role"] == "user" and text["text"].endswith("热词列表：[seven]\n语音转写成英文，不进行文本规整：")
+    samples, rate = soundfile.read(io.BytesIO(base64.b64decode(speech["input_audio"]["data"])), dtype="float32")
+    assert rate == 16000 and speech["input_audio"]["format"] == "wav"
+    np.testing.assert_array_equal(samples, SOUND)
+
+
+def test_firered_speaks_first_and_writes_no_more_than_it_heard(opened: Opening, fake: FakeServer) -> None:
+    fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "ONE "), (2, "Two")]))
+    assert opened("fireredasr").transcribe((SOUND, 16000)).text == "one two"
+    [body] = asked(fake)
+    assert [part["type"] for part in body["messages"][0]["content"]] == ["input_audio", "text"]
+    assert body["max_tokens"] == 12, "98 frames, of which eight are an embedding"
+
+
+def test_the_text_comes_piece_by_piece(opened: Opening) -> None:
+    events = list(opened().stream((SOUND, 16000)))
+    texts = [each.text for each in events if isinstance(each, Partial)]
+    assert list(dict.fromkeys(text for text in texts if text)) == ["one", "one two"]
+    assert isinstance(events[-1], Transcript)
+
+
+def test_a_text_that_was_cut_off_says_so(opened: Opening, fake: FakeServer) -> None:
+    fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")], finish="length"))
+    transcript = opened().transcribe((SOUND, 16000), max_new_tokens=1)
+    assert transcript.tokens == (1,) and "cut off at max_new_tokens" in transcript.notes[0]
+
+
+def test_stretches_and_callers_are_asked_side_by_side(opened: Opening, fake: FakeServer) -> None:
+    """All eight answers wait for each other: two batches of four, each in a thread of its own."""
+    together = threading.Barrier(8, timeout=20)
+
+    def answer(*_: object) -> Reply:
+        together.wait()
+        return Reply(pieces=chat_events([(1, "one")]))
+
+    fake.answers[CHAT] = answer
+    session = opened()
+    found: list[Transcript] = []
+
+    def batch() -> None:
+        found.extend(session.transcribe_batch([(SOUND, 16000)] * 4, batch_size=4))
+
+    threads = [threading.Thread(target=batch) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [transcript.text for transcript in found] == ["one"] * 8
+    assert len(asked(fake, "/detokenize")) == 1, "a token is read once"
+
+
+def test_an_answer_belongs_to_its_recording(opened: Opening, fake: FakeServer) -> None:
+    fake.tokens |= {number: str(number) for number in range(100, 200)}
+
+    def answer(_: FakeServer, body: Any) -> Reply:
+        seconds = len(body["messages"][0]["content"][1]["input_audio"]["data"]) * 3 // 4 // 32000
+        return Reply(pieces=chat_events([(100 + seconds, f"{seconds} seconds")]))
+
+    fake.answers[CHAT] = answer
+    sounds = [(np.zeros(16000 * seconds, dtype=np.float32), 16000) for seconds in (3, 1, 2)]
+    found = opened().transcribe_batch(sounds, batch_size=3)
+    assert [transcript.text for transcript in found] == ["3 seconds", "1 seconds", "2 seconds"]
+
+
+def test_a_recording_that_the_server_refuses_ends_alone(opened: Opening, fake: FakeServer) -> None:
+    def answer(_: FakeServer, body: Any) -> Reply:
+        if len(body["messages"][0]["content"][1]["input_audio"]["data"]) > 60_000:
+            return as_json({"error": {"message": "the audio is too long", "code": 400}}, 400)
+        return Reply(pieces=chat_events([(1, "one")]))
+
+    fake.answers[CHAT] = answer
+    sounds = [(np.zeros(16000 * seconds, dtype=np.float32), 16000) for seconds in (1, 2)]
+    last = dict(opened().stream_batch(sounds, batch_size=2))
+    assert isinstance(last[0], Transcript) and last[0].text == "one"
+    assert isinstance(last[1], BadInput) and "(400): the audio is too long" in str(last[1])
+
+
+@pytest.mark.parametrize("options", [{"dither": 1.0}, {"cmvn": "off"}])
+def test_what_a_server_decides_is_refused_before_anything_is_read(
+    opened: Opening, fake: FakeServer, options: dict
+) -> None:
+    with pytest.raises(BadInput, match="a server computes the features itself"):
+        opened().transcribe_batch(["there is no such file.wav"], **options)
+    assert not asked(fake)
+
+
+def test_no_stages(opened: Opening) -> None:
+    with pytest.raises(Unavailable, match="a remote server does not show its stages; open the model on this machine"):
+        opened().trace((SOUND, 16000))
+
+
+def test_a_stream_that_is_closed_closes_its_connection(opened: Opening, fake: FakeServer) -> None:
+    fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="wait")
+    stream = opened().stream((SOUND, 16000))
+    next(each for each in stream if isinstance(each, Partial) and each.text == "one")
+    stream.close()
+    assert fake.gone.wait(10)
+
+
+def test_a_stream_that_breaks_is_one_error_and_the_next_call_works(opened: Opening, fake: FakeServer) -> None:
+    session, good = opened(), fake.answers[CHAT]
+    fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="drop")
+    with pytest.raises(
+        SessionDied, match="closed the connection before its answer was whole; the next call asks again"
+    ):
+        session.transcribe_batch([(SOUND, 16000)] * 3, batch_size=3)
+    fake.answers[CHAT] = good
+    assert session.transcribe((SOUND, 16000)).text == "one two"
+
+
+def test_a_closed_session_says_so(opened: Opening) -> None:
+    session = opened()
+    session.close()
+    session.close()
+    with pytest.raises(BadInput, match="the session of mine is closed"):
+        session.transcribe((SOUND, 16000))
+
+
+# A server that transcribes only, as with vLLM's own classes of these models.
+
+
+@pytest.fixture
+def transcribing(fake: FakeServer) -> FakeServer:
+    for path in (CHAT, "/v1/completions"):
+        del fake.answers[path]
+    events = [
+        event({"choices": [{"delta": {"content": "one"}}]}),
+        event({"choices": [{"delta": {"content": " two"}, "finish_reason": "stop"}]}),
+        DONE,
+    ]
+    fake.answers[TRANSCRIPTIONS] = lambda *_: Reply(pieces=events)
+    return fake
+
+
+def test_a_transcription_is_asked_by_a_form(opened: Opening, transcribing: FakeServer) -> None:
+    transcript = opened().transcribe((SOUND, 16000), language="ja", hotwords=["a", "b"], max_new_tokens=20)
+    assert (transcript.text, transcript.tokens) == ("one two", ())
+    assert transcript.notes == (
+        "the server gives transcriptions only, in words of its own, and does not tell their tokens",
+    )
+    [body], headers = asked(transcribing, TRANSCRIPTIONS), transcribing.headers[-1]
+    form = message_from_bytes(b"Content-Type: " + headers["Content-Type"].encode() + b"\r\n\r\n" + body)
+    parts = {part.get_param("name", header="Content-Disposition"): part for part in form.get_payload()}
+    samples, _ = soundfile.read(io.BytesIO(parts.pop("file").get_payload(decode=True)), dtype="float32")
+    np.testing.assert_array_equal(samples, SOUND)
+    assert {name: part.get_payload() for name, part in parts.items()} == {
+        "model": MODEL,
+        "language": "ja",
+        "hotwords": "a, b",
+        "stream": "true",
+        "max_completion_tokens": "20",
+        "temperature": "0.0",
+        "top_k": "0",
+        "top_p": "1.0",
+        "min_p": "0.0",
+        "repetition_penalty": "1.0",
+    }
+
+
+@pytest.mark.parametrize("options", [{"itn": False}, {"min_new_tokens": 3}])
+def test_what_a_transcription_has_no_field_for_is_refused(
+    opened: Opening, transcribing: FakeServer, options: dict
+) -> None:
+    with pytest.raises(BadInput, match="the server's transcriptions have no such field"):
+        opened().transcribe((SOUND, 16000), **options)
+
+
+def test_a_server_that_does_neither(opened: Opening, transcribing: FakeServer) -> None:
+    del transcribing.answers[TRANSCRIPTIONS]
+    with pytest.raises(Unavailable, match=f"offers neither {CHAT} nor {TRANSCRIPTIONS} for {MODEL}"):
+        opened()

@@ -1,0 +1,37 @@
+"""Tensors written without torch, which torch reads under its strictest rules."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from workbench.runtimes.vllm.remote.tensors import saved_tensor
+
+
+@given(arrays(np.float32, array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5), elements=st.floats(width=32)))
+def test_torch_reads_what_was_written(array: np.ndarray) -> None:
+    found = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
+    assert found.dtype == torch.float32 and tuple(found.shape) == array.shape and not found.requires_grad
+    np.testing.assert_array_equal(found.numpy(), array)
+
+
+def test_an_array_in_another_order_or_type_is_written_in_its_own() -> None:
+    array = np.arange(12, dtype=np.float64).reshape(3, 4).T[::2]
+    found = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
+    np.testing.assert_array_equal(found.numpy(), array)
+
+
+def test_it_says_what_torch_itself_says() -> None:
+    """The same tensor saved by torch has the same strides and takes the same space."""
+    array = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
+    buffer = io.BytesIO()
+    torch.save(torch.from_numpy(array), buffer)
+    theirs = torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+    ours = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
+    assert ours.stride() == theirs.stride()
+    assert ours.untyped_storage().nbytes() == theirs.untyped_storage().nbytes()

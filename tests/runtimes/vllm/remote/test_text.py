@@ -1,0 +1,176 @@
+"""Language models on a server that says what the test wants."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.runtimes.vllm.remote.fake_server import CHAT, COMPLETIONS, END, MODEL, FakeServer, Reply, chat_events
+from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.opening import Server, SessionSpec
+from workbench.runtimes.vllm.remote import open_session
+from workbench.runtimes.vllm.remote.text import RemoteTextSession
+from workbench.session import Generation, Piece, last_generation
+
+ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def open_text(server: Server) -> RemoteTextSession:
+    session = open_session(SessionSpec("mine", "causal_lm", "vllm", Path(), server=server))
+    assert isinstance(session, RemoteTextSession)
+    return session
+
+
+@pytest.fixture
+def session(server: Server) -> Iterator[RemoteTextSession]:
+    session = open_text(server)
+    yield session
+    session.close()
+
+
+def asked(fake: FakeServer, path: str) -> Any:
+    [body] = [body for where, body in fake.asked if where == path]
+    return body
+
+
+def test_a_text_is_the_user_s_turn(session: RemoteTextSession, fake: FakeServer) -> None:
+    events = list(session.generate_stream("count", system="Be brief.", thinking=False, max_new_tokens=20))
+    *pieces, generation = events
+    assert [piece for piece in pieces if piece.tokens or piece.text] == [
+        Piece("one", (1,)),
+        Piece(" two", (2,)),
+        Piece("", (END,)),
+    ]
+    assert isinstance(generation, Generation)
+    assert (generation.text, generation.tokens, generation.finish) == ("one two", (1, 2, END), "stop")
+    assert (generation.prompt_tokens, generation.model, generation.runtime) == (5, "mine", "vllm")
+    assert 0 < generation.first_token_seconds <= generation.compute_seconds
+    body = asked(fake, CHAT)
+    assert body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "count"}]
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert (body["model"], body["max_tokens"], body["stop_token_ids"]) == (MODEL, 20, [END])
+
+
+def test_a_conversation_is_sent_as_it_is(session: RemoteTextSession, fake: FakeServer) -> None:
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    session.generate(talk)
+    assert asked(fake, CHAT)["messages"] == talk
+
+
+def test_a_plain_text_is_gone_on_from(session: RemoteTextSession, fake: FakeServer) -> None:
+    generation = session.generate("one, two,", chat=False, temperature=0.5, seed=3)
+    assert (generation.text, generation.tokens) == ("one two", (1, 2))
+    assert (generation.finish, generation.prompt_tokens) == ("length", 3)
+    body = asked(fake, COMPLETIONS)
+    assert (body["prompt"], body["temperature"], body["seed"]) == ("one, two,", 0.5, 3)
+    assert "messages" not in body and "chat_template_kwargs" not in body
+
+
+def test_without_a_template_a_text_is_plain(server: Server, fake: FakeServer) -> None:
+    del fake.answers[CHAT]
+    session = open_text(server)
+    assert session.generate("one, two,").text == "one two"
+    with pytest.raises(BadInput, match="mine has no chat template; give the prompt as one text"):
+        session.generate([{"role": "user", "content": "a"}])
+    session.close()
+
+
+def test_without_completions_a_text_has_to_be_a_turn(server: Server, fake: FakeServer) -> None:
+    del fake.answers[COMPLETIONS]
+    session = open_text(server)
+    assert session.generate("one, two,").text == "one two"
+    with pytest.raises(BadInput, match=f"does not offer {COMPLETIONS} for {MODEL}; turn option chat on"):
+        session.generate("one, two,", chat=False)
+    session.close()
+
+
+@pytest.mark.parametrize("prompt, said", [("  ", "the prompt is empty"), ([{"role": "user"}], "has no content")])
+def test_a_prompt_is_checked_as_that_of_any_other_session(session: RemoteTextSession, prompt: Any, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        session.generate(prompt)
+
+
+def test_a_server_that_tells_no_tokens(session: RemoteTextSession, fake: FakeServer) -> None:
+    plain = [piece.replace(b'"token_ids": ', b'"others": ') for piece in chat_events([(1, "one")])]
+    fake.answers[CHAT] = lambda *_: Reply(pieces=plain)
+    generation = session.generate("count")
+    assert (generation.text, generation.tokens) == ("one", ())
+
+
+def test_closing_the_stream_closes_the_connection(session: RemoteTextSession, fake: FakeServer) -> None:
+    fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="wait")
+    with contextlib.closing(session.generate_stream("count")) as stream:
+        assert next(piece for piece in stream if piece.text).text == "one"
+    assert fake.gone.wait(10)
+
+
+def test_a_stream_that_breaks(session: RemoteTextSession, fake: FakeServer) -> None:
+    fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="drop")
+    with pytest.raises(SessionDied, match="before its answer was whole"):
+        session.generate("count")
+
+
+def test_it_hears_nothing_and_shows_no_stages(session: RemoteTextSession) -> None:
+    with pytest.raises(BadInput, match="mine writes text; to transcribe, open a speech model"):
+        session.transcribe("a.wav")
+    with pytest.raises(BadInput, match="mine writes text"):
+        session.transcribe_batch(["a.wav"])
+    with pytest.raises(Unavailable, match="a remote server does not show its stages"):
+        session.trace("count")
+
+
+def test_a_closed_session_says_so(session: RemoteTextSession) -> None:
+    session.close()
+    with pytest.raises(BadInput, match="the session of mine is closed"):
+        session.generate("count")
+
+
+# Embeddings.
+
+
+def decoded(data: str) -> np.ndarray:
+    return torch.load(io.BytesIO(base64.b64decode(data)), weights_only=True).numpy()
+
+
+def test_a_prompt_of_embeddings(session: RemoteTextSession, fake: FakeServer) -> None:
+    generation = last_generation(session.generate_from_embeddings(ROWS, max_new_tokens=2))
+    assert generation.tokens == (1, 2)
+    body = asked(fake, COMPLETIONS)
+    np.testing.assert_array_equal(decoded(body["prompt_embeds"]), ROWS)
+    assert "prompt" not in body and body["max_tokens"] == 2
+
+
+def test_a_message_with_embeddings_in_it(session: RemoteTextSession, fake: FakeServer) -> None:
+    list(session.generate_from_embeddings(["hear this: ", ROWS, " and say it"], system="Be brief."))
+    system, user = asked(fake, CHAT)["messages"]
+    assert system == {"role": "system", "content": "Be brief."}
+    before, rows, after = user["content"]
+    assert (before["text"], rows["type"], after["text"]) == ("hear this: ", "prompt_embeds", " and say it")
+    np.testing.assert_array_equal(decoded(rows["data"]), ROWS)
+
+
+@pytest.mark.parametrize(
+    "prompt, said",
+    [
+        (ROWS[0], r"the embeddings have shape \(3,\) and type float32; expected floating point of shape \(positions"),
+        (ROWS.astype(int), "and type int64; expected floating point"),
+        (ROWS[:0], r"the embeddings have shape \(0, 3\)"),
+        (np.array([[0.0, 1.0], [np.nan, 2.0]]), "row 1 of the embeddings holds values that are not finite"),
+        ([], "the prompt has no parts"),
+        (["a", ROWS[0]], r"the embeddings have shape \(3,\)"),
+    ],
+)
+def test_embeddings_of_another_form_are_refused(
+    session: RemoteTextSession, fake: FakeServer, prompt: Any, said: str
+) -> None:
+    with pytest.raises(BadInput, match=said):
+        list(session.generate_from_embeddings(prompt))
+    assert not [path for path, _ in fake.asked if path in (CHAT, COMPLETIONS)]

@@ -104,7 +104,7 @@ class Hooks:
         self._spans = self._find()
         try:
             output = self._forward(*args, **kwargs)
-            self._logits(output[0] if isinstance(output, tuple) else output)
+            self._logits(_first(output))
             for span in self._spans:
                 if capture := self.captures.get(span.number):
                     capture.end_step(span.position, span.stop - span.start)
@@ -136,12 +136,15 @@ class Hooks:
         """After a layer: the residual stream, which the next layer would add up, in place, as its first act."""
         hidden, residual = (output[0], output[1]) if isinstance(output, tuple) else (output, None)
         if residual is not None and not self._adds:
-            for capture in self._capturing():
-                capture.fail("the layers of this model return a pair that is not to be added; it cannot be captured")
+            for span in self._spans:
+                if (capture := self.captures.get(span.number)) and capture.wants(stage):
+                    capture.fail(
+                        f"{stage} cannot be captured: this model's layers return pairs that are not to be added"
+                    )
         self._put(stage, functools.partial(_stream, hidden, residual))
 
     def _normalised(self, _norm: nn.Module, _inputs: Any, output: Any) -> None:
-        hidden = output[0] if isinstance(output, tuple) else output
+        hidden = _first(output)
         self._put("llm.norm", lambda rows: hidden[rows])
 
     def _logits(self, hidden: Tensor) -> None:
@@ -156,9 +159,6 @@ class Hooks:
                     self._keep(capture, "logits", span.position + start - span.start, logits)
                 else:
                     logits()
-
-    def _capturing(self) -> list[Capture]:
-        return [capture for span in self._spans if (capture := self.captures.get(span.number))]
 
     def _put(self, stage: str, take: Callable[[slice], Tensor]) -> None:
         for span in self._spans:
@@ -195,9 +195,15 @@ def _adds_residual(norm: nn.Module) -> bool:
         return False
     hidden = torch.linspace(-1, 1, weight.shape[-1], dtype=weight.dtype, device=weight.device)[None]
     residual = hidden.square()
-    together = norm.forward(hidden + residual)
+    together = _first(norm.forward(hidden + residual))
     try:
-        separate = norm.forward(hidden.clone(), residual.clone())
-    except TypeError:  # takes one
+        separate = _first(norm.forward(hidden.clone(), residual.clone()))
+    except TypeError:  # it takes one
         return False
-    return isinstance(separate, tuple) and torch.allclose(separate[0].float(), together.float(), rtol=0.02, atol=0.02)
+    return torch.allclose(separate.float(), together.float(), rtol=0.02, atol=0.02)
+
+
+def _first(output: Any) -> Tensor:
+    """The tensor that counts of what a norm or a model returns."""
+    found: Tensor = output[0] if isinstance(output, tuple) else output
+    return found

@@ -1,0 +1,226 @@
+"""Rows of captured requests land at their positions, however the engine splits, mixes and repeats the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.runtimes.vllm import capture as module
+from workbench.runtimes.vllm.capture import Capture, Captures, Span, begin_capture, captured, capturing, spans
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[list[tuple[int, int, int]], list[list[tuple[int, int, int]]]]:
+    """Requests (capture's number or 0, prompt, positions in all), and what a scheduler does with them: in each step
+    some of them in any order, with (request, positions computed before, positions of this step). Some lose what was
+    computed and begin again."""
+    requests = []
+    for number in range(1, draw(st.integers(1, 5)) + 1):
+        prompt = draw(st.integers(1, 12))
+        requests.append((draw(st.sampled_from([0, number])), prompt, prompt + draw(st.integers(0, 4))))
+    computed = [0] * len(requests)
+    done: list[list[tuple[int, int, int]]] = []
+    while any(computed[n] < total for n, (_, _, total) in enumerate(requests)):
+        step = []
+        for n in draw(st.permutations(range(len(requests)))):
+            left = requests[n][2] - computed[n]
+            rows = min(left, draw(st.integers(0, 5)))
+            if len(done) > 40:
+                rows = left  # the draw may be idle for ever
+            if rows:
+                step.append((n, computed[n], rows))
+                computed[n] += rows
+        done.append(step)
+        if len(done) < 10 and draw(st.integers(0, 9)) == 0:
+            computed[draw(st.integers(0, len(requests) - 1))] = 0
+    return requests, done
+
+
+def row(request: int, position: int) -> list[float]:
+    return [request, position, request * 100 + position]
+
+
+@given(steps())
+def test_every_row_stands_at_its_position(case: Any) -> None:
+    requests, done = case
+    captures = Captures()
+    for number, _, _ in requests:
+        if number:
+            captures.add(number, Capture(["llm.*"]))
+    for step in done:
+        starts = np.concatenate([[0], np.cumsum([rows for _, _, rows in step])]).astype(int)
+        batch = [row(n, computed + r) for n, computed, rows in step for r in range(rows)]
+        numbers = [requests[n][0] for n, _, _ in step]
+        found = spans(numbers, starts.tolist(), [c for _, c, _ in step], [requests[n][1] for n, _, _ in step])
+        for span in found:
+            capture = captures.get(span.number)
+            assert capture is not None
+            capture.begin_step(span.prompt)
+            capture.put("llm.norm", span.position, np.array(batch, dtype=np.float32)[span.start : span.stop])
+            capture.end_step(span.position, span.stop - span.start)
+    for n, (number, prompt, _) in enumerate(requests):
+        if number:
+            capture = captures.get(number)
+            assert capture is not None
+            assert not capture.missing()
+            expected = np.array([row(n, position) for position in range(prompt)], dtype=np.float32)
+            np.testing.assert_array_equal(capture.stages()["llm.norm"], expected)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(0, 9), st.integers(1, 8)), max_size=6),
+)
+def test_spans_are_the_rows_of_prompts_of_captured_requests(requests: list[tuple[int, int, int, int]]) -> None:
+    starts = [0]
+    slow: list[tuple[int, int, int]] = []  # number, row, position of every wanted row
+    for number, rows, computed, prompt in requests:
+        slow += [(number, starts[-1] + r, computed + r) for r in range(rows) if number and computed + r < prompt]
+        starts.append(starts[-1] + rows)
+    found = spans([r[0] for r in requests], starts, [r[2] for r in requests], [r[3] for r in requests])
+    assert [
+        (span.number, span.start + r, span.position + r) for span in found for r in range(span.stop - span.start)
+    ] == slow
+
+
+def test_a_prompt_that_ends_within_a_step_is_cut_there() -> None:
+    assert spans([0, 7], [0, 3, 8], [5, 2], [9, 4]) == [Span(7, 3, 5, 2, 4)]
+
+
+def whole(patterns: Sequence[str] = ("*",), prompt: int = 2) -> Capture:
+    capture = Capture(patterns)
+    capture.begin_step(prompt)
+    capture.end_step(0, prompt)
+    return capture
+
+
+def test_the_tower_comes_first_and_only_wanted_stages_are_kept() -> None:
+    capture = whole(["llm.norm", "encoder.*"])
+    assert capture.wants("llm.norm")
+    assert not capture.wants("logits")
+    capture.put("llm.norm", 0, np.ones((2, 3)))
+    capture.recorder.put("encoder.output", np.zeros((4, 3)))
+    capture.recorder.put("frontend.features", np.zeros((4, 3)))
+    assert list(capture.stages()) == ["encoder.output", "llm.norm"]
+    assert capture.stages()["llm.norm"].dtype == np.float32
+
+
+def test_rows_are_copied() -> None:
+    capture, rows = whole(), np.ones((2, 3), dtype=np.float32)
+    capture.put("llm.norm", 0, rows)
+    rows[:] = 5
+    np.testing.assert_array_equal(capture.stages()["llm.norm"], 1)
+
+
+def test_a_capture_that_is_not_whole_says_so() -> None:
+    capture = Capture(["*"])
+    assert "no request has carried" in capture.missing()
+    capture.begin_step(5)
+    capture.end_step(1, 3)
+    assert "only 3 of 5 positions" in capture.missing()
+    capture.begin_step(6)
+    assert "prompts of different lengths" in capture.missing()
+    assert not capture.wants("llm.norm")
+
+
+def test_a_failed_capture_gives_its_arrays_up_and_takes_no_more() -> None:
+    capture, captures = whole(), Captures()
+    captures.add(3, capture)
+    capture.put("llm.norm", 0, np.ones((2, 3)))
+    assert captures.recorder(3) is capture.recorder
+    capture.fail("the memory gave out")
+    capture.fail("and then something else")
+    capture.put("llm.norm", 0, np.ones((2, 3)))
+    assert capture.missing() == "the memory gave out"
+    assert not capture.stages()
+    assert captures.recorder(3) is None
+
+
+def test_captures_are_dropped_by_number() -> None:
+    captures = Captures()
+    captures.add(3, whole())
+    captures.drop(4)
+    assert 3 in captures
+    captures.drop(3)
+    captures.drop(3)
+    assert not captures
+    assert captures.get(3) is None
+    assert captures.recorder(3) is None
+
+
+class Worker:
+    """Answers as the extension does, from arrays."""
+
+    def __init__(self, stages: dict[str, np.ndarray], problem: str = "", refusal: str = ""):
+        self.stages, self.problem, self.refusal = stages, problem, refusal
+        self.calls: list[tuple[str, ...]] = []
+
+    def __call__(self, method: str, *arguments: Any) -> Any:
+        self.calls.append((method, *arguments))
+        if method == "workbench_begin_capture":
+            return self.refusal
+        if method == "workbench_take_capture":
+            stages = [[name, array.dtype.str, list(array.shape)] for name, array in self.stages.items()]
+            return {"problem": self.problem, "stages": stages}
+        if method == "workbench_take_piece":
+            _, stage, start, size = arguments
+            return self.stages[stage].tobytes()[start : start + size]
+        return None
+
+
+@given(st.integers(1, 50))
+def test_arrays_come_back_in_pieces(size: int) -> None:
+    stages = {
+        "encoder.output": np.arange(12, dtype=np.float32).reshape(3, 4),
+        "predictor.count": np.array(3.5),
+        "llm.norm": np.zeros((0, 4), dtype=np.float32),
+        "lengths": np.arange(5),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PIECE_BYTES", size)
+        found = captured(Worker(stages), 1)
+    assert list(found) == list(stages)
+    for name, array in stages.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_what_the_engine_says_becomes_an_error() -> None:
+    with pytest.raises(Unavailable, match=r"^the memory gave out$"):
+        captured(Worker({}, problem="the memory gave out"), 1)
+    with pytest.raises(Unavailable, match=r"^open it with eager$"):
+        begin_capture(Worker({}, refusal="open it with eager"), 1, ["*"])
+    with pytest.raises(BadInput, match="pattern is empty"):
+        begin_capture(Worker({}), 1, [" "])
+
+
+def test_an_array_that_comes_short_is_noticed() -> None:
+    class Short(Worker):
+        def __call__(self, method: str, *arguments: Any) -> Any:
+            answer = super().__call__(method, *arguments)
+            return answer[:-1] if method == "workbench_take_piece" else answer
+
+    with pytest.raises(Unavailable, match=r"gave 15 bytes of stage llm.norm; expected 16"):
+        captured(Short({"llm.norm": np.ones((1, 4), dtype=np.float32)}), 1)
+
+
+def test_a_capture_is_dropped_however_the_block_ends_unless_the_engine_died() -> None:
+    def methods(error: Exception | None) -> list[str]:
+        worker = Worker({})
+        try:
+            with capturing(worker, 5, ["llm.*", "logits"]):
+                if error:
+                    raise error
+        except type(error or Exception()):
+            pass
+        assert worker.calls[0] == ("workbench_begin_capture", 5, ["llm.*", "logits"])
+        return [method for method, *_ in worker.calls[1:]]
+
+    assert methods(None) == ["workbench_drop_capture"]
+    assert methods(BadInput("bad")) == ["workbench_drop_capture"]
+    assert methods(SessionDied("gone")) == []

@@ -1,0 +1,240 @@
+"""Captures through a worker: of a small one, and of a real engine, against the PyTorch runtime."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.runtimes.vllm.small_runner import WORDS, Runner, config
+from tests.tiny_language import VOCABULARY, put_tokenizer, random_network
+from workbench.decoding.generation import Decoding
+from workbench.errors import Unavailable
+from workbench.families.language import read_language_config
+from workbench.runtimes.pytorch.language import LanguageModel, open_language
+from workbench.runtimes.vllm.capture import begin_capture, captured, capturing, drop_capture
+from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
+from workbench.runtimes.vllm.extension import Extension
+from workbench.runtimes.vllm.request import Request
+from workbench.session import StageFilter
+from workbench.stages import Recorder
+
+# A small worker.
+
+PROMPT = [1, 2, 3]
+
+
+class Worker(Extension):
+    """A worker that `call` reaches; `rank` of `ranks`."""
+
+    def __init__(self, rank: int = 0, ranks: int = 1, **changes: Any):
+        self.model_runner = Runner()
+        self.vllm_config = config(tensor_parallel_size=ranks, **changes)
+        self.rank = rank
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        return getattr(self, method)(*arguments)
+
+
+def test_a_capture_from_begin_to_end() -> None:
+    worker = Worker()
+    runner = worker.model_runner
+    runner.add("a", PROMPT, capture=4)
+    with capturing(worker.call, 4, ["llm.layers.1", "logits", "encoder.*"]):
+        recorder = runner.model.captures.recorder(4)
+        recorder.put("encoder.output", np.arange(6.0).reshape(2, 3).T)  # in another order in memory
+        runner.step(("a", 0, 3))
+        found = captured(worker.call, 4)
+    assert {name: array.shape for name, array in found.items()} == {
+        "encoder.output": (3, 2),
+        "llm.layers.1": (3, 4),
+        "logits": (3, WORDS),
+    }
+    np.testing.assert_array_equal(found["encoder.output"], np.arange(6.0).reshape(2, 3).T)
+    assert runner.model.captures is None
+    assert worker._workbench_hooks is None
+
+
+def test_hooks_stay_until_the_last_capture_ends() -> None:
+    worker = Worker()
+    begin_capture(worker.call, 1, ["*"])
+    hooks = worker._workbench_hooks
+    begin_capture(worker.call, 2, ["*"])
+    with pytest.raises(Unavailable, match="number 2 is on already"):
+        begin_capture(worker.call, 2, ["*"])
+    drop_capture(worker.call, 1)
+    drop_capture(worker.call, 1)
+    drop_capture(worker.call, 7)
+    assert worker._workbench_hooks is hooks
+    drop_capture(worker.call, 2)
+    assert worker._workbench_hooks is None
+    drop_capture(worker.call, 2)
+
+
+def test_what_is_not_there_is_said() -> None:
+    worker = Worker()
+    with pytest.raises(Unavailable, match="there is no capture of the number 3"):
+        captured(worker.call, 3)
+    assert worker.workbench_take_piece(3, "llm.norm", 0, 10) == b""
+    begin_capture(worker.call, 3, ["*"])
+    assert worker.workbench_take_piece(3, "llm.norm", 0, 10) == b""
+    with pytest.raises(Unavailable, match="no request has carried the number"):
+        captured(worker.call, 3)
+
+
+def test_an_engine_that_cannot_says_so_and_nothing_is_left() -> None:
+    worker = Worker(enforce_eager=False)
+    with pytest.raises(Unavailable, match="open the model with eager execution"):
+        begin_capture(worker.call, 1, ["*"])
+    assert "expected a glob" in worker.workbench_begin_capture(1, [])
+    assert worker._workbench_hooks is None
+
+
+def test_with_split_tensors_the_first_worker_keeps_the_arrays() -> None:
+    workers = [Worker(rank, 2) for rank in (4, 5)]
+    for worker in workers:
+        begin_capture(worker.call, 1, ["*"])
+        worker.model_runner.add("a", PROMPT, capture=1)
+        worker.model_runner.step(("a", 0, 3))
+    first, second = (captured(worker.call, 1) for worker in workers)
+    assert len(first) == 6
+    assert second == {}
+    assert workers[1].model_runner.model.pieces == [3]
+
+
+# A real engine.
+
+LENGTHS = (100, 33, 64, 7, 90, 120, 31)
+GREEDY = Decoding((), max_new_tokens=60)
+
+
+@dataclass(frozen=True)
+class Served:
+    """An engine and the same model on the PyTorch runtime."""
+
+    engine: Engine
+    reference: LanguageModel
+
+    def expected(self, ids: list[int]) -> dict[str, np.ndarray]:
+        recorder = Recorder(lambda _: True)
+        self.reference.trace(self.reference.prompt([ids]), recorder)
+        return recorder.stages
+
+    def generate(self, ids: list[int], capture: int = 0) -> list[int]:
+        stream = self.engine.stream([Request(ids, capture=capture)], [GREEDY])
+        return [token for _, tokens in stream for token in tokens]
+
+
+@pytest.fixture(scope="module", params=["qwen3", "qwen2"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Prompts come in pieces of 32 positions, and the space for keys and values is so small that of seven requests
+    some are thrown out and begin again."""
+    directory = tmp_path_factory.mktemp(request.param)
+    changes = {"qwen3": {"head_dim": 32}, "qwen2": {"hidden_size": 128}}[request.param]
+    network = random_network(request.param, **changes)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.ndim > 1:
+                parameter *= 0.5  # the stream stays below about ten, where 1e-4 is many times its resolution
+    network.save_pretrained(directory)
+    put_tokenizer(directory, request.param)
+    space = 14 * 32 * 3 * 2 * 2 * 32 * 4  # blocks, positions of each, layers, keys and values, heads, width, bytes
+    options = EngineOptions(
+        model=directory,
+        name=f"tiny-{request.param}",
+        arguments={
+            "max_num_batched_tokens": 32,
+            "max_num_seqs": 8,
+            "block_size": 32,
+            "kv_cache_memory_bytes": space,
+        },
+    )
+    with open_engine(options) as engine:
+        yield Served(engine, open_language(read_language_config(directory), torch.device("cpu")))
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, VOCABULARY - 60, length).tolist() for length in LENGTHS]
+
+
+def close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    for name, array in found.items():
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.slow
+def test_every_stage_is_that_of_pytorch(served: Served, prompts: list[list[int]]) -> None:
+    for number, ids in enumerate(prompts, 1):
+        with capturing(served.engine.call, number, ["*"]):
+            served.generate(ids, number)
+            found = captured(served.engine.call, number)
+        expected = served.expected(ids)
+        assert list(found) == list(expected)
+        close(found, expected)
+
+
+@pytest.mark.slow
+def test_captures_beside_others_change_no_token_and_mix_nothing(served: Served, prompts: list[list[int]]) -> None:
+    call = served.engine.call
+    alone = [served.generate(ids) for ids in prompts]
+    wanted = {0: "*", 4: "llm.layers.*", 6: "llm.norm,logits"}  # of three of the seven
+    with ThreadPoolExecutor(len(prompts)) as pool, contextlib.ExitStack() as captures:
+        for n, pattern in wanted.items():
+            captures.enter_context(capturing(call, n + 1, [pattern]))
+        running: dict[int, Future[list[int]]] = {
+            n: pool.submit(served.generate, prompts[n], n + 1 if n in wanted else 0) for n in (5, 4, 3, 2, 1, 6, 0)
+        }
+        together = [running[n].result() for n in range(len(prompts))]
+        for n, pattern in wanted.items():
+            found, expected = captured(call, n + 1), served.expected(prompts[n])
+            assert list(found) == [name for name in expected if StageFilter(pattern)(name)]
+            close(found, expected)
+    assert together == alone
+
+
+@pytest.mark.slow
+def test_embeddings_given_are_those_that_enter(served: Served, prompts: list[list[int]]) -> None:
+    ids, rows = prompts[1], np.zeros(len(prompts[1]), dtype=bool)
+    rows[5:25] = True
+    width = served.reference.config.hidden_size
+    embeddings = np.random.default_rng(1).normal(0, 0.1, (len(ids), width)).astype(np.float32)
+    with capturing(served.engine.call, 1, ["llm.embeddings"]):
+        request = Request(ids, embeddings=embeddings, is_embedding=rows, capture=1)
+        list(served.engine.stream([request], [Decoding((), max_new_tokens=1)]))
+        [found] = captured(served.engine.call, 1).values()
+    np.testing.assert_array_equal(found[rows], embeddings[rows])
+    np.testing.assert_array_equal(found[~rows], served.expected(ids)["llm.embeddings"][~rows])
+
+
+@pytest.mark.slow
+def test_a_request_that_is_left_leaves_nothing(served: Served, prompts: list[list[int]]) -> None:
+    engine = served.engine
+    before = served.generate(prompts[0])
+    with (
+        capturing(engine.call, 1, ["*"]),
+        contextlib.closing(engine.stream([Request(prompts[0], capture=1)], [GREEDY])) as stream,
+    ):
+        next(stream)
+    assert engine.call("workbench_take_capture", 1)["problem"] == "there is no capture of the number 1"
+    assert served.generate(prompts[0]) == before
+
+
+@pytest.mark.slow
+def test_large_arrays_come_through(served: Served, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the pieces of another size too."""
+    with capturing(served.engine.call, 1, ["logits"]):
+        served.generate(prompts[5], 1)
+        [whole] = captured(served.engine.call, 1).values()
+        monkeypatch.setattr("workbench.runtimes.vllm.capture.PIECE_BYTES", 1001)
+        [pieces] = captured(served.engine.call, 1).values()
+    assert whole.shape == (LENGTHS[5], VOCABULARY)
+    np.testing.assert_array_equal(whole, pieces)

@@ -1,0 +1,192 @@
+"""The hooks of captures, on a small model with the faces of vLLM's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.runtimes.vllm.small_runner import WORDS, FormalNorm, Layer, Model, Norm, Runner, WholeLayer, config
+from workbench.runtimes.vllm import hooks as module
+from workbench.runtimes.vllm.capture import Capture, Captures
+from workbench.runtimes.vllm.hooks import Hooks, decoder, unable
+
+PROMPT = [1, 2, 3, 4, 5]
+STAGES = ["llm.embeddings", "llm.layers.0", "llm.layers.1", "llm.layers.2", "llm.norm", "logits"]
+
+
+def hooked(model: nn.Module | None = None, keeps: bool = True, **patterns: str) -> tuple[Runner, Hooks]:
+    """A runner with a capture of each request named, whose number is its place from 1 on."""
+    runner = Runner(model)
+    captures = Captures()
+    for number, pattern in enumerate(patterns.values(), 1):
+        captures.add(number, Capture([pattern]))
+    return runner, Hooks(runner, captures, keeps)
+
+
+def stages(hooks: Hooks, number: int = 1) -> dict[str, np.ndarray]:
+    capture = hooks.captures.get(number)
+    assert capture is not None
+    assert not capture.missing(), capture.missing()
+    return capture.stages()
+
+
+@torch.inference_mode()
+def slow(model: Any, prompt: list[int]) -> dict[str, np.ndarray]:
+    """The stages, added up by themselves."""
+    stream = model.model.embed_tokens(torch.tensor(prompt))
+    found = {"llm.embeddings": stream}
+    for number, layer in enumerate(model.model.layers):
+        stream = stream + torch.tanh(layer.linear(stream))
+        found[f"llm.layers.{number}"] = stream
+    found["llm.norm"] = Norm.forward(model.model.norm, stream)
+    found["logits"] = model.head(found["llm.norm"])
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert list(found) == [name for name in STAGES if name in found]
+    for name, array in found.items():
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, expected[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", [Layer, WholeLayer])
+def test_every_stage_is_the_stream_at_its_point(layer: type[Layer]) -> None:
+    runner, hooks = hooked(Model(layer), a="*")
+    runner.add("a", PROMPT, capture=1)
+    runner.step(("a", 0, 5))
+    found = stages(hooks)
+    assert list(found) == STAGES
+    close(found, slow(runner.model, PROMPT))
+
+
+def test_chunks_others_generated_tokens_and_recomputing() -> None:
+    runner, hooks = hooked(a="*", b="llm.norm")
+    runner.add("a", PROMPT, generated=[6, 7], capture=1)
+    runner.add("b", [8, 7, 6], capture=2)
+    runner.add("other", [1, 1, 1, 1])
+    runner.add("stale", [2, 2], capture=9)  # of a capture that was dropped
+    runner.step(("other", 0, 3), ("a", 0, 2))
+    runner.step(("a", 2, 4), ("b", 0, 3), ("other", 3, 4))
+    runner.dummy()
+    runner.step(("stale", 0, 2), ("a", 4, 6))  # the last of the prompt, and the first generated
+    runner.step(("a", 0, 3))  # it was preempted
+    runner.step(("a", 3, 7))
+    close(stages(hooks, 1), slow(runner.model, PROMPT))
+    close(stages(hooks, 2), slow(runner.model, [8, 7, 6]))
+    assert list(stages(hooks, 2)) == ["llm.norm"]
+
+
+def test_logits_are_computed_in_pieces_of_captured_rows_and_only_if_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOGIT_ROWS", 2)
+    runner, hooks = hooked(a="logits", b="llm.*")
+    runner.add("a", PROMPT, generated=[6], capture=1)
+    runner.add("b", PROMPT, capture=2)
+    runner.step(("b", 0, 5), ("a", 0, 6))
+    assert runner.model.pieces == [2, 2, 1]  # type: ignore[attr-defined]
+    assert stages(hooks)["logits"].shape == (5, WORDS)
+    close(stages(hooks), slow(runner.model, PROMPT))
+
+
+def test_what_the_model_gives_is_the_same_with_hooks_and_without() -> None:
+    runner, hooks = hooked(a="*")
+    runner.add("a", PROMPT, capture=1)
+    found = runner.step(("a", 0, 5))
+    hooks.remove()
+    assert torch.equal(runner.step(("a", 0, 5)), found)
+
+
+def test_nothing_is_left_when_they_are_removed() -> None:
+    runner, hooks = hooked(a="*")
+    assert runner.model.captures is hooks.captures
+    hooks.remove()
+    assert runner.model.captures is None
+    assert "_model_forward" not in vars(runner)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in runner.model.modules())
+
+
+def test_a_worker_that_keeps_nothing_only_computes_logits() -> None:
+    runner, hooks = hooked(keeps=False, a="*")
+    runner.add("a", PROMPT, capture=1)
+    runner.step(("a", 0, 5))
+    assert runner.model.pieces == [5]  # type: ignore[attr-defined]
+    assert stages(hooks) == {}
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in runner.model.modules())
+    hooks.remove()
+
+
+def test_a_failure_fails_the_capture_and_not_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, hooks = hooked(a="*", b="llm.norm")
+    runner.add("a", PROMPT, capture=1)
+    runner.add("b", PROMPT, capture=2)
+
+    def compute_logits(hidden: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("no room\nfor them")
+
+    monkeypatch.setattr(runner.model, "compute_logits", compute_logits)
+    assert len(runner.step(("a", 0, 5), ("b", 0, 5))) == 12
+    failed = hooks.captures.get(1)
+    assert failed is not None
+    assert failed.missing() == "stage logits could not be captured: no room for them"
+    close(stages(hooks, 2), slow(runner.model, PROMPT))
+
+
+def test_a_pair_that_is_not_to_be_added_is_not_added() -> None:
+    runner, hooks = hooked(Model(Layer, FormalNorm), a="*", b="llm.embeddings")
+    runner.add("a", PROMPT, capture=1)
+    runner.add("b", PROMPT, capture=2)
+    runner.step(("a", 0, 5), ("b", 0, 5))
+    failed = hooks.captures.get(1)
+    assert failed is not None
+    assert failed.missing().startswith("llm.layers.0 cannot be captured: this model's layers return pairs")
+    close(stages(hooks, 2), slow(runner.model, PROMPT))
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"enforce_eager": False}, "open the model with eager execution"),
+        ({"pipeline_parallel_size": 2}, "with pipeline_parallel_size over 1"),
+        ({"data_parallel_size": 2}, "with data_parallel_size over 1"),
+        ({"use_ubatching": True}, "overlaps two halves of a batch"),
+        ({"tensor_parallel_size": 2}, ""),
+        ({}, ""),
+    ],
+)
+def test_engines_that_cannot_be_captured_from(changes: dict[str, Any], reason: str) -> None:
+    found = unable(Runner(), config(**changes))
+    assert reason in found
+    assert bool(found) == bool(reason)
+    assert "\n" not in found
+
+
+def test_other_runners_and_models_are_refused() -> None:
+    second = SimpleNamespace(get_model=Model)
+    assert "VLLM_USE_V2_MODEL_RUNNER=0" in unable(second, config())
+    assert "Linear: its decoder layers and last norm were not found" in unable(Runner(nn.Linear(2, 2)), config())
+
+
+class Hearing(nn.Module):
+    """A tower that has layers and a norm of its own, beside the language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower, self.language = Model().model, Model()
+
+
+class Told(Hearing):
+    def get_language_model(self) -> nn.Module:
+        return self.language
+
+
+def test_the_decoder_is_that_of_the_language_model() -> None:
+    model = Told()
+    found = decoder(model)
+    assert found is not None
+    assert found[1] is model.language.model.norm
+    assert decoder(Hearing()) is None

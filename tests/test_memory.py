@@ -36,6 +36,47 @@ def test_what_is_resident_is_what_the_system_says() -> None:
     assert resident_bytes(os.getpid()) <= peak_resident_bytes()
 
 
+TREE = """
+import os, sys
+from workbench.memory import peak_resident_bytes, resident_bytes
+block = b"x" * (100 << 20)  # shared with what is forked now
+before = peak_resident_bytes()
+read, write = os.pipe()
+pid = os.fork()
+if pid == 0:
+    inner = os.fork()
+    own = b"y" * (50 << 20)
+    if inner:
+        peak = b"z" * (80 << 20)
+        del peak
+    os.write(write, b"!")
+    sys.stdin.read()
+    os._exit(0)
+for _ in range(2):
+    os.read(read, 1)
+print(before, resident_bytes(os.getpid()), peak_resident_bytes(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what is shared")
+@pytest.mark.parametrize("known", [True, False])
+def test_what_a_process_has_started_counts_and_what_they_share_counts_once(known: bool) -> None:
+    """Two processes below the first, with 50 MB each beside the 100 MB that all three share."""
+    unknown = "from workbench import memory; memory._field = lambda *_: None; block ="
+    code = TREE if known else TREE.replace("block =", unknown)
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        before, now, peak = (int(each) >> 20 for each in process.stdout.readline().split())
+        if known:
+            assert 200 <= now <= 100 + 100 + 3 * 40
+            assert before + 2 * 150 + 80 <= peak <= before + 2 * 200 + 80
+            assert resident_bytes(process.pid) >> 20 == pytest.approx(now, abs=5)
+        else:
+            assert now >= 3 * 100 + 2 * 50, "where nothing is known of sharing, it counts in each"
+
+
 def test_a_process_that_is_gone_has_nothing() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass

@@ -18,6 +18,7 @@ from workbench.opening import SessionSpec
 
 SHARE = 0.8  # of the machine's memory
 PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
+ASKING_BYTES = 150 << 20  # a process that asks a server
 WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights on disk
 WEIGHT_FILES = {".pt", ".tar", ".onnx", ".safetensors", ".gguf"}
 
@@ -85,11 +86,15 @@ def estimated_bytes(spec: SessionSpec) -> int:
 
     Weights that are mapped from their file count like any others: a session at work needs them in memory.
     """
+    if spec.server is not None:
+        return ASKING_BYTES
     return PROCESS_BYTES + int(WEIGHTS_FACTOR * weight_bytes(spec))
 
 
 def weight_bytes(spec: SessionSpec) -> int:
-    """The size of the files with a session's weights: of a checkpoint directory, or GGUF files."""
+    """The size of the files with a session's weights: of a checkpoint directory, or GGUF files; of a server's, 0."""
+    if spec.server is not None:
+        return 0
     language = spec.settings.language_file
     return _file_bytes(spec.checkpoint) + (_file_bytes(language) if language else 0)
 

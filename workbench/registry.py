@@ -40,6 +40,8 @@ from workbench.sources import fetch, why_not_here
 from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
 
+SERVED = "vllm"  # the runtime of a model on a server
+
 
 @dataclass(frozen=True)
 class Availability:
@@ -60,11 +62,11 @@ class Residency:
     busy: bool
     idle_seconds: float
     quantization: str | None = None  # of the weights, where they are in a GGUF file
-
-
     state: str = "idle"  # unloaded, loading, at work or idle
     load_seconds: float = 0.0  # how long its process took to start and load, the last time
     log: Path | None = None  # of what the model's engine does, where it keeps one
+
+
 class Registry:
     """Cards and sessions.
 
@@ -126,7 +128,7 @@ class Registry:
 
     def default_runtime(self, card: Card) -> str:
         """The runtime that a model opens on where none is named."""
-        return "gguf" if card.kind == "gguf" else "pytorch"
+        return {"gguf": "gguf", "server": SERVED}.get(card.kind, "pytorch")
 
     def availability(self, card: Card, runtime: str) -> Availability:
         """Whether the card's model can run on that runtime."""
@@ -178,7 +180,8 @@ class Registry:
         tensor_parallel: int | None = None,
         eager: bool | None = None,
     ) -> OpenSession:
-        """A session of a model on a runtime: where none is named, gguf for a GGUF file and pytorch for the others.
+        """A session of a model on a runtime: where none is named, gguf for a GGUF file, vllm for a model on a server,
+        and pytorch for the others.
 
         Downloads the checkpoint first where the card says from where, and converts it where the runtime opens GGUF
         files; `on_progress` is told of that and of the load, at least four times a second while the process starts,
@@ -283,6 +286,8 @@ class Registry:
         if reason := _why_not(card, runtime):
             raise Unavailable(f"{card.id} cannot run on {runtime}: {reason}")
         settings = _settings(given, card, runtime)
+        if card.server is not None:
+            return SessionSpec(card.id, card.family, runtime, Path(), settings, card.server)
         checkpoint = fetch(card, on_progress)
         if RUNTIMES[runtime].opens_gguf:
             checkpoint, settings = gguf_file(card, checkpoint, settings, on_progress)
@@ -322,7 +327,10 @@ def _on_disk(model: str | Path) -> tuple[Path, str | None]:
 
 def _why_not(card: Card, runtime: str) -> str | None:
     """Why the model cannot run on that runtime here, wherever its checkpoint is, or None where it can."""
-    reason = card.runtimes.get(runtime) or why_not(card.family, runtime)
+    served = card.kind == "server"
+    if served and runtime in RUNTIMES and runtime != SERVED:
+        return f"it runs on the server {card.place}, which is asked as {SERVED}"
+    reason = card.runtimes.get(runtime) or why_not(card.family, runtime, served)
     if reason or card.kind != "gguf" or RUNTIMES[runtime].opens_gguf:
         return reason
     opening = " or ".join(name for name, each in RUNTIMES.items() if each.opens_gguf)
@@ -345,6 +353,8 @@ def _settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
         name, value = setting.name, getattr(settings, setting.name)
         if value == setting.default:
             continue
+        if card.kind == "server":
+            raise BadInput(f"{name} is {value}, and the server of {card.id} decides that; leave it out")
         if name not in RUNTIMES[runtime].settings:
             having = " or ".join(each for each in RUNTIMES if name in RUNTIMES[each].settings)
             raise BadInput(f"{name} is {value}, and {runtime} has no such setting; leave it out, or take {having}")

@@ -1,0 +1,127 @@
+"""From a card with a server's address to a session in a process of its own, and to the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, FakeServer, Reply, chat_events
+from workbench.budget import PROCESS_BYTES, estimated_bytes, weight_bytes
+from workbench.cli import main
+from workbench.errors import BadInput, Unavailable
+from workbench.opening import Server, SessionSpec, Settings, why_not
+from workbench.registry import Registry
+from workbench.runtimes import RUNTIMES
+
+SOUND = (np.zeros(16000, dtype=np.float32), 16000)
+
+
+@pytest.fixture(autouse=True)
+def cards(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(
+        f'[[model]]\nid = "far/{name}"\nfamily = "{family}"\nsource = {{ server = "{server.url}/v1"{beside} }}\n'
+        for name, family, beside in (
+            ("funasr_nano", "funasr_nano", ""),
+            ("fireredasr", "fireredasr", f', model = "{MODEL}"'),
+            ("causal_lm", "causal_lm", ""),
+            ("sensevoice", "sensevoice", ""),
+            ("locked", "causal_lm", ', key = "FAR_KEY"'),
+        )
+    )
+    (tmp_path / "models.toml").write_text(text)
+    monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
+    monkeypatch.delenv("FAR_KEY", raising=False)
+
+
+def test_looking_asks_nobody(fake: FakeServer) -> None:
+    registry = Registry()
+    card = registry.card("far/funasr_nano")
+    assert registry.availability(card, "vllm").ready and registry.default_runtime(card) == "vllm"
+    assert not registry.weights(card, "vllm") and not registry.weights(card, "gguf")
+    for runtime in ("pytorch", "gguf"):
+        state = registry.availability(card, runtime)
+        assert not state.ready and state.reason == f"it runs on the server {card.place}, which is asked as vllm"
+    assert not fake.asked
+
+
+def test_a_family_that_nobody_serves(fake: FakeServer) -> None:
+    registry = Registry()
+    state = registry.availability(registry.card("far/sensevoice"), "vllm")
+    assert not state.ready and "no autoregressive part" in str(state.reason)
+    with pytest.raises(Unavailable, match="far/sensevoice cannot run on vllm: SenseVoice has no autoregressive part"):
+        registry.open("far/sensevoice")
+
+
+def test_nothing_needs_to_be_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.runtimes.find_spec", lambda _: None)
+    assert RUNTIMES["vllm"].missing()
+    assert why_not("funasr_nano", "vllm") and not why_not("funasr_nano", "vllm", server=True)
+    with Registry(isolate=False) as registry, registry.open("far/causal_lm") as session:
+        assert session.generate("count").text == "one two"
+
+
+def test_a_key_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry(isolate=False)
+    state = registry.availability(registry.card("far/locked"), "vllm")
+    assert not state.ready and not state.fetches and "FAR_KEY, which is not set" in str(state.reason)
+    with pytest.raises(Unavailable, match="FAR_KEY, which is not set"):
+        registry.open("far/locked")
+    monkeypatch.setenv("FAR_KEY", "secret")
+    assert registry.availability(registry.card("far/locked"), "vllm").ready
+
+
+@pytest.mark.parametrize(
+    "setting", [{"dtype": "bfloat16"}, {"max_length": 100}, {"threads": 2}, {"device": "cuda"}, {"eager": False}]
+)
+def test_what_the_server_decides_is_no_setting(setting: dict) -> None:
+    name, value = next(iter(setting.items()))
+    with pytest.raises(
+        BadInput, match=f"{name} is {value}, and the server of far/causal_lm decides that; leave it out"
+    ):
+        Registry(isolate=False).open("far/causal_lm", **setting)
+
+
+def test_it_needs_next_to_no_memory(server: Server) -> None:
+    spec = SessionSpec("far", "causal_lm", "vllm", Path(), Settings(), server)
+    assert estimated_bytes(spec) < PROCESS_BYTES / 2 and weight_bytes(spec) == 0
+
+
+def test_a_session_in_a_process_of_its_own(fake: FakeServer) -> None:
+    with Registry() as registry, registry.open("far/fireredasr") as session:
+        assert session.transcribe(SOUND).tokens == (1, 2, END)
+        assert session.session.memory_bytes < PROCESS_BYTES, "torch and vLLM are not loaded for it"
+        with pytest.raises(Unavailable, match="a remote server does not show its stages"):
+            session.trace(SOUND)
+        fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="wait")
+        stream = session.stream(SOUND)
+        for event in stream:
+            if getattr(event, "text", "") == "one":
+                break
+        stream.close()
+        assert fake.gone.wait(10), "the server is told"
+        assert session.pid, "and the process goes on"
+
+
+def test_the_command_line(fake: FakeServer, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    assert main(["models", "--json"]) == 0
+    listed = {model["id"]: model for model in json.loads(capsys.readouterr().out)}["far/causal_lm"]
+    assert listed["runtimes"]["vllm"] == {"ready": True, "reason": None}
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    place = lines.index("far/causal_lm: far/causal_lm")
+    assert lines[place + 3] == "  vllm: ready"
+    assert main(["generate", "count", "--model", "far/causal_lm"]) == 0
+    assert capsys.readouterr().out == "one two\n"
+    assert main(["convert", "far/causal_lm", "--quantization", "f32", "--out", str(tmp_path / "a.gguf")]) == 2
+    assert "runs on the server" in capsys.readouterr().err
+
+
+def test_a_server_that_is_gone(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    text = (tmp_path / "models.toml").read_text().replace(server.url, "http://nobody.invalid:8000")
+    (tmp_path / "models.toml").write_text(text)
+    assert main(["generate", "count", "--model", "far/causal_lm"]) == 3
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said[-1].startswith("workbench: the server http://nobody.invalid:8000 of far/causal_lm cannot be reached: ")

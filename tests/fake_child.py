@@ -105,6 +105,14 @@ class FakeSession:
         self.shared = SharedMemory(create=True, size=1 << 20)  # a file that outlives who made it, if nobody removes it
         self.started += [program.pid, copy]
 
+    def hold(self) -> None:
+        """Starts a process with 200 MB."""
+        code = "import signal; held = b'x' * (200 << 20); print(flush=True); signal.pause()"
+        program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        assert program.stdout
+        program.stdout.readline()
+        self.started.append(program.pid)
+
     def left(self) -> dict[str, Any]:
         """What `spawn` has started and left."""
         shared = getattr(self, "shared", None)
@@ -158,6 +166,8 @@ def open_fake(spec: SessionSpec) -> FakeSession:
             report(step / 4, f"step {step}")
     if spec.name == "spawning":
         session.spawn()
+    if spec.name.startswith("holding"):
+        session.hold()
     if spec.name == "logging":
         session.log = os.environ["FAKE_LOG"]
     return session

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import psutil
 import pytest
+from safetensors.numpy import save_file
 
 from tests.processes import FAKE_CHILD, Background, eventually
 from tests.tiny_checkpoints import add_weight_bytes, claiming_checkpoints
 from workbench import worker
-from workbench.budget import PROCESS_BYTES, WEIGHTS_FACTOR, default_budget, estimated_bytes
+from workbench.budget import (
+    ENGINE_BYTES,
+    PROCESS_BYTES,
+    WEIGHTS_FACTOR,
+    WORKER_BYTES,
+    MemoryBudget,
+    default_budget,
+    estimated_bytes,
+)
 from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.isolated import IsolatedSession
 from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec, Settings
+from workbench.parallel_worker import ParallelSession
 from workbench.registry import Registry
+from workbench.runtimes import CPU_KV_GIGABYTES
 from workbench.session import Progress
+from workbench.worker import ProcessSession
 
 
 def estimate(checkpoint: Path, runtime: str = "pytorch", language: Path | None = None) -> int:
@@ -62,6 +79,89 @@ def test_the_estimate_of_gguf_files_counts_both_halves(tmp_path: Path) -> None:
         path.write_bytes(b"x" * count)
     assert estimate(ear, "gguf") == PROCESS_BYTES + WEIGHTS_FACTOR * 1000
     assert estimate(ear, "gguf", language) == PROCESS_BYTES + WEIGHTS_FACTOR * 4000
+
+
+@pytest.mark.parametrize(
+    ("stored", "dtype", "factor"),
+    [
+        (np.float32, "float32", 1.0),
+        (np.float16, "float32", 2.0),
+        (np.float16, "float16", 1.0),
+        (np.float16, "auto", 1.0),
+        (np.float32, "bfloat16", 0.5),
+        (np.float32, "auto", 1.0),
+        (np.int64, "float32", 1.0),
+    ],
+)
+def test_the_estimate_is_of_the_type_that_is_computed_in(
+    tmp_path: Path, stored: Any, dtype: str, factor: float
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"one": np.zeros((300, 70), stored), "two": np.zeros(40_000, stored)}, path)
+    content = (300 * 70 + 40_000) * np.dtype(stored).itemsize
+    header = path.stat().st_size - content
+    found = estimated_bytes(SessionSpec("m", "causal_lm", "pytorch", tmp_path, Settings(dtype=dtype)))
+    assert found == pytest.approx(PROCESS_BYTES + WEIGHTS_FACTOR * (header + factor * content), abs=1)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"\xff" * 8,
+        b"\x02" + b"\0" * 7 + b"[]",
+        b"\x05" + b"\0" * 7 + b"{",
+        len(claim := b'{"a": {"dtype": "BF16", "shape": [1000000, 1000000]}}').to_bytes(8, "little") + claim,
+        len(claim := b'{"a": {"dtype": "BF16", "shape": "many"}, "b": {}}').to_bytes(8, "little") + claim,
+    ],
+)
+def test_the_estimate_believes_no_damaged_file(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(header)
+    assert estimate(tmp_path) <= PROCESS_BYTES + WEIGHTS_FACTOR * 2 * len(header)
+
+
+def test_the_estimate_of_an_engine_counts_its_processes_and_keys_and_values(tmp_path: Path) -> None:
+    def of(**settings: Any) -> float:
+        return estimated_bytes(SessionSpec("m", "causal_lm", "vllm", tmp_path, Settings(**settings))) / (1 << 20)
+
+    add_weight_bytes(tmp_path, 1 << 30)
+    base = (ENGINE_BYTES + WEIGHTS_FACTOR * (1 << 30)) / (1 << 20)
+    assert of() == pytest.approx(base + 1024 * CPU_KV_GIGABYTES, abs=1)
+    assert of(kv_gigabytes=0.25) == pytest.approx(base + 256, abs=1)
+    assert of(kv_gigabytes=0.25, tensor_parallel=2) == pytest.approx(base + 512 + WORKER_BYTES / (1 << 20), abs=1)
+
+
+@pytest.mark.parametrize("kind", [ProcessSession, ParallelSession])
+def test_the_first_ones_memory_is_back_before_the_second_starts(
+    kind: Callable[..., IsolatedSession], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds its memory in a process that its own has started, as an engine does, and ends slowly when asked."""
+    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    sessions: list[IsolatedSession] = []
+    budget = MemoryBudget(4 << 30, lambda: sessions)
+    held: dict[str, int] = {}
+
+    @contextmanager
+    def admitted(newcomer: IsolatedSession) -> Iterator[None]:
+        with budget.admitted(newcomer):
+            held[newcomer.model] = sum(each.memory_bytes for each in sessions)
+            assert not [pid for pid in started if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+            yield
+
+    started: list[int] = []
+    settings = Settings(kv_gigabytes=2.0)
+    specs = [SessionSpec(name, "causal_lm", "vllm", tmp_path, settings) for name in ("holding", "holding too")]
+    first, second = (kind(spec, admitted) for spec in specs)
+    sessions += first, second
+    try:
+        for session in (first, second, first):
+            started = [*session.trace("x").meta["started"], session.pid or 0]
+            assert session.memory_bytes > 150 << 20
+            assert [each.pid is not None for each in sessions] == [each is session for each in sessions]
+        assert held == {"holding": 0, "holding too": 0}
+    finally:
+        for session in sessions:
+            session.close()
 
 
 def test_the_least_recently_used_makes_room_and_works_again_afterwards(models: list[str]) -> None:

@@ -6,7 +6,10 @@ It knows processes and their sizes, neither models nor cards.
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,11 +18,17 @@ from workbench.errors import BadInput, Unavailable
 from workbench.isolated import IsolatedSession
 from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec
+from workbench.runtimes import CPU_KV_GIGABYTES, RUNTIMES
 
 SHARE = 0.8  # of the machine's memory
 PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights
 ASKING_BYTES = 150 << 20  # a process that asks a server
-WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights on disk
+ENGINE_BYTES = 1500 << 20  # the same of an engine's processes and their front end together, the libraries in each
+WORKER_BYTES = 500 << 20  # each further process of an engine, where several devices share the model
+WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights
+FLOAT_BYTES = {"F32": 4, "BF16": 2, "F16": 2}  # per value of a safetensors file, by what it calls the type
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # per value at work
+LONGEST_HEADER = 100 << 20  # bytes; more is no header
 WEIGHT_FILES = {".pt", ".tar", ".onnx", ".safetensors", ".gguf"}
 
 
@@ -84,11 +93,17 @@ class MemoryBudget:
 def estimated_bytes(spec: SessionSpec) -> int:
     """What a session will have resident, from the size of its weight files.
 
-    Weights that are mapped from their file count like any others: a session at work needs them in memory.
+    Weights that are mapped from their file count like any others: a session at work needs them in memory. An engine
+    has room for keys and values beside them, in each of its workers.
     """
     if spec.server is not None:
         return ASKING_BYTES
-    return PROCESS_BYTES + int(WEIGHTS_FACTOR * weight_bytes(spec))
+    runtime, settings = RUNTIMES.get(spec.runtime), spec.settings
+    if runtime is None or not runtime.parallel:
+        return PROCESS_BYTES + int(WEIGHTS_FACTOR * _working_bytes(spec))
+    processes = ENGINE_BYTES + (settings.tensor_parallel - 1) * WORKER_BYTES
+    kept = CPU_KV_GIGABYTES if settings.kv_gigabytes is None else settings.kv_gigabytes
+    return processes + settings.tensor_parallel * int(kept * (1 << 30)) + int(WEIGHTS_FACTOR * _working_bytes(spec))
 
 
 def weight_bytes(spec: SessionSpec) -> int:
@@ -99,13 +114,40 @@ def weight_bytes(spec: SessionSpec) -> int:
     return _file_bytes(spec.checkpoint) + (_file_bytes(language) if language else 0)
 
 
+def _working_bytes(spec: SessionSpec) -> int:
+    """The size of a session's weights in the type that it computes in, as far as their files quickly tell theirs."""
+    width = DTYPE_BYTES.get(spec.settings.dtype)
+    if spec.server is not None or width is None:
+        return weight_bytes(spec)
+    wider = sum(_wider_by(path, width) for path in _weight_files(spec.checkpoint) if path.suffix == ".safetensors")
+    return weight_bytes(spec) + wider
+
+
+def _wider_by(path: Path, width: int) -> int:
+    """How much larger a safetensors file's tensors are with so many bytes per value; 0 for a file that is not whole."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            tensors = json.loads(file.read(length)) if length <= LONGEST_HEADER else {}
+        known = [each for each in tensors.values() if isinstance(each, dict) and each.get("dtype") in FLOAT_BYTES]
+        wider = sum(math.prod(each["shape"]) * (width - FLOAT_BYTES[each["dtype"]]) for each in known)
+        held = path.stat().st_size
+        return max(-held, min(wider, held))  # whatever the header claims
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
+        return 0  # who opens it says what is wrong
+
+
 def _file_bytes(checkpoint: Path) -> int:
+    return sum(path.stat().st_size for path in _weight_files(checkpoint))
+
+
+def _weight_files(checkpoint: Path) -> list[Path]:
+    """The files with weights of a checkpoint directory, or the file that the checkpoint is."""
     if not checkpoint.is_dir():
-        return checkpoint.stat().st_size if checkpoint.is_file() else 0
+        return [checkpoint] if checkpoint.is_file() else []
     # One level down, where language halves lie; these may be links, which a recursive glob does not follow.
     folders = [checkpoint, *(path for path in checkpoint.iterdir() if path.is_dir())]
-    files = (path for folder in folders for path in folder.iterdir() if path.suffix in WEIGHT_FILES and path.is_file())
-    return sum(path.stat().st_size for path in files)
+    return [path for folder in folders for path in folder.iterdir() if path.suffix in WEIGHT_FILES and path.is_file()]
 
 
 def default_budget() -> int:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+CPU_KV_GIGABYTES = 1.0  # of a vLLM engine on a processor, for keys and values, where nothing else is asked for
+
 
 @dataclass(frozen=True)
 class Runtime:

@@ -89,6 +89,11 @@ def test_a_text_that_was_cut_off_says_so(opened: Opening, fake: FakeServer) -> N
     assert transcript.tokens == (1,) and "cut off at max_new_tokens" in transcript.notes[0]
 
 
+def test_a_penalty_counts_the_prompt_on_a_server(opened: Opening) -> None:
+    transcript = opened().transcribe((SOUND, 16000), repetition_penalty=1.5)
+    assert transcript.notes == ("vLLM's repetition_penalty also counts the tokens of the prompt",)
+
+
 def test_stretches_and_callers_are_asked_side_by_side(opened: Opening, fake: FakeServer) -> None:
     """All eight answers wait for each other: two batches of four, each in a thread of its own."""
     together = threading.Barrier(8, timeout=20)
@@ -102,7 +107,7 @@ def test_stretches_and_callers_are_asked_side_by_side(opened: Opening, fake: Fak
     found: list[Transcript] = []
 
     def batch() -> None:
-        found.extend(session.transcribe_batch([(SOUND, 16000)] * 4, batch_size=4))
+        found.extend(session.transcribe_batch([(SOUND, 16000)] * 4))
 
     threads = [threading.Thread(target=batch) for _ in range(2)]
     for thread in threads:

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.errors import BadInput, Unavailable
 from workbench.options import ListeningOptions, build_options
+from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields, streaming_fields
@@ -42,6 +43,7 @@ class RemoteRecogniser:
     """
 
     dtype = "as the server has it"
+    stretches_at_once = 32  # as `workbench.transcription.BatchingRecogniser`: the server batches by itself
 
     def __init__(self, client: Client, service: Service, wording: Wording):
         if not service.routes & {CHAT, TRANSCRIPTIONS}:
@@ -86,7 +88,8 @@ class RemoteRecogniser:
                     ids[row] += added.ids
                     finish[row] = added.finish or finish[row]
                 yield [self.wording.text(text) for text in texts]
-        return [self._heard(*each) for each in zip(texts, ids, finish, strict=True)]
+        notes = [] if options.repetition_penalty == 1.0 else [PENALTY_NOTE]
+        return [self._heard(*each, notes) for each in zip(texts, ids, finish, strict=True)]
 
     def recognise(self, samples: np.ndarray, options: Any) -> Heard:
         """What is said in float32 samples [n] at 16 kHz."""
@@ -122,11 +125,11 @@ class RemoteRecogniser:
         fields = sampling_fields(options, most, self.service.stop_ids, row) | streaming_fields()
         return Call(CHAT, {**model, "messages": [message], **fields})
 
-    def _heard(self, text: str, ids: Sequence[int], finish: str) -> Heard:
+    def _heard(self, text: str, ids: Sequence[int], finish: str, notes: Sequence[str]) -> Heard:
         ended = finish == "stop"
         shown = ids[:-1] if ended else ids  # the end is a token too, and no text
         known = self._read(shown)
-        notes = [*([] if self.chats else [NO_TOKENS]), *([] if ended else [CUT_OFF])]
+        notes = [*([] if self.chats else [NO_TOKENS]), *([] if ended else [CUT_OFF]), *notes]
         return Heard(
             text=self.wording.text(text),
             language=None,

@@ -94,6 +94,16 @@ class StreamingRecogniser(Protocol):
         ...
 
 
+@runtime_checkable
+class BatchingRecogniser(Protocol):
+    """A recogniser whose runtime batches by itself: it is given as many stretches as it works on side by side."""
+
+    @property
+    def stretches_at_once(self) -> int:
+        """How many stretches it works on side by side."""
+        ...
+
+
 class SpeechSession(Session):
     """A recogniser as a session (see `workbench.session.Session`).
 
@@ -129,6 +139,8 @@ class SpeechSession(Session):
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
         most = getattr(chosen, "batch_size", 1)
+        if isinstance(recogniser, BatchingRecogniser):
+            most = max(most, recogniser.stretches_at_once)
         # Of several recordings, stretches of similar length go side by side: less of a batch is padding then.
         audios = recordings(audios)
         pool = most * POOLED_BATCHES if most > 1 and len(audios) > 1 else most

@@ -1,0 +1,94 @@
+"""What an engine's batching gives: 32 recordings at once against one after another, and against PyTorch's own batch.
+
+    python -m benchmarks.serving [--model M ...] [--data D] [--count N] [--runs N] [--threads N]
+
+All take turns over the same recordings. Printed are recordings and seconds of speech per second of computing, as
+medians, their ratios (goal: at least 3 for vLLM at once against one after another) and whether the ids are equal.
+Beside them stands what FireRedASR's authors report of vLLM on a GPU: 10 to 50 samples per second, 5 times. Exit status
+1 below the goal, or where ids differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+from benchmarks.batching import IDS, MODELS, Sound, digit_strings, sample_pieces, transcribe
+from workbench.errors import WorkbenchError
+from workbench.open_session import OpenSession
+from workbench.registry import Registry
+
+GOAL = 3.0
+
+
+def one_by_one(session: OpenSession, sounds: list[Sound]) -> tuple[float, IDS]:
+    """Seconds for all of them, each begun when the one before is done, and the ids of each."""
+    found = [transcribe(session, [sound], 1) for sound in sounds]
+    return sum(seconds for seconds, _ in found), tuple(ids for _, each in found for ids in each)
+
+
+def measure(engine: OpenSession, reference: OpenSession, sounds: list[Sound], runs: int) -> bool:
+    """Runs all ways in turns and prints what was seen; returns whether the goal is met."""
+    ways = {
+        "vLLM, one after another": lambda: one_by_one(engine, sounds),
+        f"vLLM, {len(sounds)} at once": lambda: transcribe(engine, sounds, 1),
+        "PyTorch, one after another": lambda: one_by_one(reference, sounds),
+        f"PyTorch, batch of {len(sounds)}": lambda: transcribe(reference, sounds, len(sounds)),
+    }
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    ids: dict[str, IDS] = {}
+    for turn in range(runs + 1):
+        for way in ways if turn % 2 else reversed(ways):
+            seconds, ids[way] = ways[way]()
+            if turn:  # the first turn warms up
+                taken[way].append(seconds)
+    speech = sum(len(samples) / rate for samples, rate in sounds)
+    print(f"{len(sounds)} recordings, {speech:.0f} s of speech")
+    for way, seen in taken.items():
+        middle = statistics.median(seen)
+        print(
+            f"{way:28} {len(sounds) / middle:6.1f} recordings/s, {speech / middle:6.1f} s of speech/s "
+            f"({min(seen):.2f} to {max(seen):.2f} s)"
+        )
+    alone, together, _, batch = taken.values()
+    ratio = statistics.median(one / many for one, many in zip(alone, together, strict=True))
+    against = statistics.median(other / many for other, many in zip(batch, together, strict=True))
+    print(f"vLLM at once against one after another: {ratio:.2f} (median of {runs} pairs; goal: at least {GOAL:g})")
+    print(f"vLLM at once against PyTorch's batch: {against:.2f}")
+    first, *others = ids.values()
+    differ = [number for number, each in enumerate(zip(first, *others, strict=True)) if len(set(each)) > 1]
+    print("ids equal" if not differ else f"ids differ in {len(differ)} recordings, first in number {differ[0]}")
+    return ratio >= GOAL and not differ
+
+
+def main() -> int:
+    """Parses the arguments and measures every model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="append", help=f"id or directory (default: {' and '.join(MODELS)})")
+    parser.add_argument("--data", type=Path, help="the Free Spoken Digit Dataset, a folder per speaker")
+    parser.add_argument("--count", type=int, default=32, help="recordings")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    sounds = digit_strings(options.data, options.count) if options.data else sample_pieces(options.count)
+    good = True
+    with Registry() as registry:
+        for model in options.model or MODELS:
+            print(f"## {model}, {options.threads} threads")
+            try:
+                with (
+                    registry.open(model, "vllm", threads=options.threads) as engine,
+                    registry.open(model, "pytorch", threads=options.threads) as reference,
+                ):
+                    print(f"the engine took {engine.load_seconds:.1f} s to start")
+                    good = measure(engine, reference, sounds, options.runs) and good
+            except WorkbenchError as error:
+                print(error, file=sys.stderr)
+                good = False
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""FireRedASR-LLM inside vLLM: the front end, and the demo's tokens and stages beside those of the PyTorch runtime."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from tests.in_process_vllm import audio_prompt, in_process_engine, model_in, written  # noqa: E402
+from tests.tiny_checkpoints import noise  # noqa: E402
+from workbench.audio.read import read  # noqa: E402
+from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
+from workbench.conversion.served.directory import write_directory  # noqa: E402
+from workbench.errors import BadInput  # noqa: E402
+from workbench.families.fireredasr import FireRedAsrOptions, prompt_ids, read_served_fireredasr  # noqa: E402
+from workbench.families.language import AUDIO  # noqa: E402
+from workbench.opening import SessionSpec, open_here  # noqa: E402
+from workbench.pipelines.speech_language import SpeechLanguagePipeline  # noqa: E402
+from workbench.runtimes.vllm.models.audio import Refused  # noqa: E402
+from workbench.runtimes.vllm.models.fireredasr import (  # noqa: E402
+    FireRedFrontEnd,
+    SpeechWorkbenchFireRedASR,
+    open_front_end,
+)
+from workbench.sources import assets  # noqa: E402
+from workbench.stages import Recorder  # noqa: E402
+
+DEMO = assets() / "demo-fireredasr"
+SAMPLE_RATE = 16000
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("served") / "demo"
+    write_directory(plan_of(DEMO, "fireredasr"), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def reference() -> SpeechLanguagePipeline:
+    """The demo on PyTorch, float32."""
+    session: Any = open_here(SessionSpec("demo", "fireredasr", "pytorch", DEMO))
+    pipeline: SpeechLanguagePipeline = session.recogniser
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def front_end(directory: Path) -> FireRedFrontEnd:
+    return open_front_end(directory)
+
+
+@pytest.fixture(scope="module")
+def recordings() -> list[np.ndarray]:
+    """All samples, the long one as far as the model goes, and the shortest sound that there is."""
+    found = [read(path).samples for path in sorted((assets() / "samples").glob("*.wav"))]
+    return [*(samples[: 28 * SAMPLE_RATE] for samples in found), found[0][:900]]
+
+
+# The front end ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("samples", [1, 399, 400, 401, 1679, 1680, 16000, 41230])
+@pytest.mark.parametrize("rule", ["checkpoint", "release", "head"])
+def test_sounds_are_those_that_the_pytorch_runtime_hears(
+    samples: int, rule: str, front_end: FireRedFrontEnd, reference: SpeechLanguagePipeline, monkeypatch: Any
+) -> None:
+    sound = noise(3)[0][:samples]
+    options = FireRedAsrOptions(length_rule=rule, cmvn="off" if samples == 16000 else "on")
+    seen: list[Any] = []
+    ear: Any = reference.ear
+    monkeypatch.setattr(ear, "network", SimpleNamespace(hear=lambda *given: seen.append(given)))
+    _, counts = ear.embeddings([sound], options)
+    found = front_end.sound(sound, options)
+    [(features,), (valid,), _] = seen[0]
+    np.testing.assert_array_equal(found.features, features[: len(found.features)])
+    assert not features[len(found.features) :].any() and len(features) == max(len(found.features), 8)
+    assert (found.length, found.embeddings) == (valid, counts[0]) and found.embeddings == front_end.count(samples)
+
+
+def test_a_sound_beyond_the_positions_is_refused(front_end: FireRedFrontEnd) -> None:
+    with pytest.raises(BadInput, match="longer than the 200 seconds"):
+        front_end.count(201 * SAMPLE_RATE)
+    with pytest.raises(BadInput, match="longer than the 200 seconds"):
+        front_end.sound(np.zeros(201 * SAMPLE_RATE, dtype=np.float32), FireRedAsrOptions())
+
+
+def test_the_prompt_of_a_transcription(front_end: FireRedFrontEnd, reference: SpeechLanguagePipeline) -> None:
+    words: Any = reference.ear
+    wanted = prompt_ids(words.model)
+    assert front_end.request_ids(5, "en", None, "") == np.where(wanted == words.placeholder, 5, wanted).tolist()
+    for hotwords, prompt in (("Anna", ""), (None, "a talk about bees"), (None, '{"cmvn": "off"}')):
+        with pytest.raises(BadInput, match=r"prompt is always the same; expected neither"):
+            front_end.request_ids(5, None, hotwords, prompt)
+
+
+def parameters(directory: Path, **given: Any) -> Any:
+    config = SimpleNamespace(speech_workbench={"token_ids": {AUDIO: 459}})
+    model_config = SimpleNamespace(model=str(directory), hf_config=config)
+    return SimpleNamespace(
+        **{"language": None, "hotwords": None, "request_prompt": "", "audio": noise(1)[0], **given},
+        model_config=model_config,
+    )
+
+
+def test_a_servers_transcription(directory: Path, front_end: FireRedFrontEnd) -> None:
+    model = SpeechWorkbenchFireRedASR
+    asked = model.get_generation_prompt(parameters(directory))
+    assert asked["prompt_token_ids"] == front_end.request_ids(459, None, None, "")
+    assert asked["prompt_token_ids"].count(459) == 1
+    with pytest.raises(Refused, match="expected neither"):
+        model.get_generation_prompt(parameters(directory, hotwords="Anna"))
+    config: Any = SimpleNamespace(model=str(directory))
+    clip = model.get_speech_to_text_config(config, "transcribe")
+    assert (clip.sample_rate, clip.max_audio_clip_s) == (SAMPLE_RATE, 30)
+    assert model.get_num_audio_tokens(2.0, clip, config) == front_end.count(2 * SAMPLE_RATE)
+    assert [model.validate_language(code) for code in ("zh", "en", None)] == ["zh", "en", None]
+    with pytest.raises(Refused, match="expected one of zh, en"):
+        model.validate_language("de")
+    assert not model.supports_transcription_only
+    assert model.post_process_output(" One Two ") == "one two"
+
+
+# In the engine ----------------------------------------------------------------------------------------------------
+
+
+class Listening:
+    """What the worker's extension sets on the model while stages are asked for."""
+
+    def __init__(self, *numbers: int):
+        self.recorders = {number: Recorder(lambda _: True) for number in numbers}
+
+    def recorder(self, number: int) -> Recorder | None:
+        return self.recorders.get(number)
+
+
+@pytest.fixture(scope="module")
+def llm(directory: Path) -> Iterator[Any]:
+    with in_process_engine(directory, max_model_len=512, max_num_batched_tokens=256) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def ids(directory: Path) -> list[int]:
+    found: list[int] = prompt_ids(read_served_fireredasr(directory)).tolist()
+    return found
+
+
+@pytest.fixture(scope="module")
+def stop(directory: Path) -> list[int]:
+    return [read_served_fireredasr(directory).stop_id]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [True, False])
+def test_greedy_ids_are_those_of_pytorch(
+    together: bool, llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
+) -> None:
+    options = FireRedAsrOptions(max_new_tokens=64)
+    expected = [list(reference.recognise(samples, options).ids) for samples in recordings]
+    assert len(recordings) > 8 and len({tuple(each) for each in expected}) > 7
+    prompts = [audio_prompt(ids, samples, f"{together} {n}") for n, samples in enumerate(recordings)]
+    groups = [prompts] if together else [[prompt] for prompt in prompts]
+    found = [each for group in groups for each in written(llm, group, stop)]
+    assert found == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"length_rule": "head"}, {"cmvn": "off"}])
+def test_options_reach_the_front_end(
+    options: dict[str, Any], llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
+) -> None:
+    asked = FireRedAsrOptions(max_new_tokens=64, **options)
+    expected = [list(reference.recognise(samples, asked).ids) for samples in recordings]
+    prompts = [audio_prompt(ids, samples, f"{options} {n}", **options) for n, samples in enumerate(recordings)]
+    assert written(llm, prompts, stop) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["release", "head"])
+def test_stages_of_a_sound_among_others(
+    rule: str, llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
+) -> None:
+    listening = Listening(7, 8)
+    prompts = [
+        audio_prompt(ids, recordings[0], f"{rule} others", length_rule=rule),
+        audio_prompt(ids, recordings[3], f"{rule} seven", length_rule=rule, capture=7),
+        audio_prompt(ids, recordings[-1], f"{rule} eight", length_rule=rule, capture=8),
+        audio_prompt(ids, recordings[2], f"{rule} unknown", length_rule=rule, capture=9),
+    ]
+    model = model_in(llm)
+    model.captures = listening
+    try:
+        written(llm, prompts, stop)
+    finally:
+        model.captures = None
+    for number, samples in ((7, recordings[3]), (8, recordings[-1])):
+        wanted = reference.trace(samples, FireRedAsrOptions(length_rule=rule), lambda name: name[0] in "ea")
+        found = listening.recorders[number].stages
+        assert list(found) == list(wanted) and len(wanted) == 15
+        for stage, value in wanted.items():
+            assert found[stage].shape == value.shape, stage
+            np.testing.assert_allclose(found[stage], value, rtol=0, atol=1e-4, err_msg=stage)
+
+
+@pytest.mark.slow
+def test_embeddings_in_the_place_of_sound(
+    llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
+) -> None:
+    """The PyTorch runtime's speech embeddings among the ids of the prompt."""
+    samples = recordings[3]
+    trace = reference.trace(samples, FireRedAsrOptions(), lambda name: name == "adaptor.output")
+    speech = trace["adaptor.output"]
+    at = ids.index(reference.ear.placeholder)
+    tokens = [*ids[:at], *[0] * len(speech), *ids[at + 1 :]]
+    rows = np.zeros((len(tokens), speech.shape[1]), dtype=np.float32)
+    rows[at : at + len(speech)] = speech
+    is_id = [not at <= n < at + len(speech) for n in range(len(tokens))]
+    mixed = {
+        "prompt_token_ids": tokens,
+        "prompt_embeds": torch.from_numpy(rows),
+        "prompt_is_token_ids": is_id,
+    }
+    by_sound = audio_prompt(ids, samples, "beside embeddings")
+    first, second = written(llm, [mixed, by_sound], stop)
+    assert first == second == list(reference.recognise(samples, FireRedAsrOptions()).ids)
+
+
+@pytest.mark.slow
+def test_a_message_with_sound(llm: Any, ids: list[int], stop: list[int], recordings: Any) -> None:
+    from vllm import SamplingParams
+
+    samples = recordings[3]
+    file = io.BytesIO()
+    soundfile.write(file, samples, SAMPLE_RATE, format="WAV", subtype="FLOAT")
+    sound = {"data": base64.b64encode(file.getvalue()).decode(), "format": "wav"}
+    message = {"role": "user", "content": [{"type": "input_audio", "input_audio": sound}]}
+    params = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, stop_token_ids=stop)
+    [answer] = llm.chat([message], params, use_tqdm=False)
+    [expected] = written(llm, [audio_prompt(ids, samples, "beside a message")], stop)
+    assert list(answer.outputs[0].token_ids) == expected
+    assert list(answer.prompt_token_ids[:2]) == ids[:2]
+
+
+@pytest.mark.slow
+def test_text_alone_is_answered_as_the_language_half_does(llm: Any, stop: list[int], reference: Any) -> None:
+    from workbench.decoding.generation import ENDED, GenerationOptions, decoding_of
+
+    tokens = reference.ear.tokenizer.ids("<|im_start|>user\none two three<|im_end|>\n<|im_start|>assistant\n")
+    decoding = decoding_of(GenerationOptions(max_new_tokens=20), tuple(stop))
+    steps = np.stack(list(reference.language.generate(reference.language.prompt([tokens]), decoding)))
+    [found] = written(llm, [{"prompt_token_ids": tokens}], stop, max_tokens=20)
+    assert found == steps[steps != ENDED].tolist()
+
+
+@pytest.mark.slow
+def test_what_cannot_be_used_is_one_requests_error(llm: Any, ids: list[int], stop: list[int], recordings: Any) -> None:
+    for options, samples, said in (
+        ({"length_rule": "other"}, recordings[0], "length_rule"),
+        ({"hotwords": ["a"]}, recordings[0], "hotwords"),
+        ({}, np.zeros(201 * SAMPLE_RATE, dtype=np.float32), "longer than the 200 seconds"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            written(llm, [audio_prompt(ids, samples, said, **options)], stop)
+    assert written(llm, [audio_prompt(ids, recordings[0], "afterwards")], stop)[0][-1] == stop[0]

@@ -1,0 +1,106 @@
+"""FireRedASR-LLM for vLLM: its front end, and the class that vLLM loads a directory of ours with."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+from vllm.config import VllmConfig
+from vllm.model_executor.models.utils import WeightsMapper
+from vllm.multimodal import MULTIMODAL_REGISTRY
+
+from workbench.audio.cmvn import read_cmvn_ark
+from workbench.errors import BadInput
+from workbench.families.fireredasr import FireRedAsrModel, FireRedAsrOptions, prompt_ids, read_served_fireredasr, tidy
+from workbench.pipelines.features import Features
+from workbench.pipelines.fireredasr import FireRedWords
+from workbench.runtimes.vllm.models.audio import (
+    AudioDummyInputs,
+    AudioInfo,
+    AudioProcessor,
+    FrontEnd,
+    Sound,
+    directory_of,
+)
+from workbench.runtimes.vllm.models.fireredasr_tower import FireRedTower
+from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm
+
+LANGUAGES = {"zh": "Chinese", "en": "English"}  # that it was trained on; its prompt names none
+
+
+class FireRedFrontEnd(FrontEnd):
+    """Features with the checkpoint's CMVN, and the family's one prompt."""
+
+    options_class = FireRedAsrOptions
+
+    def __init__(self, model: FireRedAsrModel):
+        self.model = model
+        self.words = FireRedWords(model)
+        self.features = Features(model.frontend, read_cmvn_ark(model.cmvn_file))
+
+    @property
+    def name(self) -> str:
+        """Of the directory."""
+        return self.model.directory.name
+
+    def sound(self, samples: np.ndarray, options: FireRedAsrOptions) -> Sound:
+        """As `FrontEnd.sound`; its length is in encoder frames."""
+        embeddings = self.count(len(samples))
+        features = self.features(samples, options)
+        return Sound(features, self.words.speech_frames(len(features), options), embeddings)
+
+    def count(self, samples: int) -> int:
+        """As `FrontEnd.count`."""
+        return self.words.count(samples)
+
+    def request_ids(self, placeholder: int, language: str | None, hotwords: str | None, prompt: str) -> list[int]:
+        """As `FrontEnd.request_ids`; there is nothing about the prompt that could be chosen."""
+        if prompt.strip() or hotwords:
+            found = "hotwords" if hotwords else "a prompt"
+            raise BadInput(f"the request has {found}, and FireRedASR-LLM's prompt is always the same; expected neither")
+        ids = prompt_ids(self.model)
+        asked: list[int] = np.where(ids == self.model.speech_id, placeholder, ids).tolist()
+        return asked
+
+
+@cache
+def open_front_end(directory: Path) -> FireRedFrontEnd:
+    """The front end of a directory that vLLM loads; raises `BadInput` for a bad one."""
+    return FireRedFrontEnd(read_served_fireredasr(directory))
+
+
+class FireRedInfo(AudioInfo):
+    """Opens FireRedASR's front end."""
+
+    @staticmethod
+    def open(directory: Path) -> FrontEnd:
+        """As `AudioInfo.open`."""
+        return open_front_end(directory)
+
+
+@MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=FireRedInfo, dummy_inputs=AudioDummyInputs)
+class SpeechWorkbenchFireRedASR(SpeechModel):
+    """FireRedASR-LLM with sound of its own length, either rule of which frames are speech, and any language model."""
+
+    info_class = FireRedInfo
+    hf_to_vllm_mapper = WeightsMapper(
+        orig_to_new_prefix={
+            "llm.": "language_model.",
+            "encoder.": "tower.encoder.",
+            "encoder_projector.": "tower.encoder_projector.",
+        }
+    )
+    languages = LANGUAGES
+    supported_languages = known_to_vllm(LANGUAGES)
+
+    def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
+        """As `SpeechModel.build_tower`."""
+        model = read_served_fireredasr(directory_of(vllm_config.model_config))
+        return FireRedTower(model.encoder, model.language.hidden_size, model.downsample_rate)
+
+    @classmethod
+    def post_process_output(cls, text: str) -> str:
+        """The transcript of what the language model wrote."""
+        return tidy(text)

@@ -52,7 +52,7 @@ class ParallelSession(IsolatedSession):
     def busy(self) -> bool:
         """Whether a call is running or the model is being loaded."""
         life = self._life
-        return life is not None and bool(life.calls)
+        return life is not None and (bool(life.calls) or not life.opened)
 
     @property
     def loading(self) -> bool:

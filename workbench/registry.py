@@ -369,7 +369,9 @@ def _settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
 
 
 def _residency(process: IsolatedSession, memory: int, busy: bool, idle: float) -> Residency:
-    state = "loading" if process.loading else "at work" if busy else "idle" if memory else "unloaded"
+    loading = process.loading
+    busy = busy or loading  # it may have begun meanwhile
+    state = "loading" if loading else "at work" if busy else "idle" if memory else "unloaded"
     return Residency(
         model=process.model,
         runtime=process.runtime,

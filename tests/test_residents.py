@@ -1,0 +1,145 @@
+"""What the registry tells of its sessions and of their loads, and whose calls a holder stops."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventually
+from tests.tiny_checkpoints import tiny_sensevoice
+from tests.tiny_language import tiny_language
+from workbench import worker
+from workbench.errors import BadInput, Cancelled, SessionDied
+from workbench.open_session import OpenSession
+from workbench.registry import Registry, Residency
+
+LOADS = ("stuck", "steps", "logging", "fake", "never")  # what `tests.fake_child` knows
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of both kinds, named as the fake child knows them: on pytorch one call runs, on vllm several."""
+    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr("workbench.runtimes.find_spec", lambda name: object())  # nothing of them is loaded
+    directories = {"pytorch": tiny_sensevoice(tmp_path / "speech"), "vllm": tiny_language(tmp_path / "language")}
+    families = {"pytorch": "sensevoice", "vllm": "causal_lm"}
+    cards = [
+        f'[[model]]\nid = "{name}-{runtime}"\nfamily = "{families[runtime]}"\nsource.directory = "{directory}"\n'
+        for runtime, directory in directories.items()
+        for name in LOADS
+    ]
+    (tmp_path / "models.toml").write_text("\n".join(cards), encoding="utf-8")
+    monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
+
+
+both = pytest.mark.parametrize("runtime", ["pytorch", "vllm"])
+
+
+def only(registry: Registry) -> Residency:
+    [resident] = registry.residents()
+    return resident
+
+
+@both
+def test_a_session_goes_from_loading_to_idle_at_work_and_unloaded(
+    models: None, registry: Registry, runtime: str
+) -> None:
+    opening = Background(lambda: registry.open(f"never-{runtime}", runtime))
+    eventually(lambda: bool(registry.residents()) and only(registry).state == "loading")
+    assert only(registry).busy
+    registry.close()
+    assert isinstance(opening.ended().error, SessionDied)
+    with Registry() as registry, registry.open(f"fake-{runtime}", runtime) as session:
+        resident = only(registry)
+        assert resident.state == "idle" and resident.load_seconds == session.load_seconds > 0
+        assert resident.log is None
+        events = session.stream("x", do="many")
+        next(events)
+        assert only(registry).state == "at work"
+        events.close()
+        assert only(registry).state == "idle"
+        assert registry.unload(f"fake-{runtime}", runtime)
+        assert only(registry).state == "unloaded" and only(registry).memory_bytes == 0
+
+
+@both
+def test_the_log_of_an_engine_is_told(
+    models: None, registry: Registry, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "engine.log"))
+    with registry.open(f"logging-{runtime}", runtime):
+        assert only(registry).log == tmp_path / "engine.log"
+
+
+@both
+def test_a_load_tells_how_far_it_is(models: None, registry: Registry, runtime: str) -> None:
+    heard: list[tuple[float, str]] = []
+    name = f"steps-{runtime}"
+    with registry.open(name, runtime, on_progress=lambda *told: heard.append(told)):
+        pass
+    steps = [(step / 4, f"step {step}") for step in range(1, 4)]
+    assert heard[0] == (0.0, f"loading {name}") and heard == sorted(heard) and set(heard[1:]) <= {heard[0], *steps}
+    if runtime == "pytorch":  # whoever waits for a load that is not theirs alone hears the latest, not each
+        assert set(steps) <= set(heard)
+
+
+@both
+def test_a_load_is_stopped_by_who_listens_even_when_it_says_nothing_more(
+    models: None, registry: Registry, runtime: str
+) -> None:
+    before, heard = children(), list[float]()
+
+    def stop(fraction: float, activity: str) -> None:
+        heard.append(fraction)
+        if heard.count(0.5) == 3:
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled, match=r"^enough$"):
+        registry.open(f"stuck-{runtime}", runtime, on_progress=stop)
+    assert registry.residents() == [] and children() <= before
+
+
+@both
+def test_who_waits_for_anothers_load_hears_of_it_and_may_leave(models: None, registry: Registry, runtime: str) -> None:
+    name, told = f"stuck-{runtime}", threading.Event()
+    first = Background(lambda: registry.open(name, runtime, on_progress=lambda *_: None))
+    eventually(lambda: bool(registry.residents()) and only(registry).memory_bytes > 0)
+
+    def leave(fraction: float, activity: str) -> None:
+        if (fraction, activity) == (0.5, "half way"):
+            told.set()
+            raise Cancelled("no more")
+
+    second = Background(lambda: registry.open(name, runtime, on_progress=leave))
+    assert told.wait(PATIENCE)
+    assert isinstance(second.ended().error, Cancelled)
+    assert only(registry).state == "loading" and first.thread.is_alive(), "the first one's load goes on"
+    registry.close()
+    assert isinstance(first.ended().error, (SessionDied, BadInput))
+
+
+def test_a_holder_stops_the_own_calls_where_several_run(models: None, registry: Registry) -> None:
+    sessions = [registry.open("fake-vllm", "vllm") for _ in range(2)]
+    begun = [threading.Event(), threading.Event()]
+
+    def listen(session: OpenSession, begun: threading.Event) -> None:
+        for _ in session.stream("x", do="block"):
+            begun.set()
+
+    calls = [Background(lambda pair=pair: listen(*pair)) for pair in zip(sessions, begun, strict=True)]  # type: ignore[misc]
+    assert all(each.wait(PATIENCE) for each in begun)
+    assert sessions[0].pid == sessions[1].pid
+    sessions[0].cancel()
+    assert isinstance(calls[0].ended().error, Cancelled)
+    assert calls[1].thread.is_alive() and only(registry).busy
+    assert sessions[0].generate("go on").text == "go on"
+    sessions[1].cancel()
+    assert isinstance(calls[1].ended().error, Cancelled)
+    sessions[0].close()
+    for call in (lambda: sessions[0].generate("x"), lambda: sessions[0].trace("x")):
+        with pytest.raises(BadInput, match="the session of fake-vllm is closed; open it again"):
+            call()
+    sessions[0].cancel()
+    assert sessions[1].generate("x").tokens == (1, 2, 3)

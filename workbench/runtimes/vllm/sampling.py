@@ -8,12 +8,12 @@ import numpy as np
 
 from workbench.decoding.generation import Decoding
 from workbench.errors import BadInput
+from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
 SMALLEST_TOP_P = 1e-6  # the likeliest token alone; vLLM takes no 0
-CAPTURE = "workbench_capture"  # the extra argument that carries a capture's number
 
 
 def tokens_asked(decoding: Decoding, row: int) -> int:
@@ -37,17 +37,20 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
             "set it to 1, or open the model on pytorch or gguf"
         )
     most = tokens_asked(decoding, row)
-    return SamplingParams(
-        max_tokens=most,
-        min_tokens=min(decoding.min_new_tokens, most),
-        stop_token_ids=list(decoding.stop_ids),
-        ignore_eos=True,  # the ends are the model's own, above
-        temperature=decoding.temperature,
-        top_k=decoding.top_k,
-        top_p=min(max(decoding.top_p, SMALLEST_TOP_P), 1.0),
-        repetition_penalty=decoding.repetition_penalty,
-        seed=decoding.seed + row if decoding.samples else None,
-        detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
-        extra_args={CAPTURE: capture} if capture else None,
-    )
+    try:
+        return SamplingParams(
+            max_tokens=most,
+            min_tokens=min(decoding.min_new_tokens, most),
+            stop_token_ids=list(decoding.stop_ids),
+            ignore_eos=True,  # the ends are the model's own, above
+            temperature=decoding.temperature,
+            top_k=decoding.top_k,
+            top_p=min(max(decoding.top_p, SMALLEST_TOP_P), 1.0),
+            repetition_penalty=decoding.repetition_penalty,
+            seed=decoding.seed + row if decoding.samples else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            extra_args={EXTRA_ARGUMENT: capture} if capture else None,
+        )
+    except ValueError as error:
+        raise BadInput(f"vLLM does not take the options: {' '.join(str(error).split())}") from error

@@ -1,0 +1,36 @@
+"""What vLLM's processes inherit."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from workbench.runtimes.vllm.environment import DEFAULTS, THREADS, environment
+
+
+def test_it_is_there_within_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*DEFAULTS, THREADS):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    with environment(3):
+        assert os.environ["VLLM_NO_USAGE_STATS"] == "1" and os.environ[THREADS] == "3"
+        assert DEFAULTS.items() <= os.environ.items()
+    assert dict(os.environ) == before
+
+
+def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_LOGGING_COLOR", "1")
+    monkeypatch.setenv(THREADS, "7")
+    with environment(None):
+        assert (os.environ["VLLM_LOGGING_COLOR"], os.environ[THREADS]) == ("1", "7")
+    with environment(2):
+        assert os.environ[THREADS] == "2", "asked for by name"
+    assert os.environ[THREADS] == "7"
+
+
+def test_a_thread_for_each_core_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(THREADS, raising=False)
+    with environment(None):
+        assert int(os.environ[THREADS]) == len(os.sched_getaffinity(0))
+    assert THREADS not in os.environ

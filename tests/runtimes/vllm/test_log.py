@@ -1,0 +1,93 @@
+"""An engine's log: what is kept, how far a start is, why one failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import Unavailable
+from workbench.runtimes.vllm import log
+from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
+
+FAILED = """\
+(EngineCore pid=7) INFO 11-21 18:18:49 [cpu_model_runner.py:68] Starting to load model /m...
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900] EngineCore failed to start.
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900] Traceback (most recent call last):
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900]   File "x.py", line 3, in f
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900]     raise ValueError("no")
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900] ValueError: There is no module or parameter named 'ctc'
+Traceback (most recent call last):
+RuntimeError: Engine core initialization failed. See root cause above.
+"""
+
+
+def test_what_children_print_goes_to_the_file_and_ours_does_not(capfd: pytest.CaptureFixture[str]) -> None:
+    kept = EngineLog.open("demo/it")
+    assert "demo-it" in kept.path.name
+    with kept.captured():
+        child = subprocess.Popen(
+            [sys.executable, "-c", "input(); print('later', flush=True)"], stdin=subprocess.PIPE, text=True
+        )
+        os.write(1, b"meanwhile\n")
+    os.write(1, b"ours\n")
+    child.communicate("\n")
+    assert kept.text() == "meanwhile\nlater\n"
+    assert capfd.readouterr().out == "ours\n"
+
+
+def test_the_newest_logs_are_kept() -> None:
+    first = EngineLog.open("m")
+    for number in range(log.KEPT + 5):
+        old = first.path.parent / f"vllm-old-{number}.log"
+        old.touch()
+        os.utime(old, (number, number))
+    newest = EngineLog.open("m2")
+    left = {path.name for path in first.path.parent.iterdir()}
+    assert newest.path.name in left and first.path.name in left
+    assert "vllm-old-0.log" not in left and f"vllm-old-{log.KEPT + 4}.log" in left
+    assert len(left) <= log.KEPT + 1
+
+
+def test_no_room_for_a_log(user_folders: Path) -> None:
+    user_folders.mkdir()
+    (user_folders / "cache").write_text("in the way")
+    with pytest.raises(Unavailable, match="the log of the engine cannot be written"):
+        EngineLog.open("m")
+
+
+def test_progress_is_read_from_it() -> None:
+    kept = EngineLog.open("m")
+    assert kept.activity() == "vLLM is being loaded"
+    kept.path.write_text(FAILED)
+    assert kept.activity() == "vLLM is loading the weights"
+    kept.path.unlink()
+    assert kept.activity() == "vLLM is being loaded"
+
+
+def test_the_cause_is_found_behind_an_error_that_says_nothing() -> None:
+    kept = EngineLog.open("m")
+    kept.path.write_text(FAILED)
+    said = RuntimeError("Engine core initialization failed. See root cause above. Failed core proc(s): {}")
+    assert reason_of(said, kept) == "There is no module or parameter named 'ctc'"
+
+
+def test_pydantics_frame_is_left_out() -> None:
+    said = ValueError(
+        "1 validation error for ModelConfig\n  Value error, max_model_len is too large [type=value_error, "
+        "input_value=ArgsKwargs(...), input_type=ArgsKwargs]\n    For further information visit https://errors"
+    )
+    assert reason_of(said, EngineLog.open("m")) == "max_model_len is too large"
+
+
+def test_an_error_without_words_is_named() -> None:
+    assert reason_of(KeyError(), EngineLog.open("m")) == "KeyError"
+    assert raised_in("all is well\n") == ""
+
+
+def test_a_very_long_reason_is_cut() -> None:
+    reason = reason_of(ValueError("word " * 1000), EngineLog.open("m"))
+    assert len(reason) < 500 and reason.endswith("word ...")

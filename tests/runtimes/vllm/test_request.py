@@ -1,0 +1,69 @@
+"""What is checked before a request reaches an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.request import Limits, Request, check_request
+
+LIMITS = Limits(hidden_size=4, vocabulary=10, max_length=12)
+SOUND = np.zeros(1600, np.float32)
+
+
+def rows(count: int, width: int = 4) -> np.ndarray:
+    return np.ones((count, width), np.float32)
+
+
+@given(
+    ids=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    new=st.integers(0, 12),
+    sound=st.integers(0, 12),
+)
+def test_what_fits_is_taken_and_nothing_else(ids: list[int], new: int, sound: int) -> None:
+    request = Request(ids, SOUND, sound) if sound else Request(ids)
+    positions = len(ids) - bool(sound) + sound  # the sound's token gives way to its positions
+    assert request.positions == positions
+    if positions + new <= LIMITS.max_length:
+        check_request(request, LIMITS, new)
+    else:
+        with pytest.raises(BadInput, match="larger max_length"):
+            check_request(request, LIMITS, new)
+
+
+def test_embeddings_mixed_with_ids() -> None:
+    mixed = rows(3)
+    mixed[0] = np.nan  # where the id counts, the row does not
+    check_request(Request([1, 0, 0], embeddings=mixed, is_embedding=np.array([False, True, True])), LIMITS, 1)
+    check_request(Request([0, 0], embeddings=rows(2).astype(np.float16)), LIMITS, 1)
+
+
+@pytest.mark.parametrize(
+    ("request_of", "sentence"),
+    [
+        ({"ids": []}, "the prompt is empty"),
+        ({"ids": [10]}, "token 10; expected numbers from 0 to 9"),
+        ({"ids": [-1]}, "token -1"),
+        ({"ids": [1], "audio": np.zeros((2, 3), np.float32), "audio_tokens": 1}, r"shape \(2, 3\); expected mono"),
+        ({"ids": [1], "audio": SOUND[:0], "audio_tokens": 1}, "expected mono samples"),
+        ({"ids": [1], "audio": np.full(9, np.nan, np.float32), "audio_tokens": 1}, "not finite"),
+        ({"ids": [1], "audio": SOUND, "audio_tokens": 0}, "too short"),
+        ({"ids": [1], "audio": SOUND, "audio_tokens": 1, "embeddings": rows(1)}, "sound and embeddings"),
+        ({"ids": [1, 2], "embeddings": rows(2, 5)}, r"shape \(2, 5\); expected \(2, 4\)"),
+        ({"ids": [1, 2], "embeddings": rows(3)}, r"shape \(3, 4\); expected \(2, 4\)"),
+        ({"ids": [1], "embeddings": rows(1)[None]}, r"shape \(1, 1, 4\)"),
+        ({"ids": [1], "embeddings": np.ones((1, 4), np.int8)}, "hold int8"),
+        ({"ids": [1, 1], "embeddings": np.array([[1.0] * 4, [1, np.inf, 1, 1]])}, "row 1 of the embeddings"),
+        ({"ids": [1], "is_embedding": np.array([True])}, "has none"),
+        ({"ids": [1], "embeddings": rows(1), "is_embedding": np.array([1])}, "expected a truth value"),
+        ({"ids": [1], "embeddings": rows(1), "is_embedding": np.array([True, False])}, "each of the 1 positions"),
+    ],
+)
+def test_each_refusal_says_what_was_found_and_expected(request_of: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        check_request(Request(**request_of), LIMITS, 1)

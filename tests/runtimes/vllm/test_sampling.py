@@ -1,0 +1,63 @@
+"""The user's options in vLLM's form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.decoding.generation import Decoding
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT
+from workbench.runtimes.vllm.sampling import sampling_params, tokens_asked
+
+pytest.importorskip("vllm")
+
+
+def test_greedy_without_anything_of_vllms_own() -> None:
+    params = sampling_params(Decoding((7, 8), max_new_tokens=5), 0)
+    assert (params.max_tokens, params.min_tokens, params.temperature) == (5, 0, 0.0)
+    assert params.stop_token_ids == [7, 8] and params.ignore_eos
+    assert params.repetition_penalty == 1.0 and params.presence_penalty == params.frequency_penalty == 0.0
+    assert not params.detokenize and params.extra_args is None
+
+
+def test_each_row_has_its_own_length() -> None:
+    decoding = Decoding((1,), max_new_tokens=np.array([3, 9]), min_new_tokens=4)
+    assert [tokens_asked(decoding, row) for row in range(2)] == [3, 9]
+    first, second = (sampling_params(decoding, row) for row in range(2))
+    assert (first.max_tokens, first.min_tokens) == (3, 3), "no shorter than it may be long"
+    assert (second.max_tokens, second.min_tokens) == (9, 4)
+
+
+@given(
+    temperature=st.floats(0.0, 2.0),
+    top_k=st.integers(0, 100000),
+    top_p=st.floats(0.0, 3.0),
+    penalty=st.floats(0.01, 10.0),
+    seed=st.integers(0, 2**31),
+)
+def test_whatever_our_options_allow_vllm_takes(
+    temperature: float, top_k: int, top_p: float, penalty: float, seed: int
+) -> None:
+    decoding = Decoding((1,), temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty, seed=seed)
+    params = sampling_params(decoding, 0)
+    assert params.repetition_penalty == penalty
+    if temperature >= 0.01:  # vLLM raises what is smaller, and draws nothing below 1e-5
+        assert (params.temperature, params.top_k, params.seed) == (temperature, top_k, seed)
+        assert params.top_p == pytest.approx(min(top_p, 1.0), abs=1e-5)
+
+
+def test_a_capture_travels_with_the_request() -> None:
+    assert sampling_params(Decoding(()), 0, capture=3).extra_args == {EXTRA_ARGUMENT: 3}
+
+
+def test_beams_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"beam_size is 3.*one hypothesis.*pytorch or gguf"):
+        sampling_params(Decoding((1,), beam_size=3), 0)
+
+
+def test_what_vllm_refuses_is_told_in_its_words() -> None:
+    with pytest.raises(BadInput, match=r"vLLM does not take the options: temperature must be in \[0, 2\], got 3"):
+        sampling_params(Decoding((1,), temperature=3.0), 0)

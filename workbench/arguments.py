@@ -24,6 +24,7 @@ from workbench.runtimes import RUNTIMES
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
 SHORT = {"quantization": ("-q",)}
+TARGETS = ("gguf", "vllm")  # that checkpoints are converted for
 TRAINABLE = ("sensevoice", "paraformer", "funasr-nano", "fireredasr")
 
 
@@ -72,18 +73,24 @@ def parser() -> argparse.ArgumentParser:
     trace.add_argument("--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)")
     _add_options(trace)
 
-    convert = commands.add_parser("convert", help="write a checkpoint's weights to a GGUF file")
+    convert = commands.add_parser("convert", help="write a checkpoint's weights as gguf or vllm takes them")
     convert.add_argument("model", metavar="M", help="a model's id (see: workbench models) or a checkpoint directory")
     convert.add_argument(
-        "--quantization", "-q", metavar="TYPE", help=f"of the large matrices: {', '.join(TYPES)}, or auto (f32 or f16)"
+        "--for",
+        dest="target",
+        choices=TARGETS,
+        default=TARGETS[0],
+        help="gguf, a GGUF file; vllm, a directory for `vllm serve` (default: %(default)s)",
     )
-    convert.add_argument("--out", type=Path, metavar="FILE.gguf", help="file to write")
+    convert.add_argument(
+        "--quantization", "-q", metavar="TYPE", help=f"of a GGUF file's large matrices: {', '.join(TYPES)}, or auto"
+    )
+    convert.add_argument("--out", type=Path, metavar="PATH", help="FILE.gguf, or the directory for vllm")
     convert.add_argument(
         "--layout",
         choices=LAYOUTS,
-        default=LAYOUTS[0],
-        help="workbench, one file for every runtime here; funasr, as FunASR's own C++ runtime reads it "
-        "(default: %(default)s)",
+        help="of GGUF files: workbench, one file for every runtime here; funasr, as FunASR's own C++ runtime reads it "
+        f"(default: {LAYOUTS[0]})",
     )
     convert.add_argument("--list", action="store_true", help="write nothing; print JSON of the types and their bytes")
 

@@ -205,10 +205,10 @@ def _trace(parsed: argparse.Namespace) -> int:
 
 
 def _convert(parsed: argparse.Namespace) -> int:
-    from workbench.conversion.command import check_request, listed_sizes, write_files
+    from workbench.conversion.command import check_request
     from workbench.sources import fetch
 
-    quantization, out = ("", Path()) if parsed.list else check_request(parsed.quantization, parsed.out)
+    request = check_request(parsed.target, parsed.quantization, parsed.out, parsed.layout, parsed.list)
     with Registry() as registry:
         card = registry.card(parsed.model)
         registry.options_class(parsed.model)  # says where its family is unknown
@@ -218,9 +218,9 @@ def _convert(parsed: argparse.Namespace) -> int:
     try:
         directory = fetch(card, progress.fetching)
         if parsed.list:
-            print(listed_sizes(directory, card.family, parsed.layout))
+            print(request.sizes(directory, card.family))
             return 0
-        written = write_files(directory, card.family, quantization, out, parsed.layout, progress.fetching, _say)
+        written = request.write(directory, card.family, progress.fetching, _say)
     finally:
         progress.clear()
     for path, size in written:

@@ -18,6 +18,7 @@ from typing import Any
 
 from workbench.budget import MemoryBudget, default_budget
 from workbench.cards import SHIPPED, Card, read_cards, user_cards_path
+from workbench.conversion.served.cache import served_directory
 from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES, family_of
 from workbench.gguf_file import is_gguf
@@ -291,6 +292,8 @@ class Registry:
         checkpoint = fetch(card, on_progress)
         if RUNTIMES[runtime].opens_gguf:
             checkpoint, settings = gguf_file(card, checkpoint, settings, on_progress)
+        if RUNTIMES[runtime].opens_served:
+            checkpoint = served_directory(checkpoint, card.family, on_progress)
         return SessionSpec(card.id, card.family, runtime, checkpoint, settings)
 
     def _release(self, spec: SessionSpec) -> None:

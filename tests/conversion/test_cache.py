@@ -16,7 +16,7 @@ import gguf
 import pytest
 
 from tests.tiny_checkpoints import tiny_sensevoice
-from workbench.conversion import cache, process
+from workbench.conversion import cache, locking, process
 from workbench.conversion.cache import Entry, Offer, converted, measured, offered
 from workbench.conversion.types import TYPES
 from workbench.errors import BadInput, Cancelled, Unavailable, WorkbenchError
@@ -116,7 +116,7 @@ def test_sizes_are_computed_once(tiny: Path, calls: list[dict[str, Any]]) -> Non
 def test_two_that_want_the_same_wait_for_each_other(
     tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
     inside, waited = threading.Event(), threading.Event()
     run = cache.run_child
 
@@ -141,7 +141,7 @@ def test_two_that_want_the_same_wait_for_each_other(
 
 
 def test_waiting_can_be_called_off(tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
 
     def stop(_fraction: float, _said: str) -> None:
         raise Cancelled("the call was stopped")
@@ -155,7 +155,7 @@ def test_waiting_can_be_called_off(tiny: Path, calls: list[dict[str, Any]], monk
         except Cancelled as error:
             errors.append(error)
 
-    with cache._locked(entry, None):
+    with entry.locked(None):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(30)

@@ -111,7 +111,8 @@ def test_changes_for_another_base_are_refused(tmp_path: Path) -> None:
 def test_a_language_model_beside_the_checkpoint_is_told_of(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "tiny")
     (directory / LANGUAGE_DIRECTORY).rename(tmp_path / LANGUAGE_DIRECTORY)
-    plans = plans_of(directory, "fireredasr")
-    assert outside(plans, directory) == [str((tmp_path / LANGUAGE_DIRECTORY).resolve())]
+    [plan] = plans_of(directory, "fireredasr")
+    assert outside(plan.sources, directory) == [str((tmp_path / LANGUAGE_DIRECTORY).resolve())]
     (tmp_path / LANGUAGE_DIRECTORY).rename(directory / LANGUAGE_DIRECTORY)
-    assert outside(plans_of(directory, "fireredasr"), directory) == []
+    [plan] = plans_of(directory, "fireredasr")
+    assert outside(plan.sources, directory) == []

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench import __version__
+from workbench.conversion.contents import listed
 from workbench.conversion.files import FORMAT_VERSION
+from workbench.conversion.locking import locked
 from workbench.conversion.places import UNFINISHED, told
 from workbench.conversion.process import run_child
 from workbench.conversion.types import AUTO, LARGE, TYPES, check_type, resolve_quantization
@@ -26,7 +28,6 @@ from workbench.errors import BadInput
 from workbench.progress import OnProgress
 
 ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files
-WAIT_SECONDS = 0.25  # between looks at whether another conversion is done
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,14 @@ class Entry:
         sizes = about.get("sizes")
         return {name: sizes[name] for name in TYPES if name in sizes} if isinstance(sizes, dict) else {}
 
+    @contextlib.contextmanager
+    def locked(self, on_progress: OnProgress | None) -> Iterator[None]:
+        """Holds the entry, whose folder is there within the block."""
+        with locked(self.folder, self.directory.name, on_progress):
+            with told(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+            yield
+
     def _about(self) -> dict[str, Any]:
         try:
             content = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
@@ -97,10 +106,10 @@ class Entry:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def cache_folder() -> Path:
-    """Where the files are kept: speech-workbench/gguf in $XDG_CACHE_HOME or ~/.cache."""
+def cache_folder(kind: str = "gguf") -> Path:
+    """Where what is made for a runtime is kept: a folder in speech-workbench in $XDG_CACHE_HOME or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "speech-workbench" / "gguf"
+    return Path(base) / "speech-workbench" / kind
 
 
 def converted(directory: Path, family: str, quantization: str = AUTO, on_progress: OnProgress | None = None) -> Path:
@@ -117,7 +126,7 @@ def converted(directory: Path, family: str, quantization: str = AUTO, on_progres
     entry = Entry.of(directory, family)
     if (path := _existing(entry, quantization)) is not None:
         return path
-    with _locked(entry, on_progress):
+    with entry.locked(on_progress):
         entry.tidy()
         if (path := _existing(entry, quantization)) is not None:  # another one made it in the meantime
             return path
@@ -135,7 +144,7 @@ def measured(directory: Path, family: str, on_progress: OnProgress | None = None
     """
     entry = Entry.of(directory, family)
     if not entry.sizes:
-        with _locked(entry, on_progress):
+        with entry.locked(on_progress):
             entry.tidy()
             if not entry.sizes:
                 _run(entry, on_progress)
@@ -174,7 +183,7 @@ def _default(entry: Entry, sizes: Mapping[str, int]) -> str | None:
     if sizes:
         return resolve_quantization(AUTO, sizes)
     # In f32 weights are at most twice as large as in the files they come in, which have 16 bits or more each.
-    return "f32" if 2 * sum(size for _, size, _ in _contents(entry.directory)) < LARGE else None
+    return "f32" if 2 * sum(size for _, size, _ in listed(entry.directory)) < LARGE else None
 
 
 def _existing(entry: Entry, quantization: str) -> Path | None:
@@ -198,51 +207,10 @@ def _run(entry: Entry, on_progress: OnProgress | None, wanted: Mapping[str, Any]
     return found
 
 
-@contextlib.contextmanager
-def _locked(entry: Entry, on_progress: OnProgress | None) -> Iterator[None]:
-    """Holds the entry, so that two that want the same file do not both make it."""
-    from filelock import FileLock
-
-    with told(entry.folder):
-        entry.folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(entry.folder.parent / f".{entry.folder.name}.lock")
-    while not _acquired(lock, entry):
-        if on_progress is not None:
-            on_progress(0.0, f"waiting for another conversion of {entry.directory.name}")
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _acquired(lock: Any, entry: Entry) -> bool:
-    """Whether the lock could be had within a short while."""
-    from filelock import Timeout
-
-    with told(entry.folder):
-        try:
-            lock.acquire(timeout=WAIT_SECONDS)
-        except Timeout:  # an OSError too
-            return False
-    return True
-
-
 def _digest(directory: Path, family: str) -> str:
     """Of the directory, its files with their sizes and times, and the version of what converts them."""
-    found = [str(directory), family, __version__, FORMAT_VERSION, *_contents(directory)]
+    found = [str(directory), family, __version__, FORMAT_VERSION, *listed(directory)]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
-
-
-def _contents(directory: Path) -> list[tuple[str, int, int]]:
-    """The files of a directory and of those in it: names, bytes, and times of their last change."""
-    try:
-        inside = [path for path in directory.iterdir() if not path.name.startswith(".")]
-        files = [path for path in inside if path.is_file()]
-        files += [path for folder in inside if folder.is_dir() for path in folder.iterdir() if path.is_file()]
-        stats = [(path.relative_to(directory).as_posix(), path.stat()) for path in files]
-    except OSError as error:
-        raise BadInput(f"the checkpoint directory {directory} cannot be read: {error.strerror}") from error
-    return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def _stamps(directories: Any) -> dict[str, str]:
@@ -250,5 +218,5 @@ def _stamps(directories: Any) -> dict[str, str]:
     found = {}
     for name in directories:
         with contextlib.suppress(BadInput):
-            found[str(name)] = hashlib.sha256(json.dumps(_contents(Path(name))).encode()).hexdigest()[:16]
+            found[str(name)] = hashlib.sha256(json.dumps(listed(Path(name))).encode()).hexdigest()[:16]
     return found

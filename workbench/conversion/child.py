@@ -1,9 +1,9 @@
 """The process of one conversion: `cache` starts it, so that its caller never imports torch.
 
 Called with JSON of directory and family, and unless only sizes are wanted, of quantization and the names of the file in
-every type. It writes a line of JSON for each thing it has to say: {"fraction", "said"}; at the end {"sizes", "outside",
-"path"} or {"error", "sentence"}. When its stdin closes, nobody waits any more: it takes its unfinished file away and
-ends.
+every type; or for vLLM, with the directory to write as `served`. It writes a line of JSON for each thing it has to say:
+{"fraction", "said"}; at the end {"sizes", "outside", "path"}, for vLLM without sizes, or {"error", "sentence"}.
+When its stdin closes, nobody waits any more: it takes what is unfinished away and ends.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from workbench.conversion.checkpoint import plans_of
-from workbench.conversion.plan import Plan, estimated_bytes
+from workbench.conversion.plan import estimated_bytes
 from workbench.conversion.types import resolve_quantization
 from workbench.errors import BadInput, Unavailable, WorkbenchError
 from workbench.progress import OnProgress
@@ -60,10 +60,13 @@ def main() -> int:
 def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
     directory = Path(given["directory"])
     say(0.0, f"reading {directory.name}")
+    if "served" in given:
+        return _serve(directory, given["family"], Path(given["served"]), say)
     plans = plans_of(directory, given["family"])
     from workbench.conversion.writer import write  # behind what says which packages are missing
 
-    found: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": outside(plans, directory)}
+    sources = [source for plan in plans for source in plan.sources]
+    found: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": outside(sources, directory)}
     if "files" in given:
         chosen = resolve_quantization(given["quantization"], found["sizes"])
         path = Path(given["files"][chosen])
@@ -73,10 +76,20 @@ def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
     return found
 
 
-def outside(plans: Sequence[Plan], directory: Path) -> list[str]:
+def _serve(directory: Path, family: str, out: Path, say: OnProgress) -> dict[str, Any]:
+    from workbench.conversion.served.checkpoint import plan_of
+
+    model = plan_of(directory, family)
+    from workbench.conversion.served.directory import write_directory  # behind what says which packages are missing
+
+    write_directory(model, out, say)
+    return {"outside": outside(model.sources, directory), "path": str(out)}
+
+
+def outside(sources: Iterable[Path], directory: Path) -> list[str]:
     """Directories that the model was read from besides its own."""
-    sources = {source.resolve() for plan in plans for source in plan.sources}
-    return sorted(str(source) for source in sources if not source.is_relative_to(directory.resolve()))
+    resolved = {source.resolve() for source in sources}
+    return sorted(str(source) for source in resolved if not source.is_relative_to(directory.resolve()))
 
 
 def _stop(*_: object) -> None:

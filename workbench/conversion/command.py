@@ -1,4 +1,4 @@
-"""`workbench convert`: writes the GGUF files of a checkpoint directory, or says how large they would be."""
+"""`workbench convert`: writes a checkpoint's weights as a runtime takes them, or says how large they would be."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.conversion import LAYOUTS
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.conversion.places import check_place
 from workbench.conversion.plan import estimated_bytes
@@ -16,42 +18,82 @@ from workbench.conversion.types import AUTO, TYPES, check_type
 from workbench.errors import BadInput
 from workbench.progress import OnProgress
 
-
-def write_files(
-    directory: Path,
-    family: str,
-    quantization: str,
-    out: Path,
-    layout: str,
-    on_progress: OnProgress,
-    on_note: Callable[[str], None],
-) -> list[tuple[Path, int]]:
-    """Converts a checkpoint and returns the files with their bytes; `on_note` is told what a user should know of them.
-
-    Raises `BadInput` and `Unavailable` as `plans_of` and `convert`; an end by SIGTERM leaves no unfinished file either.
-    """
-    check_type(quantization, (AUTO, *TYPES))
-    check_place(out.absolute())
-    with terminable():
-        on_progress(0.0, f"reading {directory.name}")
-        plans = plans_of(directory, family, layout)
-        paths, _ = convert(plans, quantization, out, on_progress)
-    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
-        on_note(note)
-    return [(path, path.stat().st_size) for path in paths]
+OnNote = Callable[[str], None]
+"""Called with a sentence that a user should know of what was written."""
 
 
-def listed_sizes(directory: Path, family: str, layout: str) -> str:
-    """JSON of the types that a checkpoint can be had in, with the bytes of its file or files."""
-    return json.dumps(estimated_bytes(plans_of(directory, family, layout)))
+@dataclass(frozen=True)
+class GgufRequest:
+    """A GGUF file, or the pair of FunASR's layout."""
+
+    quantization: str
+    out: Path
+    layout: str
+
+    def sizes(self, directory: Path, family: str) -> str:
+        """JSON of the types that a checkpoint can be had in, with the bytes of its file or files."""
+        return json.dumps(estimated_bytes(plans_of(directory, family, self.layout)))
+
+    def write(self, directory: Path, family: str, on_progress: OnProgress, on_note: OnNote) -> list[tuple[Path, int]]:
+        """Converts a checkpoint and returns the files with their bytes.
+
+        Raises `BadInput` and `Unavailable` as `plans_of` and `convert`; an end by SIGTERM leaves no unfinished file.
+        """
+        check_type(self.quantization, (AUTO, *TYPES))
+        check_place(self.out.absolute())
+        with terminable():
+            on_progress(0.0, f"reading {directory.name}")
+            plans = plans_of(directory, family, self.layout)
+            paths, _ = convert(plans, self.quantization, self.out, on_progress)
+        for note in dict.fromkeys(note for plan in plans for note in plan.notes):
+            on_note(note)
+        return [(path, path.stat().st_size) for path in paths]
 
 
-def check_request(quantization: str | None, out: Path | None) -> tuple[str, Path]:
-    """Both, where they are given; raises `BadInput` where one is missing."""
-    if quantization is None or out is None:
+@dataclass(frozen=True)
+class ServedRequest:
+    """A directory that vLLM loads."""
+
+    out: Path
+
+    def sizes(self, directory: Path, family: str) -> str:
+        """There is nothing to choose from, which it raises `BadInput` for."""
+        raise BadInput("--list is about the types of GGUF files; with --for vllm the weights stay as they are stored")
+
+    def write(self, directory: Path, family: str, on_progress: OnProgress, on_note: OnNote) -> list[tuple[Path, int]]:
+        """Writes the directory and returns it with the bytes of its files.
+
+        Raises `BadInput` and `Unavailable` as `plan_of` and `write_directory`, and `BadInput` for a language model's
+        directory that vLLM loads as it is; an end by SIGTERM leaves nothing.
+        """
+        from workbench.conversion.served.checkpoint import loads_as_it_is, plan_of
+
+        if loads_as_it_is(directory, family):
+            raise BadInput(f"{directory} needs no conversion; vLLM loads it as it is: vllm serve {directory}")
+        with terminable():
+            on_progress(0.0, f"reading {directory.name}")
+            model = plan_of(directory, family)
+            from workbench.conversion.served.directory import write_directory
+
+            write_directory(model, self.out.absolute(), on_progress)
+        return [(self.out, sum(path.stat().st_size for path in self.out.iterdir()))]
+
+
+def check_request(
+    target: str, quantization: str | None, out: Path | None, layout: str | None, listing: bool
+) -> GgufRequest | ServedRequest:
+    """What is asked for; raises `BadInput` where something is missing, or makes no sense beside the others."""
+    if target == "vllm":
+        for flag, value in (("--quantization", quantization), ("--layout", layout)):
+            if value is not None:
+                raise BadInput(f"{flag} is about GGUF files; leave it out with --for vllm")
+        if out is None and not listing:
+            raise BadInput("--out is missing; give the directory to write")
+        return ServedRequest(out or Path())
+    if (quantization is None or out is None) and not listing:
         missing = "--quantization" if quantization is None else "--out"
         raise BadInput(f"{missing} is missing; give --quantization and --out, or --list to see what there is")
-    return quantization, out
+    return GgufRequest(quantization or AUTO, out or Path(), layout or LAYOUTS[0])
 
 
 @contextlib.contextmanager

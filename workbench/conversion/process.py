@@ -48,7 +48,7 @@ def run_child(given: dict[str, Any], name: str, on_progress: OnProgress | None =
         status = process.wait()
         if "error" in result:
             raise ERRORS[result["error"]](_sentence(result, name))
-        if "sizes" not in result:
+        if "outside" not in result:
             raise WorkbenchError(f"the conversion of {name} ended without a result{_reason(status, errors)}")
         return result
 

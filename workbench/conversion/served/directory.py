@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench.conversion.places import UNFINISHED, check_room, told
+from workbench.conversion.served import FORMAT
 from workbench.conversion.served.tensors import StoredTensor, write_safetensors
 from workbench.errors import BadInput
 from workbench.families.language import LanguageConfig, LanguageTokenizer
 from workbench.progress import OnProgress
 
-FORMAT = 1  # of the section `speech_workbench` in config.json
 SECTION = "speech_workbench"
 WEIGHTS = "model.safetensors"
 SHARD_BYTES = 5 << 30  # weights larger than this are several files
@@ -85,11 +85,6 @@ def write_directory(model: ServedModel, out: Path, on_progress: OnProgress | Non
         if out.is_dir():
             out.rmdir()
         folder.replace(out)
-
-
-def unfinished_directories(out: Path) -> list[Path]:
-    """What interrupted runs left of a directory under this name."""
-    return list(out.parent.glob(f".{out.name}.*{UNFINISHED}"))
 
 
 @contextlib.contextmanager

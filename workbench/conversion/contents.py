@@ -1,0 +1,100 @@
+"""The files of a checkpoint directory: what there is, and a digest of what is in them. This file knows no format."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workbench.conversion.places import UNFINISHED, told
+from workbench.errors import BadInput
+
+BLOCK = 1 << 24  # bytes read in one go
+DESCRIPTIONS = {".md", ".png", ".jpg"}  # endings of files that say something to people alone
+
+
+def listed(directory: Path) -> list[tuple[str, int, int]]:
+    """The files of a directory and of those in it: names, bytes, and times of their last change.
+
+    Raises `BadInput` where it cannot be read.
+    """
+    try:
+        inside = [path for path in directory.iterdir() if not path.name.startswith(".")]
+        files = [path for path in inside if path.is_file()]
+        files += [path for folder in inside if folder.is_dir() for path in folder.iterdir() if path.is_file()]
+        stats = [(path.relative_to(directory).as_posix(), path.stat()) for path in files]
+    except OSError as error:
+        raise BadInput(f"the checkpoint directory {directory} cannot be read: {error.strerror}") from error
+    return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+
+
+class Digests:
+    """Digests of files, each computed once while its size and time of change are the same.
+
+    Args:
+        memory: the file that remembers them for other processes; where it is damaged, they are computed anew.
+    """
+
+    def __init__(self, memory: Path):
+        self.memory = memory
+
+    def of(self, directory: Path, on_read: Callable[[float], None] | None = None) -> str:
+        """The digest of names and contents of a directory's files; where it lies does not matter.
+
+        Args:
+            on_read: told how much of what has to be read is; what it raises ends the work.
+
+        Raises `BadInput` where a file cannot be read.
+        """
+        known = self._read()
+        files = [each for each in listed(directory) if Path(each[0]).suffix not in DESCRIPTIONS]
+        found: dict[str, list[Any]] = {}
+        missing = [each for each in files if known.get(str(directory / each[0]), [])[:2] != [each[1], each[2]]]
+        total, done = sum(size for _, size, _ in missing), 0
+
+        def read(count: int) -> None:
+            nonlocal done
+            done += count
+            if on_read is not None:
+                on_read(done / max(total, 1))
+
+        for name, size, changed in missing:
+            found[str(directory / name)] = [size, changed, _digest(directory / name, read)]
+        if found:
+            self._remember(found)
+        known |= found
+        contents = [[name, known[str(directory / name)][2]] for name, _, _ in files]
+        return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
+
+    def _read(self) -> dict[str, list[Any]]:
+        try:
+            content = json.loads(self.memory.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not isinstance(content, dict):
+            return {}
+        return {name: each for name, each in content.items() if isinstance(each, list) and len(each) == 3}
+
+    def _remember(self, found: dict[str, list[Any]]) -> None:
+        with told(self.memory):
+            self.memory.parent.mkdir(parents=True, exist_ok=True)
+            # Read again: another process may have added to it meanwhile. What is lost is computed once more.
+            kept = {name: each for name, each in self._read().items() if Path(name).is_file()}
+            written = self.memory.with_name(f".{self.memory.name}.{secrets.token_hex(6)}{UNFINISHED}")
+            written.write_text(json.dumps(kept | found), encoding="utf-8")
+            written.replace(self.memory)
+
+
+def _digest(path: Path, read: Callable[[int], None]) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+                read(len(block))
+    except OSError as error:
+        raise BadInput(f"{path.parent.name}/{path.name} cannot be read: {error.strerror}") from error
+    return digest.hexdigest()

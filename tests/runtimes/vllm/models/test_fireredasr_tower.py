@@ -19,7 +19,7 @@ from workbench.families.fireredasr import LENGTH_RULES, speech_tokens  # noqa: E
 from workbench.runtimes.pytorch.fireredasr import HearingNetwork, read_checkpoint  # noqa: E402
 from workbench.runtimes.pytorch.tap import tap_into  # noqa: E402
 from workbench.runtimes.pytorch.weights import build, load_into  # noqa: E402
-from workbench.runtimes.vllm.models import fireredasr_tower  # noqa: E402
+from workbench.runtimes.vllm.models import batching  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr_tower import FireRedTower  # noqa: E402
 from workbench.stages import Recorder  # noqa: E402
 
@@ -109,13 +109,17 @@ def small(worker: None) -> tuple[HearingNetwork, FireRedTower]:
     lengths=st.lists(st.integers(0, 180), min_size=1, max_size=6),
     rule=st.sampled_from(LENGTH_RULES),
     most=st.sampled_from([1, 2000, 2**26]),
+    longer=st.sampled_from([1.0, 1.25, 1000.0]),
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_stretch_of_a_batch_gets_what_the_pytorch_runtime_gives_it_alone(small, lengths, rule, most) -> None:
+def test_every_stretch_of_a_batch_gets_what_the_pytorch_runtime_gives_it_alone(
+    small, lengths, rule, most, longer
+) -> None:
     network, tower = small
     features = drawn_features(lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fireredasr_tower, "MOST_SCORES", most)
+        patch.setattr(batching, "MOST_SCORES", most)
+        patch.setattr(batching, "LONGER", longer)
         found = heard(tower, features, rule)
     for rows, own in zip(features, found, strict=True):
         check_close(own, expected(network, rows, rule))

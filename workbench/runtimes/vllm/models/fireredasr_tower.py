@@ -19,11 +19,12 @@ from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
+from workbench.runtimes.vllm.models.batching import batches
 from workbench.stages import Recorder
 
 ADAPTOR, CONVOLUTION = "adaptor.output", ".convolution"  # a stage by its name, and others by its end
-MOST_SCORES = 2**26  # attention scores of one batch; upstream's attention holds a few times as many floats at once
 
+SCORES = 2  # of a head and a pair of frames: by their distance, and then by key
 UPSTREAM_NAMES = WeightsMapper(  # of the feed-forwards' modules, which the checkpoint numbers
     orig_to_new_substr={".net.0.": ".pre_layer_norm.", ".net.1.": ".linear_expand.", ".net.4.": ".linear_project."}
 )
@@ -73,14 +74,14 @@ class FireRedTower(nn.Module):
         """
         lengths = [max(len(rows), SUBSAMPLING * self.downsample_rate) for rows in features]
         embeddings: list[Tensor] = [torch.empty(0)] * len(features)
-        for chosen in self._batches(lengths):
-            batch = [features[n] for n in chosen]
-            frames = [encoder_frames(lengths[n]) for n in chosen]
+        frames = [encoder_frames(length) for length in lengths]
+        for chosen in batches(frames, SCORES * self.config.n_head):
+            counted = [valid[n] for n in chosen]
             asked = [recorders[n] if recorders else None for n in chosen]
-            with self._recorded(asked, frames, [valid[n] for n in chosen]):
-                hidden = self._embed(batch, max(lengths[n] for n in chosen), [valid[n] for n in chosen])
+            with self._recorded(asked, [frames[n] for n in chosen], counted):
+                hidden = self._embed([features[n] for n in chosen], max(lengths[n] for n in chosen), counted)
             for row, n in enumerate(chosen):
-                embeddings[n] = hidden[row, : frames[row] // self.downsample_rate]
+                embeddings[n] = hidden[row, : frames[n] // self.downsample_rate]
         return embeddings
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
@@ -98,21 +99,6 @@ class FireRedTower(nn.Module):
         encoded, _, _ = self.encoder(padded, counted)
         embeddings: Tensor = self.encoder_projector(encoded, counted)[0]
         return embeddings
-
-    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Numbers of stretches to compute together, the longest first: no batch is larger than `MOST_SCORES`."""
-        batch: list[int] = []
-        most = 1
-        for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-            if not batch:
-                frames = encoder_frames(lengths[number])
-                most = max(MOST_SCORES // (2 * self.config.n_head * frames**2), 1)
-            batch.append(number)
-            if len(batch) == most:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
 
     @contextmanager
     def _recorded(

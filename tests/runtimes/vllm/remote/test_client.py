@@ -66,6 +66,13 @@ def test_an_answer_is_its_status_and_its_json(client: Client, fake: FakeServer) 
     assert [answer.status for answer in found] == [400, 404]
 
 
+def test_a_server_may_be_behind_a_path(server: Server, fake: FakeServer) -> None:
+    fake.answers["/models/a/v1/models"] = lambda *_: as_json({"found": True})
+    client = Client(Server(f"{server.url}/models/a", ""), "mine")
+    assert client.ask("GET", "/v1/models").content == {"found": True}
+    client.close()
+
+
 def test_streams_run_side_by_side(client: Client, fake: FakeServer) -> None:
     """Each answer waits until all are asked: one after another would wait for ever."""
     together = threading.Barrier(8, timeout=20)

@@ -79,6 +79,7 @@ class RemoteRecogniser:
         self.check(options)
         calls = [self._call(row, samples, options) for row, samples in enumerate(stretches)]
         texts, ids, finish = [""] * len(calls), [list[int]() for _ in calls], [""] * len(calls)
+        shown = list(texts)
         with contextlib.closing(self.client.stream(calls)) as events:
             for item in events:
                 if item is not None:
@@ -87,7 +88,8 @@ class RemoteRecogniser:
                     texts[row] += added.text
                     ids[row] += added.ids
                     finish[row] = added.finish or finish[row]
-                yield [self.wording.text(text) for text in texts]
+                    shown[row] = self.wording.text(texts[row])
+                yield list(shown)
         notes = [] if options.repetition_penalty == 1.0 else [PENALTY_NOTE]
         return [self._heard(*each, notes) for each in zip(texts, ids, finish, strict=True)]
 

@@ -1,0 +1,61 @@
+"""vLLM's own server on this machine, on a port that the system gives, with nothing left of it afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from workbench.groups import end_group
+from workbench.runtimes.vllm.environment import DEFAULTS
+
+PATIENCE = 240.0  # seconds to start, on a busy machine
+ARGUMENTS = ("--dtype", "float32", "--enforce-eager", "--enable-prompt-embeds", "--host", "127.0.0.1")
+
+
+class RealServer:
+    """A running server of the model in a directory; `kill` ends it as a failing machine would."""
+
+    def __init__(self, directory: Path, log: Path, port: int = 0):
+        self.log = log
+        self.scratch = tempfile.mkdtemp()  # for its sockets, whose names must be short
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(directory)]
+        given = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "TMPDIR": self.scratch}
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, *ARGUMENTS, "--port", str(port), "--served-model-name", "far"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **DEFAULTS, **given},
+                start_new_session=True,
+            )
+        try:
+            self.port = self._port()
+        except BaseException:
+            self.kill()
+            raise
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def _port(self) -> int:
+        """The port that it listens on, when it does; vLLM binds it at once and listens when the model is loaded."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, f"the server ended: {self.log.read_text()[-3000:]}"
+            for each in psutil.Process(self.process.pid).net_connections("inet"):
+                if each.status == psutil.CONN_LISTEN and "startup complete" in self.log.read_text():
+                    return each.laddr.port
+            time.sleep(0.2)
+        raise AssertionError(f"the server did not start: {self.log.read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        """Ends it and its engine at once, so that nothing of it is left. May be called again."""
+        end_group(self.process.pid)
+        self.process.wait()
+        shutil.rmtree(self.scratch, ignore_errors=True)

@@ -19,10 +19,11 @@ from workbench.families.funasr_nano import (
     FunasrNanoOptions,
     audio_tokens,
     prompt_ids,
-    read_funasr_nano,
+    read_served_funasr_nano,
     tidy,
 )
 from workbench.pipelines.features import Features
+from workbench.pipelines.funasr_nano import NanoWords
 from workbench.runtimes.vllm.models.audio import (
     AudioDummyInputs,
     AudioInfo,
@@ -34,8 +35,6 @@ from workbench.runtimes.vllm.models.audio import (
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower
 from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options
 
-WEIGHTS = "model.safetensors"
-
 
 class NanoFrontEnd(FrontEnd):
     """Features with CMVN as the checkpoint says, and the family's prompt."""
@@ -44,6 +43,7 @@ class NanoFrontEnd(FrontEnd):
 
     def __init__(self, model: FunasrNanoModel):
         self.model = model
+        self.words = NanoWords(model)
         cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
         self.features = Features(model.frontend, cmvn)
 
@@ -59,7 +59,7 @@ class NanoFrontEnd(FrontEnd):
 
     def count(self, samples: int) -> int:
         """As `FrontEnd.count`."""
-        return audio_tokens(self.model.frontend.frames(samples), self.model.adaptor)
+        return self.words.count(samples)
 
     def request_ids(self, placeholder: int, language: str | None, hotwords: str | None, prompt: str) -> list[int]:
         """As `FrontEnd.request_ids`; a prompt that is a JSON object names options, another is words to look out for."""
@@ -76,12 +76,7 @@ class NanoFrontEnd(FrontEnd):
 @cache
 def open_front_end(directory: Path) -> NanoFrontEnd:
     """The front end of a directory that vLLM loads; raises `BadInput` for a bad one."""
-    return NanoFrontEnd(read_model(directory))
-
-
-def read_model(directory: Path) -> FunasrNanoModel:
-    """What such a directory says of its model."""
-    return read_funasr_nano(directory, weights=directory / WEIGHTS)
+    return NanoFrontEnd(read_served_funasr_nano(directory))
 
 
 class NanoInfo(AudioInfo):
@@ -110,7 +105,7 @@ class SpeechWorkbenchFunASRNano(SpeechModel):
 
     def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
         """As `SpeechModel.build_tower`."""
-        model = read_model(directory_of(vllm_config.model_config))
+        model = read_served_funasr_nano(directory_of(vllm_config.model_config))
         return NanoTower(model.encoder, model.adaptor)
 
     @classmethod

@@ -7,7 +7,7 @@ width of the encoder, H width of the language model. This file knows neither vLL
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,10 @@ from torch.nn import functional as F
 
 from workbench.families.funasr_nano import ADAPTOR_EPS, AdaptorConfig, audio_tokens
 from workbench.families.sanm import SanmConfig
+from workbench.runtimes.vllm.models.batching import batches
 from workbench.runtimes.vllm.models.layers import FeedForward, Memory, attention, heads_in, heads_out, linear, norm
 from workbench.stages import Recorder
 
-LONGER = 1.25  # a batch's longest stretch is at most so many times its shortest: the rest is padding
-MOST_SCORES = 1 << 26  # of the attention of one batch
 SEPARATE = {"linear_q": "q", "linear_k": "k", "linear_v": "v"}  # layers of the checkpoint that are one here
 
 Tap = Callable[[str, Tensor], Tensor]
@@ -174,7 +173,7 @@ class NanoTower(nn.Module):
             recorders: what the stages of each stretch go to, if anywhere: its own rows, in float32.
         """
         embeddings: list[Tensor] = [torch.empty(0)] * len(features)
-        for chosen in self._batches(lengths):
+        for chosen in batches(lengths, self.audio_encoder.config.attention_heads):
             frames = [lengths[n] for n in chosen]
             tap = self._tap([recorders[n] if recorders else None for n in chosen], frames)
             padded = torch.nn.utils.rnn.pad_sequence([features[n].float() for n in chosen], batch_first=True)
@@ -205,20 +204,6 @@ class NanoTower(nn.Module):
                 load(parameter, value, *shard)
             loaded.add(own)
         return loaded
-
-    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Numbers of stretches to compute together, the longest first."""
-        batch: list[int] = []
-        for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-            longest = lengths[batch[0]] if batch else 0
-            heads = self.audio_encoder.config.attention_heads
-            most = max(MOST_SCORES // max(heads * longest**2, 1), 1)
-            if batch and (len(batch) == most or longest > LONGER * lengths[number]):
-                yield batch
-                batch = []
-            batch.append(number)
-        if batch:
-            yield batch
 
     def _tap(self, recorders: Sequence[Recorder | None], frames: Sequence[int]) -> Tap:
         """Gives each recorder its stretch's own rows of the stages that it wants, and passes the values on."""

@@ -23,6 +23,7 @@ const drawBox = (box, id, label, css) => {
     trigger('choose');
   });
   whole.append(input, make('span', {}, label));
+  if (box.hint) whole.title = box.hint;
   if (box.size) whole.append(make('small', {}, box.size));
   return whole;
 };

@@ -22,6 +22,7 @@ from panels.rows import board_html, status_html
 from panels.runs import Board, Row, prepare, run
 from panels.samples import Sample, reference_text
 from panels.segments import editor_value, export, is_edited, rows_of, span_of, transcript_of
+from panels.settings import RUNTIME, read_settings
 from panels.sounds import Sounds, pictures_html
 from workbench.errors import BadInput, WorkbenchError
 
@@ -40,10 +41,12 @@ class Actions:
 
     # Inputs.
 
-    def refresh(self, chooser: Any) -> tuple[dict[str, Any], str]:
-        """The models that can be chosen now, with what was chosen kept, and why the others cannot."""
+    def refresh(self, chooser: Any) -> tuple[dict[str, Any], str, Update]:
+        """The models that can be chosen now, with what was chosen kept; why the others cannot; and the settings of
+        engines, shown where there can be one."""
         listed = offers(self.pool.registry)
-        return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed)
+        engines = any(each.cell.runtime == RUNTIME and each.possible and not each.elsewhere for each in listed)
+        return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed), gr.update(visible=engines)
 
     def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
         """Finds out how large a model's files are in every quantisation; it takes some seconds the first time."""
@@ -92,12 +95,17 @@ class Actions:
         reference: str,
         normaliser: str,
         request: gr.Request,
-        *options: Any,
+        *values: Any,
     ) -> Iterator[tuple[Any, ...]]:
-        """Runs the models; yields table, progress, Run and Cancel button, and the table's state."""
-        given = by_family(self.options, read_inputs(self.options, options))
+        """Runs the models; yields table, progress, Run and Cancel button, and the table's state.
+
+        Args:
+            values: of the options' inputs, then of the settings'.
+        """
+        given = by_family(self.options, read_inputs(self.options, values[: len(self.options)]))
+        settings = {RUNTIME: read_settings(values[len(self.options) :])}
         cells = chosen_in(chooser)
-        job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, given)
+        job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, given, settings)
         stop = threading.Event()
         user = str(request.session_hash)
         self._stops[user] = stop

@@ -17,6 +17,7 @@ from panels.guard import guarded
 from panels.models import models_list
 from panels.pool import SessionPool
 from panels.runs import Row, prepare, run
+from panels.settings import RUNTIME, check_settings
 from panels.transcribe import COMPUTE, RUNS_AT_ONCE
 from workbench.errors import BadInput
 from workbench.exports import FORMATS
@@ -27,9 +28,9 @@ def build(pool: SessionPool) -> None:
     """Adds the endpoints to the page in whose context it is called."""
 
     def transcribe(
-        audio: list[str], models: list[str], runtime: str, options: str, reference: str, normaliser: str
+        audio: list[str], models: list[str], runtime: str, options: str, reference: str, normaliser: str, engine: str
     ) -> list[dict[str, Any]]:
-        return transcripts(pool, audio or [], models or [], runtime, options, reference, normaliser)
+        return transcripts(pool, audio or [], models or [], runtime, options, reference, normaliser, engine)
 
     def models() -> list[dict[str, Any]]:
         return models_list(pool.registry)
@@ -43,6 +44,7 @@ def build(pool: SessionPool) -> None:
             gr.Textbox("{}", label="options of the models, a JSON object"),
             gr.Textbox("", label="reference text, one line for each of several recordings"),
             gr.Textbox("basic", label="normaliser"),
+            gr.Textbox("{}", label="settings of vLLM engines, a JSON object"),
         ]
         output = gr.JSON(label="transcripts")
         gr.Button().click(
@@ -70,6 +72,7 @@ def transcripts(
     options: str = "{}",
     reference: str = "",
     normaliser: str = "basic",
+    engine: str = "{}",
 ) -> list[dict[str, Any]]:
     """Runs the models over the recordings: a JSON object for each recording and model, recording by recording.
 
@@ -79,18 +82,24 @@ def transcripts(
     `model`, `runtime`, `quantization`, `file` and `error` instead. A model may name its runtime and a quantisation, as
     in `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for what is wrong with the request as a whole.
     """
-    try:
-        given = json.loads(options or "{}")
-    except ValueError as error:
-        raise BadInput(f'the options are not JSON ({error}); expected an object such as {{"itn": true}}') from error
-    if not isinstance(given, dict):
-        raise BadInput(f'the options are {options[:40]}; expected a JSON object such as {{"itn": true}}')
+    given = _json_object(options, "the options", '{"itn": true}')
+    settings = {RUNTIME: check_settings(_json_object(engine, "the settings", '{"max_length": 4096}'))}
     cells = [model if "|" in model else Cell(model, runtime).value for model in models]
-    job = prepare(pool.registry, recordings, cells, reference, normaliser, given)
+    job = prepare(pool.registry, recordings, cells, reference, normaliser, given, None, settings)
     rows: Sequence[Row] = ()
     for board in run(pool, job, threading.Event()):
         rows = board.rows
     return [row_dict(row) for row in rows]
+
+
+def _json_object(written: str, what: str, example: str) -> dict[str, Any]:
+    try:
+        given = json.loads(written or "{}")
+    except ValueError as error:
+        raise BadInput(f"{what} are not JSON ({error}); expected an object such as {example}") from error
+    if not isinstance(given, dict):
+        raise BadInput(f"{what} are {written[:40]}; expected a JSON object such as {example}")
+    return given
 
 
 def row_dict(row: Row) -> dict[str, Any]:

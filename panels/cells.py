@@ -62,6 +62,11 @@ class Offer:
         return self.ready or self.fetches
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether a server on another machine runs it, which then gets the recordings."""
+        return self.card.kind == "server"
+
+    @property
     def title(self) -> str:
         return f"{self.card.name} · {self.cell.how}"
 

@@ -14,6 +14,7 @@ import gradio as gr
 from panels.cells import Offer, runtime_title
 from workbench.errors import BadInput
 from workbench.memory import size
+from workbench.runtimes import RUNTIMES
 from workbench.sources import assets
 
 LOADING = '<p class="muted small loading" role="status">Looking up which models can run here</p>'
@@ -41,8 +42,8 @@ def chooser_value(
     """What the chooser shows: `{"models": [...], "chosen": [values of cells], "keep": ..., "measured": ...}`.
 
     Args:
-        chosen: values of cells to tick, those that can run; where there is none, each model that is ready is ticked
-            on the first runtime it has.
+        chosen: values of cells to tick, those that can run; where there is none, each model that is ready on this
+            machine is ticked on the first runtime it has.
         keep: what is ticked in the browser when the value arrives stays ticked instead.
         measured: the cell that `measure` was triggered with, whether or not its sizes could be found out.
     """
@@ -50,7 +51,7 @@ def chooser_value(
     values = {offer.cell.value for offer in possible}
     by_model = {offer.card.id: [each for each in possible if each.card.id == offer.card.id] for offer in possible}
     kept = [value for value in chosen if value in values]
-    first = [offered[0].cell.value for offered in by_model.values() if offered[0].ready]
+    first = [offered[0].cell.value for offered in by_model.values() if offered[0].ready and not offered[0].elsewhere]
     return {
         "models": [_model(offered) for offered in by_model.values()],
         "chosen": kept or first,
@@ -65,7 +66,7 @@ def _model(offered: Sequence[Offer]) -> dict[str, Any]:
     megabytes = f" {size(card.megabytes * 10**6)}" if card.megabytes else ""
     return {
         "name": card.name,
-        "note": f"downloads{megabytes} first" if offered[0].fetches else "",
+        "note": f"downloads{megabytes} first" if offered[0].fetches else _where(offered[0]),
         "here": offered[0].ready,
         "runtimes": [
             {"title": runtime_title(runtime), "boxes": [_box(offer) for offer in several]}
@@ -74,15 +75,30 @@ def _model(offered: Sequence[Offer]) -> dict[str, Any]:
     }
 
 
+def _where(offer: Offer) -> str:
+    return f"on {offer.card.place}" if offer.elsewhere else ""
+
+
 def _box(offer: Offer) -> dict[str, Any]:
     weights = offer.weights
     return {
         "value": offer.cell.value,
         "title": offer.title,
         "label": offer.cell.quantization,
+        "hint": _hint(offer),
         "size": size(weights.nbytes) if weights and weights.nbytes is not None else "",
         "there": bool(weights and weights.converted),
     }
+
+
+def _hint(offer: Offer) -> str:
+    """What is worth knowing of a session before it is opened: how it computes, and that an engine takes a while."""
+    if offer.elsewhere:
+        return "Recordings are sent to that server."
+    given = offer.card.settings.get(offer.cell.runtime, {})
+    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+    engine = "An engine of its own, which takes up to a minute to start and then serves everybody."
+    return " ".join(filter(None, (engine if RUNTIMES[offer.cell.runtime].parallel else "", settings)))
 
 
 def chosen_in(value: Any) -> list[str]:

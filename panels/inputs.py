@@ -17,7 +17,13 @@ from workbench.families import FAMILIES
 from workbench.options import OptionSpec, option_specs
 from workbench.registry import Registry
 
-ACRONYMS = {"vad", "itn", "cmvn", "cif"}
+ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv"}
+
+
+def label_of(name: str) -> str:
+    """`max_segment_seconds` as "Max segment seconds", `itn` as "ITN"."""
+    words = " ".join(word.upper() if word in ACRONYMS else word for word in name.split("_"))
+    return words[:1].upper() + words[1:]
 
 
 @dataclass(frozen=True)
@@ -36,9 +42,8 @@ class Shown:
 
     @property
     def label(self) -> str:
-        """`max_segment_seconds` as "Max segment seconds", `itn` as "ITN"; with the families where others differ."""
-        words = " ".join(word.upper() if word in ACRONYMS else word for word in self.spec.name.split("_"))
-        return words[:1].upper() + words[1:] + ("" if self.only else f" ({self._titles})")
+        """As `label_of`; with the families where others differ."""
+        return label_of(self.spec.name) + ("" if self.only else f" ({self._titles})")
 
     @property
     def info(self) -> str:

@@ -11,10 +11,10 @@ import gradio as gr
 from panels.blocks import html_block
 from panels.cells import Cell, runtime_title
 from panels.guard import guarded
-from panels.markup import button, datum, element, text
+from panels.markup import button, datum, element, seconds, text
 from panels.pool import SessionPool
 from workbench.cards import Card
-from workbench.errors import WorkbenchError
+from workbench.errors import BadInput, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.gguf_weights import Weights
 from workbench.memory import size
@@ -22,6 +22,7 @@ from workbench.registry import Registry, Residency
 from workbench.runtimes import RUNTIMES
 
 REFRESH_SECONDS = 3.0
+LOG_BYTES = 6000  # of the end of a log
 HERE = {
     "demo": "comes with the workbench",
     "directory": "a directory on this machine",
@@ -36,7 +37,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     assert isinstance(tabs, gr.Tabs)
     with gr.Column(elem_classes="card"):
         html_block("<h2>In memory</h2>")
-        resident = html_block("", "release", elem_id="residents")
+        resident = html_block("", "release", "log", elem_id="residents")
+        log = html_block("", "hide", elem_id="engine-log")
+        logged = gr.State("")  # the name of the log that is open
         idle = gr.Number(
             value=pool.idle_minutes,
             minimum=0.1,
@@ -55,6 +58,16 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
             return gr.skip(), gr.skip(), gr.skip(), gr.update(active=False)
         minutes = gr.update(value=pool.idle_minutes)
         return residents_html(pool), cards_html(pool.registry), minutes, gr.update(active=True)
+
+    def tick(name: str) -> tuple[Any, Any]:
+        return residents_html(pool), log_html(pool, name) if name else gr.skip()
+
+    def show_log(event: gr.EventData) -> tuple[str, str]:
+        name = datum(event._data, "name")
+        shown = log_html(pool, name)
+        if not shown:
+            raise BadInput("that engine is not there any more")
+        return shown, name
 
     def measured(event: gr.SelectData) -> Iterator[Any]:
         """The models with the sizes of their files, as they are found out; that takes some seconds for each, once."""
@@ -76,8 +89,10 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
     tabs.select(guarded(selected), None, [resident, listed, idle, timer], **private)
     tabs.select(guarded(measured), None, listed, **private)
-    timer.tick(guarded(lambda: residents_html(pool)), None, resident, **private)
+    timer.tick(guarded(tick), logged, [resident, log], **private)
     resident.release(guarded(unload), None, resident, **private)
+    resident.log(guarded(show_log), None, [log, logged], **private)
+    log.hide(lambda: ("", ""), None, [log, logged], **private)
     idle.submit(guarded(set_idle), idle, None, **private)
     idle.blur(guarded(set_idle), idle, None, **private)
 
@@ -100,7 +115,7 @@ def residents_html(pool: SessionPool) -> str:
     if not residents:
         return element("p", text(f"No model is loaded: 0 MB {budget}."), "muted")
     rows = "".join(element("tr", _resident(each)) for each in residents)
-    names = ("Model", "Memory", "State", "")
+    names = ("Model", "Memory", "Start", "State", "")
     head = element("tr", "".join(element("th", name, scope="col") for name in names))
     total = size(sum(each.memory_bytes for each in residents))
     table = element("table", element("thead", head) + element("tbody", rows), "stacking")
@@ -108,16 +123,38 @@ def residents_html(pool: SessionPool) -> str:
 
 
 def _resident(each: Residency) -> str:
-    state = "at work" if each.busy else f"idle for {_minutes(each.idle_seconds)}"
+    state = f"idle for {_minutes(each.idle_seconds)}" if each.state == "idle" else each.state
     cell = Cell(each.model, each.runtime, each.quantization or "")
     name = f"{text(each.model)} {element('span', text(cell.how), 'runtime')}"
-    unload = "" if each.busy else button("Unload", "release", cell=cell.value)
-    cells = (("Memory", text(size(each.memory_bytes))), ("State", text(state)), ("", unload))
+    buttons = [] if each.busy else [button("Unload", "release", cell=cell.value)]
+    if each.log:
+        buttons.append(button("Log", "log", name=each.log.name))
+    cells = (
+        ("Memory", text(size(each.memory_bytes))),
+        ("Start", text(seconds(each.load_seconds)) if each.load_seconds else "–"),
+        ("State", text(state)),
+        ("", element("div", "".join(buttons), "buttons")),
+    )
     return element("th", name, scope="row") + "".join(element("td", value, data_label=label) for label, value in cells)
 
 
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+def log_html(pool: SessionPool, name: str) -> str:
+    """The end of the log of an engine that is in memory, and where all of it is; nothing where there is no such log."""
+    path = next((each.log for each in pool.residents() if each.log and each.log.name == name), None)
+    if path is None:
+        return ""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - LOG_BYTES, 0))
+            written = file.read().decode("utf-8", "replace")
+    except OSError as error:
+        written = f"it cannot be read: {error.strerror}"
+    head = element("p", f"Log of the engine, {element('code', text(path))} {button('Hide', 'hide')}", "muted small")
+    return head + element("pre", text(written.strip() or "nothing yet"), "log", tabindex="0")
+
+
+def _minutes(idle: float) -> str:
+    return f"{idle:.0f} s" if idle < 90 else f"{idle / 60:.0f} min"
 
 
 def cards_html(registry: Registry) -> str:

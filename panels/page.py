@@ -27,7 +27,8 @@ HEADER = f"""<div class="masthead">
 <rect x="26" y="20" width="16" height="3" rx="1.5"/></g></svg>
 <div><h1>{TITLE}</h1><p>Speech models side by side</p></div></div>"""
 
-FOOTER = f'<p class="foot">{TITLE} {text(__version__)} · Recordings stay on the machine that runs this page.</p>'
+PRIVACY = "Recordings stay on the machine that runs this page, unless a model on another server is chosen."
+FOOTER = f'<p class="foot">{TITLE} {text(__version__)} · {PRIVACY}</p>'
 
 
 def build_page(pool: SessionPool) -> gr.Blocks:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 from workbench.errors import BadInput
 from workbench.gguf_weights import AUTO
@@ -22,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class SessionPool:
-    """Open sessions by model, runtime and quantisation.
+    """Open sessions by model, runtime, quantisation and settings.
 
     Args:
         registry: opens them; closed together with the pool.
@@ -32,7 +34,7 @@ class SessionPool:
     def __init__(self, registry: Registry, idle_minutes: float = IDLE_MINUTES):
         self.registry = registry
         self._idle_minutes = idle_minutes
-        self._sessions: dict[tuple[str, str, str], OpenSession] = {}
+        self._sessions: dict[tuple[Any, ...], OpenSession] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -48,18 +50,27 @@ class SessionPool:
         self._idle_minutes = float(minutes)
 
     def session(
-        self, model: str, runtime: str, quantization: str = "", on_progress: OnProgress | None = None
+        self,
+        model: str,
+        runtime: str,
+        quantization: str = "",
+        on_progress: OnProgress | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> OpenSession:
         """The session of a model on a runtime, opened if need be; raises what `Registry.open` raises.
 
         Args:
             quantization: where the runtime has several; empty for the one it takes by default.
+            settings: others of `workbench.opening.Settings` than the model's card says.
         """
-        key = (model, runtime, quantization)
+        settings = dict(settings or {})
+        key = (model, runtime, quantization, *sorted(settings.items()))
         with self._lock:
             if key in self._sessions:
                 return self._sessions[key]
-        opened = self.registry.open(model, runtime, quantization=quantization or AUTO, on_progress=on_progress)
+        opened = self.registry.open(
+            model, runtime, quantization=quantization or AUTO, on_progress=on_progress, **settings
+        )
         with self._lock:
             kept = self._sessions.setdefault(key, opened)
         if kept is not opened:  # another run opened it in the meantime; both share one process

@@ -10,7 +10,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,11 +23,13 @@ from panels.samples import references
 from workbench.errors import BadInput, Cancelled, WorkbenchError
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
+from workbench.runtimes import RUNTIMES
 from workbench.scoring import Score, find_normaliser, score
 from workbench.session import Partial, Progress, Segment, Transcript
 from workbench.transcription import join_texts
 
 POLL_SECONDS = 0.1  # how soon a stop shows
+ROWS_AT_ONCE = 16  # recordings that one run has under way in a session that takes several calls
 SHOW_SECONDS = 0.1  # least time between two tables: a model may write hundreds of tokens a second
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
 
@@ -61,6 +64,11 @@ class Job:
     references: tuple[str | None, ...]
     normaliser: str
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of sessions, by runtime
+
+    def settings_of(self, offer: Offer) -> Mapping[str, Any]:
+        """Those that a session of the offer is opened with; a server has its own."""
+        return {} if offer.elsewhere else self.settings.get(offer.cell.runtime, {})
 
     def rows(self) -> tuple[Row, ...]:
         """The table before anything has run: recording by recording, the models in the order chosen."""
@@ -79,6 +87,7 @@ def prepare(
     normaliser: str,
     options: Mapping[str, Any],
     family_options: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Job:
     """The job that a user described, checked as far as that goes without reading a recording or loading a model.
 
@@ -87,6 +96,7 @@ def prepare(
         reference: the text of the one recording, or a line for each of several.
         options: of any of the models; each gets those it has.
         family_options: by family, for those of an option's values that do not suit every family that has it.
+        settings: of sessions, by runtime, checked.
 
     Raises `BadInput` with what is wrong.
     """
@@ -102,6 +112,7 @@ def prepare(
         references(reference, len(recordings)),
         normaliser,
         {model: options_for(registry, model, given) for model, given in mine.items()},
+        settings or {},
     )
 
 
@@ -142,7 +153,8 @@ class Board:
 def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
     """Yields the table whenever it changed, though not more often than `SHOW_SECONDS` allow, and last as it stays.
 
-    Model by model, so that each loads once; a model or a recording that fails fails its own rows only. Setting `stop`
+    Model by model, so that each loads once, and recording by recording, or several at once where the runtime takes
+    several calls; a model or a recording that fails fails its own rows only. Setting `stop`
     ends the run at once, and the model's work at its next sign of life; so does closing the iterator.
     """
     begun = time.perf_counter()
@@ -192,34 +204,59 @@ def _work(
     """Puts every change of a row into `changes`, and None at the end."""
     try:
         for offer in job.offers:
-            fault = ""
-            for row in rows:
-                if row.cell != offer.cell:
-                    continue
-                if fault:  # the model could not be loaded, which it would not be for the next recording either
-                    changes.put(replace(row, status="failed", error=fault))
-                    continue
-                try:
-                    session = _open(pool, row, stop, changes)
-                except Cancelled:
-                    return
-                except Exception as error:
-                    fault = _sentence(error)
-                    changes.put(replace(row, status="failed", error=fault))
-                    continue
+            mine = [row for row in rows if row.cell == offer.cell]
+            try:
+                session = _open(pool, mine[0], job.settings_of(offer), stop, changes)
+            except Cancelled:
+                return
+            except Exception as error:  # nor could it be loaded for the next recording
+                for row in mine:
+                    changes.put(replace(row, status="failed", error=_sentence(error)))
+                continue
+
+            def hear(row: Row, session: OpenSession = session) -> None:
                 try:
                     _listen(session, row, job, stop, changes)
                 except Cancelled:
-                    if stop.is_set():
-                        return
-                    changes.put(replace(row, status="stopped"))
+                    if not stop.is_set():
+                        changes.put(replace(row, status="stopped"))
                 except Exception as error:
                     changes.put(replace(row, status="failed", error=_sentence(error)))
+
+            _each(mine, hear, ROWS_AT_ONCE if RUNTIMES[offer.cell.runtime].parallel else 1, stop)
+            if stop.is_set():
+                return
     finally:
         changes.put(None)
 
 
-def _open(pool: SessionPool, row: Row, stop: threading.Event, changes: queue.SimpleQueue[Row | None]) -> OpenSession:
+def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: threading.Event) -> None:
+    """Calls `hear` with every row in order, so many at once, until all are done or `stop` is set."""
+    left = deque(rows)
+
+    def take() -> None:
+        while left and not stop.is_set():
+            try:
+                row = left.popleft()
+            except IndexError:  # another thread took the last
+                return
+            hear(row)
+
+    others = [threading.Thread(target=take, daemon=True) for _ in range(min(at_once, len(rows)) - 1)]
+    for thread in others:
+        thread.start()
+    take()
+    for thread in others:
+        thread.join()
+
+
+def _open(
+    pool: SessionPool,
+    row: Row,
+    settings: Mapping[str, Any],
+    stop: threading.Event,
+    changes: queue.SimpleQueue[Row | None],
+) -> OpenSession:
     def report(done: float, activity: str) -> None:
         if stop.is_set():
             raise Cancelled("the run was stopped")
@@ -227,7 +264,8 @@ def _open(pool: SessionPool, row: Row, stop: threading.Event, changes: queue.Sim
         changes.put(replace(row, status="running", progress=Progress(0.0, 0.0, activity + share)))
 
     report(0.0, "loading the model")
-    return pool.session(row.cell.model, row.cell.runtime, row.cell.quantization, report)
+    cell = row.cell
+    return pool.session(cell.model, cell.runtime, cell.quantization, report, settings)
 
 
 def _listen(

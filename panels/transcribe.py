@@ -18,11 +18,14 @@ from panels.rows import NOTHING_YET, normaliser_label
 from panels.runs import Board
 from panels.samples import read_samples
 from panels.segments import saver, segment_editor
+from panels.settings import make_settings
 from panels.sounds import Sounds
 from workbench.exports import FORMATS
 from workbench.scoring import NORMALISERS
 
-RUNS_AT_ONCE = 4  # sessions take turns anyway; this leaves room for users of different models
+RUNS_AT_ONCE = 16  # most sessions take turns; this leaves room for users of different models, and of one vLLM engine
+ENGINE = """<p class="muted small">An engine starts with the first run, which takes up to a minute, and stays for later
+runs with the same settings, of everybody who uses this page.</p>"""
 # On a phone the results begin below the window, with the options open above it.
 SHOW_RESULTS = """(...values) => {
   const results = document.querySelector('#results');
@@ -90,6 +93,11 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 )
             with gr.Accordion("Options of the models", open=False, elem_classes="card accordion-card"):
                 inputs = make_inputs(options, pool.registry)
+            with gr.Accordion(
+                "vLLM engine", open=False, visible=False, elem_id="engine", elem_classes="card accordion-card"
+            ) as engine:
+                html_block(ENGINE)
+                settings = make_settings()
             with gr.Row(elem_classes="go"):
                 start = gr.Button("Transcribe", variant="primary", elem_id="run")
                 cancel = gr.Button("Cancel", variant="stop", visible=False, elem_id="cancel")
@@ -127,7 +135,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(guarded(function), takes, gives, **settings)
 
-    found = wire(page.load, actions.refresh, cells, [cells, unavailable])
+    found = wire(page.load, actions.refresh, cells, [cells, unavailable, engine])
     wire(found.success, actions.toggle_options, cells, list(inputs.values()))
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")
@@ -136,7 +144,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
 
     shown = [closer, title, pictures, editor, player, opened, edits]
-    taken = [files, cells, reference, normaliser, *inputs.values()]
+    taken = [files, cells, reference, normaliser, *inputs.values(), *settings]
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     ran = wire(start.click, actions.start, taken, [table, status, start, cancel, board], js=SHOW_RESULTS, **limits)
     first = wire(ran.success, actions.look_at_first, [board, opened, editor], shown)

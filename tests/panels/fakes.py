@@ -141,7 +141,7 @@ class FakeRegistry:
         return ()
 
     def open(
-        self, model: str, runtime: str = "pytorch", quantization: str = "auto", on_progress: Any = None
+        self, model: str, runtime: str = "pytorch", quantization: str = "auto", on_progress: Any = None, **settings: Any
     ) -> FakeSession:
         if model == "fake/hub":
             if on_progress:

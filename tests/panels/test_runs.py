@@ -212,6 +212,7 @@ def test_the_chooser_has_a_line_for_each_model_that_can_run(gguf_pool: Any) -> N
         "value": "fake/sense|gguf|q8_0",
         "title": "Fake SenseVoice · GGUF q8_0",
         "label": "q8_0",
+        "hint": "",
         "size": "1.9 MB",
         "there": False,
     }

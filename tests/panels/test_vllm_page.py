@@ -1,0 +1,279 @@
+"""vLLM on the page: engines chosen, set up, started with progress, shared, looked into, unloaded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from panels.cells import offers
+from panels.chooser import chooser_value
+from panels.models import log_html, residents_html
+from panels.pool import SessionPool
+from panels.runs import Board, prepare, run
+from panels.settings import SHOWN, check_settings, make_settings, read_settings
+from tests.panels.conftest import Served, serve
+from tests.panels.fake_engines import FakeEngineRegistry
+from tests.panels.fakes import tone
+from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
+from workbench.errors import BadInput
+
+NANO, FAR = "fake/nano|vllm", "fake/far|vllm"
+LOG = "INFO loading weights\nINFO <b>ready</b>\n"
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> FakeEngineRegistry:
+    log = tmp_path / "fake-nano-7.log"
+    log.write_text(LOG)
+    return FakeEngineRegistry(log)
+
+
+@pytest.fixture
+def engine_pool(registry: FakeEngineRegistry) -> Iterator[SessionPool]:
+    with SessionPool(registry) as pool:  # type: ignore[arg-type]
+        yield pool
+
+
+@pytest.fixture
+def served_engine(registry: FakeEngineRegistry) -> Iterator[Served]:
+    """The page over fake models, one of which runs on vLLM too."""
+    yield from serve(SessionPool(registry))  # type: ignore[arg-type]
+
+
+def boards(pool: SessionPool, cells: list[str], recordings: list[Path], **settings: Any) -> list[Board]:
+    paths = [str(path) for path in recordings]
+    job = prepare(pool.registry, paths, cells, "", "basic", {}, None, {"vllm": settings})
+    return list(run(pool, job, threading.Event()))
+
+
+def choose_only(page: Any, label: str) -> None:
+    """Ticks one box of the chooser, and no other."""
+    page.get_by_label(label).check()
+    for value in page.locator("#models input:checked").evaluate_all("boxes => boxes.map((box) => box.ariaLabel)"):
+        if value != label:
+            page.get_by_label(value).uncheck()
+
+
+# Settings.
+
+
+def test_what_is_left_as_it_is_is_not_given_and_the_rest_has_its_type() -> None:
+    with gr.Blocks():
+        inputs = make_settings()
+    assert [spec.name for spec in SHOWN] == ["dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"]
+    assert read_settings([each.value for each in inputs]) == {}  # type: ignore[attr-defined]
+    given = read_settings(["bfloat16", " 512", "2", "2", "off"])
+    assert given == {
+        "dtype": "bfloat16",
+        "max_length": 512,
+        "kv_gigabytes": 2.0,
+        "tensor_parallel": 2,
+        "eager": False,
+    }
+    assert [type(each) for each in given.values()] == [str, int, float, int, bool]
+    assert check_settings({"eager": True, "max_length": 512}) == {"eager": True, "max_length": 512}
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (["", "0", "", "", ""], "^Max length is 0; expected at least 1$"),
+        (["", "1.5", "", "", ""], r"^Max length is '1\.5'; expected a whole number$"),
+        (["", "", "-1", "", ""], r"^KV gigabytes is -1\.0; expected at least 0\.001$"),
+        (["", "", "nan", "", ""], "^KV gigabytes is nan; expected a finite number$"),
+        (["", " ", "", "two", ""], "^Tensor parallel is 'two'; expected a whole number$"),
+        (["", None, "", "", "maybe"], "^Eager is 'maybe'; expected true or false$"),
+        (["int8", "", "", "", ""], "^Dtype is 'int8'; expected one of auto, float32, bfloat16, float16$"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(values: list[Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        read_settings(values)
+
+
+def test_scripts_set_what_the_page_sets() -> None:
+    with pytest.raises(BadInput, match=r"^an engine has no setting 'threads' here; it has dtype, max_length, kv_gig"):
+        check_settings({"threads": 64})
+    with pytest.raises(BadInput, match=r"^max_length is True; expected a whole number$"):
+        check_settings({"max_length": True})
+
+
+# Choosing.
+
+
+def test_the_chooser_offers_engines_beside_the_other_runtimes(engine_pool: SessionPool) -> None:
+    value = chooser_value(offers(engine_pool.registry))
+    models = {model["name"]: model for model in value["models"]}
+    assert [each["title"] for each in models["Fake Nano"]["runtimes"]] == ["PyTorch", "vLLM"]
+    [box] = models["Fake Nano"]["runtimes"][1]["boxes"]
+    assert (box["value"], box["title"], box["label"]) == (NANO, "Fake Nano · vLLM", "")
+    assert "a minute to start" in box["hint"] and "dtype bfloat16, max length 4096" in box["hint"]
+    assert models["Fake on a server"]["note"] == "on http://gpu.example:8000"
+    assert "sent to that server" in models["Fake on a server"]["runtimes"][0]["boxes"][0]["hint"]
+    assert FAR not in value["chosen"], "no recording leaves this machine unless somebody asks for it"
+
+
+# Running.
+
+
+def test_an_engine_gets_the_settings_and_all_recordings_at_once(
+    engine_pool: SessionPool, registry: FakeEngineRegistry, tmp_path: Path
+) -> None:
+    registry.gate.clear()
+    recordings = [tone(tmp_path / f"{name}.wav") for name in "abcd"]
+    found: list[Board] = []
+    running = threading.Thread(target=lambda: found.extend(boards(engine_pool, [NANO], recordings, max_length=512)))
+    running.start()
+    until_opened = registry.starting.wait(60)
+    [engine] = _engines(registry)
+    together = engine.wait_for(4)
+    registry.gate.set()
+    running.join(60)
+    assert until_opened and together and engine.settings == {"max_length": 512}
+    last = found[-1]
+    assert last.finished and [row.status for row in last.rows] == ["done"] * 4
+    assert [Path(row.path).name for row in last.rows] == ["a.wav", "b.wav", "c.wav", "d.wav"]
+
+
+def _engines(registry: FakeEngineRegistry) -> list[Any]:
+    for _ in range(6000):
+        if registry.engines:
+            break
+        threading.Event().wait(0.01)
+    return list(registry.engines.values())
+
+
+def test_other_runtimes_get_one_recording_at_a_time_and_no_settings_of_engines(
+    engine_pool: SessionPool, registry: FakeEngineRegistry, tmp_path: Path
+) -> None:
+    recordings = [tone(tmp_path / f"{name}.wav") for name in "abc"]
+    last = boards(engine_pool, ["fake/nano|pytorch", NANO, FAR], recordings, eager=False)[-1]
+    assert [row.status for row in last.rows] == ["done"] * 9
+    assert registry.engines.keys() == {"fake/nano {'eager': False}", "fake/far {}"}
+
+
+def test_sessions_with_other_settings_are_others(engine_pool: SessionPool) -> None:
+    first = engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None, settings={"max_length": 512})
+    again = engine_pool.session("fake/nano", "vllm", settings={"max_length": 512})
+    other = engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None, settings={"max_length": 256})
+    assert first is again and first is not other
+
+
+def test_an_engine_that_does_not_start_fails_its_rows_with_its_reason(
+    engine_pool: SessionPool, registry: FakeEngineRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BadInput("the engine needs 9 GB for one request; lower max_length")
+
+    monkeypatch.setattr(registry, "open", refuse)
+    last = boards(engine_pool, [NANO], [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")])[-1]
+    assert [(row.status, row.error[:27]) for row in last.rows] == [("failed", "the engine needs 9 GB for o")] * 2
+
+
+# In memory.
+
+
+def test_an_engine_shows_its_start_its_memory_and_its_log(
+    engine_pool: SessionPool, registry: FakeEngineRegistry
+) -> None:
+    engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None)
+    html = residents_html(engine_pool)
+    assert "41.5 s" in html and "3.2 GB" in html and "idle for 30 s" in html and "vLLM" in html
+    assert f'data-event="log" data-name="{registry.log.name}"' in html
+    log = log_html(engine_pool, registry.log.name)
+    assert "&lt;b&gt;ready&lt;/b&gt;" in log and str(registry.log) in log
+    registry.log.write_text("x" * 100_000 + "the end")
+    assert len(log_html(engine_pool, registry.log.name)) < 10_000 and "the end" in log_html(
+        engine_pool, registry.log.name
+    )
+    registry.log.unlink()
+    assert "cannot be read: No such file" in log_html(engine_pool, registry.log.name)
+    assert log_html(engine_pool, "../../etc/passwd") == "", "only logs of engines that are there"
+
+
+# The page.
+
+
+@pytest.mark.browser
+def test_there_are_no_settings_of_engines_where_there_can_be_none(served: Served, page: Any) -> None:
+    open_page(page, served)
+    expect(page.locator("#models input:checked")).to_have_count(2)
+    expect(page.locator("#engine")).to_have_count(0)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
+    served_engine: Served, page: Any, tmp_path: Path, width: int
+) -> None:
+    registry = served_engine.registry
+    page.set_viewport_size({"width": width, "height": 844})
+    open_page(page, served_engine)
+    choose_only(page, "Fake Nano · vLLM")
+    expect(page.locator("#engine")).to_be_visible()
+    page.locator("#engine").get_by_text("vLLM engine").click()
+    page.locator("#setting-max_length input").fill("0")
+    add_files(page, tone(tmp_path / "a.wav"))
+    page.locator("#run").click()
+    expect(page.locator(".toast-body")).to_contain_text("Max length is 0; expected at least 1")
+    expect(page.locator("#setting-max_length input")).to_have_value("0")
+    page.locator("#setting-max_length input").fill("512")
+    registry.started.clear()
+    page.locator("#run").click()
+    expect(page.locator(".result.running")).to_contain_text("loading the weights, 50%")
+    assert no_sideways_scroll(page)
+    registry.started.set()
+    expect(page.locator(".result.done")).to_have_count(1)
+    expect(page.locator(".result .runtime")).to_have_text("vLLM")
+    assert list(registry.engines) == ["fake/nano {'max_length': 512}"]
+
+    page.get_by_role("tab", name="Models").click()
+    row = page.locator("#residents tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("41.5 s")
+    row.get_by_role("button", name="Log").click()
+    expect(page.locator("#engine-log pre")).to_contain_text("<b>ready</b>")
+    registry.log.write_text("INFO one more line\n")
+    expect(page.locator("#engine-log pre")).to_contain_text("one more line")  # it is kept up to date
+    assert no_sideways_scroll(page)
+    page.locator("#engine-log").get_by_role("button", name="Hide").click()
+    expect(page.locator("#engine-log pre")).to_have_count(0)
+    row.get_by_role("button", name="Unload").click()
+    until(page, lambda: registry.unloaded == ["fake/nano"])
+    expect(page.locator("#residents")).to_contain_text("No model is loaded")
+
+
+@pytest.mark.browser
+def test_a_start_can_be_stopped_and_tried_again(served_engine: Served, page: Any, tmp_path: Path) -> None:
+    registry = served_engine.registry
+    registry.started.clear()
+    open_page(page, served_engine)
+    choose_only(page, "Fake Nano · vLLM")
+    add_files(page, tone(tmp_path / "a.wav"))
+    page.locator("#run").click()
+    expect(page.locator(".result.running")).to_contain_text("loading the weights")
+    page.locator("#cancel").click()
+    expect(page.locator(".result.stopped")).to_have_count(1)
+    assert registry.stopped.wait(30)
+    registry.started.set()
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(1)
+
+
+def test_the_endpoint_takes_settings_of_engines(served_engine: Served, tmp_path: Path) -> None:
+    client_module = pytest.importorskip("gradio_client")
+    client = client_module.Client(served_engine.url, verbose=False)
+    audio = [client_module.handle_file(str(tone(tmp_path / "a.wav")))]
+    asked = (audio, [NANO], "pytorch", "{}", "", "basic")
+    [found] = client.predict(*asked, '{"max_length": 256}', api_name="/transcribe")
+    assert (found["runtime"], found["text"]) == ("vllm", "three seven one")
+    client.predict(*asked, api_name="/transcribe")  # as before there were any
+    assert list(served_engine.registry.engines) == ["fake/nano {'max_length': 256}", "fake/nano {}"]
+    for wrong, sentence in (("[]", "the settings are"), ("{", "not JSON"), ('{"device": "x"}', "no setting 'device'")):
+        with pytest.raises(client_module.exceptions.AppError, match=sentence):
+            client.predict(*asked, wrong, api_name="/transcribe")

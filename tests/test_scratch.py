@@ -21,15 +21,18 @@ def test_a_folder_is_private_and_goes_with_what_is_in_it() -> None:
     remove_scratch(folder)  # and may be gone already
 
 
-def test_shared_memory_named_after_a_file_goes_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_shared_memory_that_only_its_name_tells_of_goes_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(scratch, "SHARED_MEMORY", tmp_path)
     folder = make_scratch()
     (folder / "vllm_dist_0123456789").touch()
     (folder / "short").touch()
     for name in ("vllm_dist_0123456789-tp:0_0", "vllm_dist_0123456789-tp:0_1", "vllm_dist_other-tp:0_0", "short-1"):
         (tmp_path / name).touch()
-    remove_scratch(folder)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["short-1", "vllm_dist_other-tp:0_0"]
+    for name in ("sem.loky-123-abc", "sem.loky-1234-abc"):
+        (tmp_path / name).touch()
+    remove_scratch(folder, {123})
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["sem.loky-1234-abc", "short-1", "vllm_dist_other-tp:0_0"]
 
 
 def test_a_folder_leaves_room_for_the_name_of_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -210,10 +210,11 @@ class _Running:
 
 def _end(scratch: Path | None) -> NoReturn:
     """Ends this process and those that it has started, and removes their temporary files."""
+    killed = {os.getpid()}
     if os.getpgrp() == os.getpid():  # a group of its own, as whoever starts it sees to
-        end_others(os.getpid())
+        killed |= end_others(os.getpid())
     if scratch:
-        remove_scratch(scratch)
+        remove_scratch(scratch, killed)
     os._exit(0)
 
 

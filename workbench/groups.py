@@ -14,34 +14,40 @@ CHECK_SECONDS = 0.01
 TRACKER = "multiprocessing.resource_tracker"
 
 
-def end_group(group: int) -> None:
-    """Kills every process of a group, and waits, for a while, until they are gone.
+def end_group(group: int) -> set[int]:
+    """Kills every process of a group, and waits, for a while, until they are gone; returns which were killed.
 
     Python's trackers of shared memory come last: when nobody is left they remove the files of those that were killed
     before they could, and end by themselves.
     """
-    end_others(group)
+    killed = end_others(group)
     deadline = time.monotonic() + TRACKER_SECONDS
     while _exists(group) and _members(group) and time.monotonic() < deadline:
         time.sleep(CHECK_SECONDS)
-    _kill_until_gone(group, sparing_trackers=False)
+    return killed | _kill_until_gone(group, sparing_trackers=False)
 
 
-def end_others(group: int) -> None:
-    """Kills the processes of a group but the calling one and Python's trackers, which see to the rest by themselves."""
-    _kill_until_gone(group, sparing_trackers=True)
+def end_others(group: int) -> set[int]:
+    """Kills the processes of a group but the calling one and Python's trackers, which see to the rest by themselves.
+
+    Waits, for a while, until they are gone; returns which were killed.
+    """
+    return _kill_until_gone(group, sparing_trackers=True)
 
 
-def _kill_until_gone(group: int, sparing_trackers: bool) -> None:
+def _kill_until_gone(group: int, sparing_trackers: bool) -> set[int]:
+    killed = set[int]()
     deadline = time.monotonic() + GROUP_SECONDS
     while _exists(group) and time.monotonic() < deadline:
         left = [pid for pid in _members(group) if not (sparing_trackers and _is_tracker(pid))]
         if not left:
-            return
+            break
+        killed.update(left)
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(CHECK_SECONDS)
+    return killed
 
 
 def _exists(group: int) -> bool:

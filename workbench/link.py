@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -135,8 +135,7 @@ class Link:
                     self.process.wait(patience)
             self.process.kill()
             self.process.wait()
-            end_group(self.process.pid)
-            self._clear()
+            self._clear(end_group(self.process.pid) | {self.process.pid})
             self._ended = True
 
     def how_it_ended(self) -> str:
@@ -153,7 +152,7 @@ class Link:
             name = f"signal {-status}"
         return f"was ended by {name}" + (", as happens when memory runs out," if status == -signal.SIGKILL else "")
 
-    def _clear(self) -> None:
+    def _clear(self, killed: Collection[int] = ()) -> None:
         """Removes the scratch folder."""
         if self.scratch:
-            remove_scratch(self.scratch)
+            remove_scratch(self.scratch, killed)

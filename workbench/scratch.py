@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 PREFIX = "workbench-"
@@ -20,10 +21,15 @@ def make_scratch() -> Path:
     return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place if short else "/tmp"))
 
 
-def remove_scratch(folder: Path) -> None:
-    """Removes a folder, and shared memory that is named after a file in it, as that of vLLM's parallel workers is."""
+def remove_scratch(folder: Path, killed: Collection[int] = ()) -> None:
+    """Removes a folder, and what those who used it have left of shared memory without a tracker's care.
+
+    That is memory named after a file in the folder, as that of vLLM's parallel workers is, and semaphores of loky named
+    after a process that was killed.
+    """
     with contextlib.suppress(OSError):
-        for name in [path.name for path in folder.iterdir() if len(path.name) >= DISTINCT]:
-            for left in SHARED_MEMORY.glob(f"{name}-*"):
+        patterns = [f"{path.name}-*" for path in folder.iterdir() if len(path.name) >= DISTINCT]
+        for pattern in (*patterns, *(f"sem.loky-{pid}-*" for pid in killed)):
+            for left in SHARED_MEMORY.glob(pattern):
                 left.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)

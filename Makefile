@@ -59,7 +59,7 @@ endif
 # Without any stamp the environment is missing or was left half made, so it is made from nothing.
 $(READY):
 	@test -n "$(PYTHON)" || { echo 'Python 3.11 was not found; install it (Debian: apt-get install python3.11-venv) or name one: make PYTHON=/path/to/python' >&2; exit 2; }
-	@echo 'Installing the environment in $(VENV); the first time llama.cpp is compiled, which takes some ten minutes.' >&2
+	@echo 'Installing the environment in $(VENV); the first time llama.cpp is compiled, which takes some ten minutes. It needs 3.5 GB of disk.' >&2
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null \
 		|| { echo 'llama-cpp-python needs a C++ compiler; on Debian: apt-get install g++' >&2; exit 2; }
 	@{ ls $(VENV)/ready-* && $(PY) -V; } >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) \

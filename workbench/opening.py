@@ -32,10 +32,14 @@ class Settings:
     )
     kv_cache: str = option("f32", "of a language model's keys and values", KV_CACHES)
     max_length: int | None = option(
-        None, "most tokens of one request, with those of its recording; by itself, as many as the model has", minimum=1
+        None,
+        "most tokens of one request, with those of its recording; by itself, all the model has or the memory holds",
+        minimum=1,
     )
     kv_gigabytes: float | None = option(
-        None, "memory for the keys and values of all requests; by itself, as the runtime sees fit", minimum=0.001
+        None,
+        "memory for the keys and values of all requests; by itself, 1 on a processor, on a GPU what is left",
+        minimum=0.001,
     )
     tensor_parallel: int = option(1, "devices that share the model", minimum=1)
     eager: bool = option(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import psutil
 import pytest
 
 from panels.cells import offers
@@ -21,8 +24,10 @@ from tests.panels.fake_engines import FakeEngineRegistry
 from tests.panels.fakes import tone
 from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
 from workbench.errors import BadInput
+from workbench.registry import Registry
 
 NANO, FAR = "fake/nano|vllm", "fake/far|vllm"
+START = 200_000  # milliseconds; an engine starts while the machine has other work
 LOG = "INFO loading weights\nINFO <b>ready</b>\n"
 
 
@@ -31,6 +36,17 @@ def registry(tmp_path: Path) -> FakeEngineRegistry:
     log = tmp_path / "fake-nano-7.log"
     log.write_text(LOG)
     return FakeEngineRegistry(log)
+
+
+@pytest.fixture
+def demo() -> Iterator[Served]:
+    """The page over the shipped models; skips where they do not run on vLLM."""
+    registry = Registry()
+    state = registry.availability(registry.card("demo/funasr-nano"), "vllm")
+    if not state.ready:
+        registry.close()
+        pytest.skip(f"needs the demo model on vLLM: {state.reason}")
+    yield from serve(SessionPool(registry))
 
 
 @pytest.fixture
@@ -57,6 +73,15 @@ def choose_only(page: Any, label: str) -> None:
     for value in page.locator("#models input:checked").evaluate_all("boxes => boxes.map((box) => box.ariaLabel)"):
         if value != label:
             page.get_by_label(value).uncheck()
+
+
+def engine_processes() -> list[str]:
+    """The command lines of our sessions' and vLLM's processes that this one has started."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(" ".join(process.cmdline()))
+    return [command for command in found if "workbench.child" in command or "VLLM" in command]
 
 
 # Settings.
@@ -263,6 +288,32 @@ def test_a_start_can_be_stopped_and_tried_again(served_engine: Served, page: Any
     registry.started.set()
     page.locator("#run").click()
     expect(page.locator(".result.done")).to_have_count(1)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_the_demo_model_on_vllm_from_its_start_to_its_end(demo: Served, page: Any) -> None:
+    open_page(page, demo)
+    choose_only(page, "Demo Fun-ASR-Nano: spoken digits · vLLM")
+    page.locator("#engine").get_by_text("vLLM engine").click()
+    page.locator("#setting-kv_gigabytes input").fill("0.25")
+    page.locator("button.sample").first.click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    page.locator("#run").click()
+    expect(page.locator(".result.running")).to_contain_text(re.compile(r", \d+%"), timeout=START)
+    expect(page.locator(".result.done")).to_have_count(1, timeout=START)
+    expect(page.locator(".result .rate")).to_have_text("WER 0.0 %")
+    page.get_by_role("tab", name="Models").click()
+    row = page.locator("#residents tbody tr")
+    expect(row).to_contain_text("vLLM")
+    expect(row.locator("td").nth(0)).to_have_text(re.compile(r"^\d\.\d GB$"))
+    expect(row.locator("td").nth(1)).to_have_text(re.compile(r"^\d[\d.]* s$"))
+    row.get_by_role("button", name="Log").click()
+    expect(page.locator("#engine-log pre")).to_contain_text("INFO")
+    assert engine_processes()
+    row.get_by_role("button", name="Unload").click()
+    expect(page.locator("#residents")).to_contain_text("No model is loaded", timeout=START)
+    assert engine_processes() == []
 
 
 def test_the_endpoint_takes_settings_of_engines(served_engine: Served, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,5 +39,10 @@ def loads_as_it_is(directory: Path, family: str) -> bool:
     """Whether vLLM loads the directory without any conversion: an ordinary language model's with safetensors."""
     if family != "causal_lm" or (directory / "config.yaml").is_file():
         return False
+    try:
+        content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # its reader says what is wrong
+        return False
     names = ("model.safetensors", "model.safetensors.index.json")
-    return any((directory / name).is_file() for name in names)
+    named = isinstance(content, dict) and bool(content.get("architectures"))
+    return named and any((directory / name).is_file() for name in names)

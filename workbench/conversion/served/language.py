@@ -51,7 +51,8 @@ def language_tensors(
             wanted = dict(network_class(config).state_dict())
     except Exception as error:  # whatever its reader stumbles over
         raise BadInput(f"{described} cannot be read: {' '.join(str(error).split())[:200]}") from error
-    kept, changes = dict(tensors), {}
+    kept: dict[str, Tensor] = dict(tensors)
+    changes: dict[str, Any] = {} if config.architectures else {"architectures": [network_class.__name__]}
     if config.tie_word_embeddings:
         if EMBEDDINGS not in kept and OUTPUT in kept:
             kept[EMBEDDINGS] = kept.pop(OUTPUT)
@@ -59,7 +60,7 @@ def language_tensors(
             kept.pop(OUTPUT, None)
             wanted.pop(OUTPUT, None)
         else:
-            changes = {"tie_word_embeddings": False}
+            changes["tie_word_embeddings"] = False
     check_tensors(wanted, kept, where, described_in=described)
     return [store(name, kept[name]) for name in wanted], changes
 

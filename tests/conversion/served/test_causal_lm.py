@@ -1,0 +1,60 @@
+"""Language models for vLLM: the language half of a speech model, torch's files, and directories that need nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+
+from tests.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
+from tests.tiny_language import change_json, tiny_language  # noqa: E402
+from workbench.conversion.language_weights import read_language_weights  # noqa: E402
+from workbench.conversion.served.checkpoint import loads_as_it_is, plan_of  # noqa: E402
+from workbench.conversion.served.directory import write_directory  # noqa: E402
+from workbench.errors import BadInput  # noqa: E402
+
+
+def test_the_language_half_of_a_speech_model(tmp_path: Path) -> None:
+    directory = tiny_funasr_nano(tmp_path / "tiny")
+    assert not loads_as_it_is(directory, "causal_lm")
+    write_directory(plan_of(directory, "causal_lm"), tmp_path / "served")
+    config = json.loads((tmp_path / "served" / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3ForCausalLM"] and "speech_workbench" not in config
+    network, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "served", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    tensors = torch.load(directory / "model.pt", weights_only=True)
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, tensors[f"llm.{name}"]), name
+
+
+@pytest.mark.parametrize("shards", [True, False])
+def test_an_ordinary_directory_needs_nothing(shards: bool, tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", shards=shards)
+    assert loads_as_it_is(directory, "causal_lm") and not loads_as_it_is(directory, "funasr_nano")
+    change_json(directory / "config.json", architectures=None)  # by which vLLM knows what to load
+    assert not loads_as_it_is(directory, "causal_lm")
+
+
+def test_torch_s_files_are_rewritten(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", "qwen2")
+    expected, _ = read_language_weights(directory)
+    expected = {name: value.clone() for name, value in expected.items()}
+    (directory / "model.safetensors").unlink()
+    torch.save(expected, directory / "pytorch_model.bin")
+    assert not loads_as_it_is(directory, "causal_lm")
+    write_directory(plan_of(directory, "causal_lm"), tmp_path / "served")
+    found, _ = read_language_weights(tmp_path / "served")
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
+    del expected["model.norm.weight"]
+    torch.save(expected, directory / "pytorch_model.bin")
+    with pytest.raises(BadInput, match=r"tiny lacks tensor model\.norm\.weight, which tiny/config\.json calls for"):
+        plan_of(directory, "causal_lm")
+
+
+def test_families_that_are_not_served(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="vLLM serves no models of the family 'sensevoice'; expected one of funasr_nano"):
+        plan_of(tmp_path, "sensevoice")

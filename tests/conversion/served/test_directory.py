@@ -1,0 +1,104 @@
+"""A directory for vLLM is there whole or not at all, in one file of weights or in several."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+
+from tests.tiny_language import tiny_language  # noqa: E402
+from workbench.conversion.language_weights import read_language_weights  # noqa: E402
+from workbench.conversion.served import directory as served  # noqa: E402
+from workbench.conversion.served.directory import ServedModel, check_directory, write_directory  # noqa: E402
+from workbench.conversion.served.tensors import stored  # noqa: E402
+from workbench.errors import BadInput, Cancelled  # noqa: E402
+from workbench.families.language import AUDIO, LanguageTokenizer, read_language_config  # noqa: E402
+
+TENSORS = {f"layer {number}": torch.arange(10.0) + number for number in range(5)}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
+    language = read_language_config(tiny_language(tmp_path_factory.mktemp("language") / "tiny"))
+    return ServedModel(
+        family="funasr_nano",
+        language=language,
+        tensors=[stored(name, value) for name, value in TENSORS.items()],
+        where="the test",
+        architecture="Ours",
+        config={"hidden_size": 99, "ear": {"width": 3}},
+        section={"more": 1},
+        special_tokens=(AUDIO,),
+        chat_template="{{ messages }}",
+        files={"other.bin": b"\0\1"},
+    )
+
+
+def test_what_is_in_it(model: ServedModel, tmp_path: Path) -> None:
+    told: list[float] = []
+    write_directory(model, tmp_path / "it", lambda fraction, _: told.append(fraction))
+    out = tmp_path / "it"
+    config = json.loads((out / "config.json").read_text())
+    own = json.loads((model.language.directory / "config.json").read_text())
+    tokens = len(LanguageTokenizer.read(model.language.directory))
+    section = {"format": 1, "family": "funasr_nano", "token_ids": {AUDIO: tokens}, "more": 1}
+    changed = {"architectures": ["Ours"], "hidden_size": 99, "ear": {"width": 3}, "speech_workbench": section}
+    assert config == own | changed
+    assert (out / "other.bin").read_bytes() == b"\0\1" and not (out / "preprocessor_config.json").exists()
+    assert (out / "generation_config.json").is_file()
+    read, _ = read_language_weights(out)
+    assert read.keys() == TENSORS.keys() and all(torch.equal(read[name], value) for name, value in TENSORS.items())
+    assert told == sorted(told) and told[-1] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]
+
+
+def test_the_tokenizer_is_the_model_s_with_one_more_token(model: ServedModel, tmp_path: Path) -> None:
+    write_directory(model, tmp_path / "it")
+    text = "<|im_start|>user\nthree 七<|im_end|>\n"
+    before, after = (LanguageTokenizer.read(place) for place in (model.language.directory, tmp_path / "it"))
+    ids = after.ids(f"{text}{AUDIO}{text}")
+    assert ids == [*before.ids(text), len(before), *before.ids(text)]
+    assert after.text(ids) == before.text(before.ids(text + text)) and len(after) == len(before) + 1
+    again = replace(model, language=read_language_config(tmp_path / "it"))
+    write_directory(again, tmp_path / "again")  # which has the token already
+    assert len(LanguageTokenizer.read(tmp_path / "again")) == len(after)
+
+
+def test_large_weights_are_several_files(model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "SHARD_BYTES", 80)
+    write_directory(model, tmp_path / "it")
+    names = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
+    assert sorted(path.name for path in (tmp_path / "it").glob("*.safetensors")) == names
+    read, _ = read_language_weights(tmp_path / "it")
+    assert read.keys() == TENSORS.keys() and all(torch.equal(read[name], value) for name, value in TENSORS.items())
+
+
+@pytest.mark.parametrize("error", [Cancelled, KeyboardInterrupt])
+def test_an_end_on_the_way_leaves_nothing(error: type[BaseException], model: ServedModel, tmp_path: Path) -> None:
+    def stop(fraction: float, _said: str) -> None:
+        if fraction > 0.5:
+            raise error
+
+    (tmp_path / "it").mkdir()
+    with pytest.raises(error):
+        write_directory(model, tmp_path / "it", stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["it"] and not list((tmp_path / "it").iterdir())
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for out, said in (
+        (tmp_path / "full", "is a directory with files in it"),
+        (tmp_path / "full" / "file", "is a file; expected the name of a new directory"),
+        (tmp_path / "no" / "it", "there is no folder"),
+        (Path("/"), "is no name of a directory"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            check_directory(out)
+    check_directory(tmp_path / "it")

@@ -1,0 +1,59 @@
+"""Tensors are written a few rows at a time and read back by safetensors' own reader."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+from safetensors import safe_open  # noqa: E402
+from safetensors.torch import load  # noqa: E402
+
+from workbench.conversion.served import tensors  # noqa: E402
+from workbench.conversion.served.tensors import DTYPES, stored, write_safetensors  # noqa: E402
+from workbench.errors import BadInput  # noqa: E402
+
+SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), max_size=4)
+
+
+@settings(deadline=None, max_examples=50)
+@given(shapes=SHAPES, dtypes=st.data(), chunk=st.integers(1, 20))
+def test_what_is_written_is_read_back(
+    shapes: list[list[int]], dtypes: st.DataObject, chunk: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    draw = torch.Generator().manual_seed(1)
+    values = {}
+    for number, shape in enumerate(shapes):
+        dtype = dtypes.draw(st.sampled_from(sorted(DTYPES, key=str)))
+        values[f"tensor {number} ä"] = torch.randn(shape, generator=draw).to(dtype).transpose(0, -1)
+    told = []
+    path = tmp_path_factory.getbasetemp() / "it.safetensors"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensors, "CHUNK_VALUES", chunk)
+        planned = [stored(name, value) for name, value in values.items()]
+        write_safetensors(planned, path, "the test", lambda tensor, count: told.append((tensor.name, count)))
+    read = load(path.read_bytes())
+    assert sorted(read) == sorted(values)
+    assert all(read[name].dtype == value.dtype and torch.equal(read[name], value) for name, value in values.items())
+    assert sum(count for _, count in told) == sum(value.nbytes for value in values.values())
+    assert all(tensor.nbytes == values[tensor.name].nbytes for tensor in planned)
+    with safe_open(path, "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_values_that_are_not_finite_are_refused(value: float, tmp_path: Path) -> None:
+    bad = torch.ones(30, 2)
+    bad[29, 1] = value
+    with pytest.raises(BadInput, match=r"it/model\.pt: tensor bad holds values that are not finite"):
+        write_safetensors([stored("bad", bad)], tmp_path / "it", "it/model.pt", lambda *_: None)
+
+
+def test_whole_numbers_are_no_weights() -> None:
+    with pytest.raises(BadInput, match=r"it/model\.pt: tensor count holds torch\.int64; expected one of float32"):
+        stored("count", torch.ones(3, dtype=torch.int64), where="it/model.pt")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
+from tests.runtimes.vllm.models.worker import made_ready, worker  # noqa: E402
 from tests.tiny_checkpoints import drawn_tensors  # noqa: E402
 from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames  # noqa: E402
 from workbench.families.fireredasr import LENGTH_RULES, speech_tokens  # noqa: E402
@@ -28,23 +29,9 @@ TOLERANCE = 1e-5  # of values of order 1
 
 
 @pytest.fixture(scope="module", autouse=True)
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """vLLM's distributed state of one worker, without an engine."""
-    from vllm.config import VllmConfig, set_current_vllm_config
-    from vllm.distributed import (
-        destroy_distributed_environment,
-        destroy_model_parallel,
-        ensure_model_parallel_initialized,
-        init_distributed_environment,
-    )
-
-    meeting = tmp_path_factory.mktemp("worker") / "meeting"
-    with set_current_vllm_config(VllmConfig()):
-        init_distributed_environment(1, 0, f"file://{meeting}", 0, "gloo")
-        ensure_model_parallel_initialized(1, 1)
+def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with worker(tmp_path_factory.mktemp("worker") / "meeting"):
         yield
-    destroy_model_parallel()
-    destroy_distributed_environment()
 
 
 def pair(
@@ -58,9 +45,7 @@ def pair(
     tower = FireRedTower(config, width, rate).eval()
     loaded = tower.load_weights(tensors.items())
     assert loaded == set(dict(tower.named_parameters()))
-    for module in tower.modules():  # as vLLM's loader does when a model has its weights
-        if hasattr(module, "quant_method"):
-            module.quant_method.process_weights_after_loading(module)
+    made_ready(tower)
     return network, tower
 
 
@@ -101,7 +86,7 @@ SMALL = ConformerConfig(idim=80, n_layers=2, n_head=2, d_model=16, kernel_size=5
 
 
 @pytest.fixture(scope="module")
-def small(worker: None) -> tuple[HearingNetwork, FireRedTower]:
+def small(one_worker: None) -> tuple[HearingNetwork, FireRedTower]:
     return pair(SMALL, 24, 2)
 
 
@@ -135,7 +120,7 @@ def test_every_stretch_of_a_batch_gets_what_the_pytorch_runtime_gives_it_alone(
     rule=st.sampled_from(LENGTH_RULES),
 )
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_sizes_come_from_the_configuration(worker, heads, half, kernel, layers, rate, width, rule) -> None:
+def test_sizes_come_from_the_configuration(one_worker, heads, half, kernel, layers, rate, width, rule) -> None:
     config = ConformerConfig(80, layers, heads, 2 * half * heads, kernel, 100)
     network, tower = pair(config, width, rate)
     features = drawn_features([57, 9, 4 * rate])
@@ -144,7 +129,7 @@ def test_sizes_come_from_the_configuration(worker, heads, half, kernel, layers, 
 
 
 @pytest.mark.parametrize("rule", LENGTH_RULES)
-def test_the_real_sizes_reduced_in_depth(worker: None, rule: str) -> None:
+def test_the_real_sizes_reduced_in_depth(one_worker: None, rule: str) -> None:
     network, tower = pair(ConformerConfig(80, 2, 20, 1280, 33, 5000), 3584, 2)
     features = drawn_features([98, 301, 170])
     for rows, own in zip(features, heard(tower, features, rule), strict=True):
@@ -152,7 +137,7 @@ def test_the_real_sizes_reduced_in_depth(worker: None, rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", LENGTH_RULES)
-def test_the_demo(worker: None, rule: str) -> None:
+def test_the_demo(one_worker: None, rule: str) -> None:
     checkpoint = read_checkpoint(DEMO)
     model = checkpoint.model
     tensors = dict(checkpoint.hearing)
@@ -203,7 +188,7 @@ def test_nothing_is_hooked_unless_asked_nor_afterwards(small) -> None:
     assert hooks() == 0
 
 
-def test_the_tower_is_float32_in_a_model_of_another_dtype(worker: None) -> None:
+def test_the_tower_is_float32_in_a_model_of_another_dtype(one_worker: None) -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:

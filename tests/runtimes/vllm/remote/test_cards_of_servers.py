@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.processes import Background
 from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, FakeServer, Reply, chat_events
 from workbench.budget import PROCESS_BYTES, estimated_bytes, weight_bytes
 from workbench.cli import main
@@ -103,6 +105,19 @@ def test_a_session_in_a_process_of_its_own(fake: FakeServer) -> None:
         stream.close()
         assert fake.gone.wait(10), "the server is told"
         assert session.pid, "and the process goes on"
+
+
+def test_several_calls_at_once_reach_the_server_side_by_side(fake: FakeServer) -> None:
+    together = threading.Barrier(4, timeout=20)
+
+    def answer(*_: object) -> Reply:
+        together.wait()
+        return Reply(pieces=chat_events([(1, "one")]))
+
+    fake.answers[CHAT] = answer
+    with Registry() as registry, registry.open("far/causal_lm") as session:
+        calls = [Background(lambda: session.generate("count")) for _ in range(4)]
+        assert [call.ended().result.text for call in calls] == ["one"] * 4
 
 
 def test_the_command_line(fake: FakeServer, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:

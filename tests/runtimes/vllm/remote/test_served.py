@@ -190,3 +190,19 @@ def test_a_server_that_is_killed_in_the_middle_is_one_error_and_serves_again(
         assert {call.ended().result.tokens for call in calls} == {before.tokens}
     finally:
         again.kill()
+
+
+def test_firered_has_the_ids_of_pytorch(local: Registry, tmp_path: Path) -> None:
+    """Alone at last: the other model's server has been killed."""
+    choices = ({}, {"max_new_tokens": 40, "min_new_tokens": 10})
+    served = RealServer(served_directory(assets() / "demo-fireredasr", "fireredasr"), tmp_path / "server.log")
+    try:
+        session = opened(served, "fireredasr")
+        far = [transcript for options in choices for transcript in session.transcribe_batch(THREE, **options)]
+        session.close()
+    finally:
+        served.kill()
+    with local.open("demo/fireredasr", "pytorch") as session:
+        here = [transcript for options in choices for transcript in session.transcribe_batch(THREE, **options)]
+    for theirs, ours in zip(far, here, strict=True):
+        assert theirs.tokens == ours.tokens and theirs.segments == ours.segments and theirs.notes == ours.notes

@@ -1,0 +1,175 @@
+"""vLLM's directories are made once of the same contents, wherever those lie, and anew when they change."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.conversion import locking
+from workbench.conversion.served import cache
+from workbench.conversion.served.cache import served_directory
+from workbench.errors import BadInput, Cancelled
+
+Given = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "speech-workbench" / "vllm"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """Files that nothing here looks into."""
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.yaml").write_text("model: FunASRNano")
+    (tmp_path / "tiny" / "model.pt").write_bytes(b"weights")
+    return tmp_path / "tiny"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Given:
+    """Replaces the process by something quick that writes a file; returns what it was called with."""
+    given: Given = []
+
+    def run(wanted: dict[str, Any], name: str, on_progress: Any = None) -> dict[str, Any]:
+        given.append(wanted)
+        on_progress(0.5, f"writing {name}")
+        Path(wanted["served"]).mkdir()
+        (Path(wanted["served"]) / "config.json").write_text(name)
+        return {"path": wanted["served"], "outside": []}
+
+    monkeypatch.setattr(cache, "run_child", run)
+    return given
+
+
+def folders(cache_home: Path) -> list[Path]:
+    return [path for path in cache_home.iterdir() if path.is_dir()]
+
+
+def test_a_real_one_and_nothing_heavy_on_this_side(tmp_path: Path, cache_home: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    from tests.tiny_funasr_nano import tiny_funasr_nano
+    from workbench.families.funasr_nano import read_served_funasr_nano
+
+    code = "import sys; from workbench.conversion.served.cache import served_directory; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "gguf", "transformers", "vllm", "safetensors"} & set(loaded)
+    directory = tiny_funasr_nano(tmp_path / "tiny")
+    told: list[tuple[float, str]] = []
+    path = served_directory(directory, "funasr_nano", lambda *each: told.append(each))
+    assert path.parent == cache_home and path.name.startswith("tiny-")
+    assert read_served_funasr_nano(path).adaptor.llm_dim == 32
+    assert told and all(0 <= fraction <= 1 for fraction, _ in told) and told[0][1] == "reading tiny"
+    told.clear()
+    assert served_directory(directory, "funasr_nano", lambda *each: told.append(each)) == path and not told
+    half = served_directory(directory, "causal_lm")
+    assert half != path and half.is_dir() and path.is_dir()
+    (directory / "model.pt").write_bytes(b"")
+    with pytest.raises(BadInput, match="is truncated, damaged or no torch file"):
+        served_directory(directory, "funasr_nano")
+    assert sorted(folders(cache_home)) == sorted([path, half])
+
+
+def test_a_language_model_s_own_directory_is_taken_as_it_is(tmp_path: Path, cache_home: Path, calls: Given) -> None:
+    (tmp_path / "it").mkdir()
+    (tmp_path / "it" / "config.json").write_text('{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}')
+    (tmp_path / "it" / "model.safetensors").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "it")
+    assert served_directory(tmp_path / "link", "causal_lm") == tmp_path / "it"
+    assert not calls and not cache_home.exists()
+
+
+def test_the_same_contents_have_one_directory(tiny: Path, cache_home: Path, calls: Given) -> None:
+    first = served_directory(tiny, "funasr_nano")
+    other = tiny.parent / "elsewhere" / "tiny"
+    shutil.copytree(tiny, other)
+    assert served_directory(other, "funasr_nano") == first and len(calls) == 1
+    (other / "model.pt").write_bytes(b"changed")  # of as many bytes
+    second = served_directory(other, "funasr_nano")
+    assert second != first and first.is_dir() and len(calls) == 2
+    (tiny / "model.pt").write_bytes(b"changed")
+    assert served_directory(tiny, "funasr_nano") == second and len(calls) == 2
+
+
+def test_what_was_a_directory_s_before_is_removed(tiny: Path, cache_home: Path, calls: Given) -> None:
+    first, half = (served_directory(tiny, family) for family in ("funasr_nano", "causal_lm"))
+    (tiny / "model.pt").write_bytes(b"changed")
+    second = served_directory(tiny, "funasr_nano")
+    assert sorted(folders(cache_home)) == sorted([half, second]) and not first.exists()
+
+
+def test_a_language_model_outside_counts(tiny: Path, calls: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = tiny.parent / "Qwen"
+    outside.mkdir()
+    (outside / "model.safetensors").write_bytes(b"one")
+    run = cache.run_child
+    monkeypatch.setattr(cache, "run_child", lambda *given: {**run(*given), "outside": [str(outside)]})
+    first = served_directory(tiny, "fireredasr")
+    assert served_directory(tiny, "fireredasr") == first and len(calls) == 1
+    (outside / "model.safetensors").write_bytes(b"two")
+    assert served_directory(tiny, "fireredasr") == first and len(calls) == 2
+
+
+def test_what_interrupted_runs_left_is_cleared(tiny: Path, cache_home: Path, calls: Given) -> None:
+    first = served_directory(tiny, "funasr_nano")
+    (cache_home / f".{first.name}.json").unlink()  # killed before it was told of
+    left = cache_home / f".{first.name}.0123.part"
+    left.mkdir()
+    assert served_directory(tiny, "funasr_nano") == first and len(calls) == 2 and not left.exists()
+
+
+def test_called_off_it_leaves_nothing(tmp_path: Path, cache_home: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    from tests.tiny_funasr_nano import tiny_funasr_nano
+
+    directory = tiny_funasr_nano(tmp_path / "tiny")
+
+    def stop(_fraction: float, said: str) -> None:
+        if said.startswith(("preparing", "writing")):  # of the process
+            raise Cancelled("the call was stopped")
+
+    with pytest.raises(Cancelled):
+        served_directory(directory, "funasr_nano", stop)
+    assert not folders(cache_home) and not list(cache_home.glob("*.part"))
+
+
+def test_two_that_want_the_same_wait_for_each_other(tiny: Path, calls: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
+    inside, waited = threading.Event(), threading.Event()
+    run = cache.run_child
+
+    def slow(*given: Any) -> dict[str, Any]:
+        inside.set()
+        assert waited.wait(30)
+        return run(*given)
+
+    monkeypatch.setattr(cache, "run_child", slow)
+    found: list[Path] = []
+    first = threading.Thread(target=lambda: found.append(served_directory(tiny, "funasr_nano")))
+    first.start()
+    assert inside.wait(30)
+
+    def told(_fraction: float, said: str) -> None:
+        if "waiting for another conversion of tiny" in said:
+            waited.set()
+
+    found.append(served_directory(tiny, "funasr_nano", told))
+    first.join(30)
+    assert len(calls) == 1 and found[0] == found[1]
+
+
+@pytest.mark.parametrize("about", ["", "[]", json.dumps({"outside": 3})])
+def test_damaged_notes_are_made_anew(about: str, tiny: Path, cache_home: Path, calls: Given) -> None:
+    first = served_directory(tiny, "funasr_nano")
+    (cache_home / f".{first.name}.json").write_text(about)
+    assert served_directory(tiny, "funasr_nano") == first and len(calls) == 2

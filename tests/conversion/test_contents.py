@@ -1,0 +1,86 @@
+"""A directory's digest is that of what is in its files, and a file is read once while it stays the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.conversion import contents
+from workbench.conversion.contents import Digests
+from workbench.errors import BadInput, Cancelled
+
+NAMES = st.sampled_from(["model.pt", "config.yaml", "inner/config.json", "inner/vocab.json"])
+FILES = st.dictionaries(NAMES, st.binary(max_size=40), min_size=1)
+
+
+def written(directory: Path, files: dict[str, bytes]) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    for name, content in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+    return directory
+
+
+@settings(deadline=None, max_examples=50)
+@given(one=FILES, other=FILES)
+def test_digests_are_alike_where_contents_are(
+    one: dict[str, bytes], other: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    base = tmp_path_factory.mktemp("contents")
+    digests = Digests(base / "memory.json")
+    places = [written(base / "a", one), written(base / "b" / "c", other)]
+    found = [digests.of(place) for place in places]
+    assert (found[0] == found[1]) is (one == other)
+    assert [Digests(base / "memory.json").of(place) for place in places] == found
+    assert [Digests(base / "none.json").of(place) for place in places] == found
+
+
+def test_the_digests_of_files_are_sha_256(tmp_path: Path) -> None:
+    written(tmp_path / "a", {"model.pt": b"abc"})
+    Digests(tmp_path / "memory.json").of(tmp_path / "a")
+    [(name, (size, _, digest))] = json.loads((tmp_path / "memory.json").read_text()).items()
+    assert name == str(tmp_path / "a" / "model.pt") and size == 3 and digest == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_files_are_read_when_they_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "BLOCK", 2)
+    place = written(tmp_path / "a", {"model.pt": b"abcd", "config.yaml": b"x"})
+    digests = Digests(tmp_path / "memory.json")
+    told: list[float] = []
+    first = digests.of(place, told.append)
+    assert told == [0.2, 0.6, 1.0]
+    (place / "README.md").write_text("for people")
+    (place / ".hidden").write_text("for nobody")
+    told.clear()
+    assert digests.of(place, told.append) == first and told == []
+    os.utime(place / "model.pt", ns=(1, 1))
+    assert digests.of(place, told.append) == first and told == [0.5, 1.0]
+    (place / "model.pt").write_bytes(b"abce")
+    assert digests.of(place) != first
+
+
+@pytest.mark.parametrize("memory", [b"", b"[]", b'{"a": 1}', b"\xff", b"[" * 100_000])
+def test_a_damaged_memory_is_made_anew(memory: bytes, tmp_path: Path) -> None:
+    place = written(tmp_path / "a", {"model.pt": b"abcd"})
+    expected = Digests(tmp_path / "other.json").of(place)
+    (tmp_path / "memory.json").write_bytes(memory)
+    assert Digests(tmp_path / "memory.json").of(place) == expected
+
+
+def test_what_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"the checkpoint directory .* cannot be read"):
+        Digests(tmp_path / "memory.json").of(tmp_path / "none")
+
+    def stop(_fraction: float) -> None:
+        raise Cancelled("the call was stopped")
+
+    with pytest.raises(Cancelled):
+        Digests(tmp_path / "memory.json").of(written(tmp_path / "a", {"model.pt": b"abcd"}), stop)
+    assert not (tmp_path / "memory.json").exists()

@@ -1,0 +1,98 @@
+"""The chat template writes the prompts that the family writes, and leaves conversations without speech alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("transformers", reason="needs transformers")
+
+from dataclasses import replace
+
+from workbench.families.funasr_nano import (
+    LANGUAGES,
+    FunasrNanoModel,
+    FunasrNanoOptions,
+    instruction,
+    read_funasr_nano,
+)
+from workbench.families.funasr_nano_chat import chat_template
+from workbench.families.language import AUDIO
+
+DEMO = Path(__file__).resolve().parents[2] / "assets" / "demo-funasr-nano"
+WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=8)
+OPTIONS = st.builds(
+    FunasrNanoOptions,
+    language=st.sampled_from(["auto", *LANGUAGES]),
+    itn=st.booleans(),
+    hotwords=st.lists(WORDS, max_size=3).map(tuple),
+)
+CONTENTS: tuple[Any, ...] = (AUDIO, f"{AUDIO}\n", [{"type": "audio"}])
+
+
+@pytest.fixture(scope="module")
+def model() -> FunasrNanoModel:
+    return read_funasr_nano(DEMO)
+
+
+def written(model: FunasrNanoModel, messages: list[dict[str, Any]], **variables: Any) -> str:
+    """What transformers makes of the template."""
+    prompt: str = model.tokenizer._tokenizer.apply_chat_template(
+        messages, chat_template=chat_template(model), tokenize=False, add_generation_prompt=True, **variables
+    )
+    return prompt
+
+
+@settings(deadline=None, max_examples=60)
+@given(options=OPTIONS, content=st.sampled_from(CONTENTS), sys_prompt=st.booleans(), do_think=st.booleans())
+def test_speech_alone_gets_the_family_s_prompt(
+    options: FunasrNanoOptions, content: Any, sys_prompt: bool, do_think: bool, model: FunasrNanoModel
+) -> None:
+    model = replace(model, sys_prompt=sys_prompt, do_think=do_think)
+    variables = {"language": options.language, "itn": options.itn, "hotwords": list(options.hotwords)}
+    system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" if sys_prompt else ""
+    thought = "" if do_think else "<think>\n\n</think>\n\n"
+    expected = f"{system}<|im_start|>user\n{instruction(options)}{AUDIO}<|im_end|>\n<|im_start|>assistant\n{thought}"
+    assert written(model, [{"role": "user", "content": content}], **variables) == expected
+
+
+def test_without_variables_it_is_the_usual_prompt(model: FunasrNanoModel) -> None:
+    assert f"user\n{instruction(FunasrNanoOptions())}{AUDIO}<|im_end|>" in written(
+        model, [{"role": "user", "content": AUDIO}]
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"{AUDIO}\nWhat is said?",
+        f"What is said?{AUDIO}",
+        [{"type": "audio"}, {"type": "text", "text": "What is said?"}],
+    ],
+)
+def test_words_beside_the_speech_stand_instead_of_ours(content: Any, model: FunasrNanoModel) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
+    assert written(model, messages) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n"
+        f"<|im_start|>user\nWhat is said?{AUDIO}<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_conversation_without_speech_is_the_language_model_s(model: FunasrNanoModel) -> None:
+    messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    expected = model.tokenizer.chat(messages)
+    assert written(model, messages) == expected
+    model.tokenizer._tokenizer.chat_template, own = None, model.tokenizer._tokenizer.chat_template
+    try:
+        assert "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\ntwo<|im_end|>" in written(model, messages)
+    finally:
+        model.tokenizer._tokenizer.chat_template = own
+
+
+def test_a_language_that_it_does_not_know_is_refused(model: FunasrNanoModel) -> None:
+    with pytest.raises(Exception, match="language is xx; expected auto, zh, en"):
+        written(model, [{"role": "user", "content": AUDIO}], language="xx")

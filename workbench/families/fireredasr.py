@@ -23,6 +23,8 @@ from workbench.errors import BadInput
 from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
 from workbench.families.language import (
     AUDIO,
+    SERVED_FORMAT,
+    SERVED_SECTION,
     TURN_END,
     LanguageConfig,
     LanguageTokenizer,
@@ -43,8 +45,7 @@ PROMPT = f"<|im_start|>user\n{SPEECH}{TASK}{TURN_END}\n<|im_start|>assistant\n"
 LONGEST_SECONDS = 30.0  # of a stretch, as the project supports; longer ones it calls undefined
 LORA_ALPHA = 16.0  # of the original's training; its files do not say
 LENGTH_RULES = ("release", "head")
-SERVED_SECTION, SERVED_FORMAT = "speech_workbench", 1  # of config.json in a directory for vLLM
-SERVED_ARGUMENTS = ("arguments", "encoder_arguments")  # in it, of the two torch files
+SERVED_ARGUMENTS = ("arguments", "encoder_arguments")  # of the two torch files, in a directory made for vLLM
 UNUSED_TENSORS = ("decoder.*", "ctc.*")  # of asr_encoder.pth.tar, which may be a whole recogniser
 
 

@@ -23,21 +23,19 @@ from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion.served import directory as directories
 from workbench.conversion.served import tensors as writing
 from workbench.conversion.served.checkpoint import plan_of
-from workbench.conversion.served.directory import FORMAT, SECTION, write_directory
+from workbench.conversion.served.directory import write_directory
 from workbench.errors import BadInput
 from workbench.families.fireredasr import (
     CMVN,
     ENCODER_WEIGHTS,
     LANGUAGE_DIRECTORY,
     PROMPT,
-    SERVED_FORMAT,
-    SERVED_SECTION,
     SPEECH,
     WEIGHTS,
     prompt_ids,
     read_served_fireredasr,
 )
-from workbench.families.language import AUDIO, LanguageTokenizer
+from workbench.families.language import AUDIO, SERVED_FORMAT, SERVED_SECTION, LanguageTokenizer
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
 from workbench.runtimes.pytorch.fireredasr_package import read_package
 from workbench.sources import assets
@@ -297,9 +295,8 @@ def test_the_configuration_is_the_language_models_with_the_speech_halfs_entries(
         "pe_maxlen": 5000,
     }
     assert after["encoder_downsample_rate"] == 2
-    section = after[SECTION]
-    assert (SECTION, FORMAT) == (SERVED_SECTION, SERVED_FORMAT)
-    assert (section["format"], section["family"]) == (FORMAT, "fireredasr")
+    section = after[SERVED_SECTION]
+    assert (section["format"], section["family"]) == (SERVED_FORMAT, "fireredasr")
     assert section["arguments"]["length_rule"] == "head" and section["arguments"]["use_lora"] == 0
     assert "lora_alpha" not in section["arguments"] and "lora_r" not in section["arguments"]
     assert ARGUMENTS["llm_dir"] not in json.dumps(after), "no path of another machine"
@@ -461,7 +458,7 @@ def test_a_directory_that_is_none_of_ours_is_not_read(section: Any, said: str, c
     for file in converted.iterdir():
         if file.suffix != ".safetensors":
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    change_json(tmp_path / "config.json", **{SECTION: section})
+    change_json(tmp_path / "config.json", **{SERVED_SECTION: section})
     with pytest.raises(BadInput, match=said):
         read_served_fireredasr(tmp_path)
 

@@ -9,5 +9,3 @@ from __future__ import annotations
 
 FAMILIES = ("funasr_nano", "fireredasr", "causal_lm")
 """Those that vLLM serves; each is a module here, with the function `plan`."""
-
-FORMAT = 1  # of the directories, as their config.json says

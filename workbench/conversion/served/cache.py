@@ -21,8 +21,8 @@ from workbench.conversion.contents import Digests
 from workbench.conversion.locking import locked
 from workbench.conversion.places import UNFINISHED, told
 from workbench.conversion.process import run_child
-from workbench.conversion.served import FORMAT
 from workbench.conversion.served.checkpoint import loads_as_it_is
+from workbench.families.language import SERVED_FORMAT
 from workbench.progress import OnProgress
 
 DIGESTS = "digests.json"  # of files that were read before
@@ -71,7 +71,7 @@ class _Entry:
             if on_progress is not None:
                 on_progress(READING * fraction, f"reading {directory.name}")
 
-        key = [family, __version__, FORMAT, digests.of(directory, read)]
+        key = [family, __version__, SERVED_FORMAT, digests.of(directory, read)]
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
         name = re.sub(r"[^\w.-]+", "-", directory.name).strip(".-")[:80] or "model"
         return cls(directory, family, cache_folder("vllm") / f"{name}-{digest}")

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.conversion.places import UNFINISHED, check_room, told
-from workbench.conversion.served import FORMAT
 from workbench.conversion.served.tensors import StoredTensor, write_safetensors
 from workbench.errors import BadInput
-from workbench.families.language import LanguageConfig, LanguageTokenizer
+from workbench.families.language import SERVED_FORMAT, SERVED_SECTION, LanguageConfig, LanguageTokenizer
 from workbench.progress import OnProgress
 
-SECTION = "speech_workbench"
 WEIGHTS = "model.safetensors"
 SHARD_BYTES = 5 << 30  # weights larger than this are several files
 
@@ -134,7 +132,7 @@ def _write_texts(model: ServedModel, folder: Path) -> None:
     if model.architecture is not None:
         config["architectures"] = [model.architecture]
         ids = {token: tokenizer.id_of(token) for token in model.special_tokens}
-        config[SECTION] = {"format": FORMAT, "family": model.family, "token_ids": ids, **model.section}
+        config[SERVED_SECTION] = {"format": SERVED_FORMAT, "family": model.family, "token_ids": ids, **model.section}
     _write_json(folder / "config.json", config)
     generation = language / "generation_config.json"
     if generation.is_file():

@@ -1,4 +1,4 @@
-"""FireRedASR-LLM as a directory for vLLM: encoder, adapter and the merged language half, in the language model's directory.
+"""FireRedASR-LLM as a directory for vLLM: the language model's, with encoder and adapter, and LoRA in the weights.
 
 The checkpoint's LoRA is added to the weights, W + alpha / r * B A, a few rows at a time as they are written; a weight
 that it changes is float32, so that none of the change is lost, and every other tensor has the dtype of its file. The

@@ -23,7 +23,7 @@ from vllm.model_executor.models.utils import (
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.errors import BadInput
-from workbench.families.language import AUDIO
+from workbench.families.language import AUDIO, SERVED_SECTION
 from workbench.options import Options, build_options
 from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo, Refused, directory_of
 from workbench.stages import Recorder
@@ -34,7 +34,6 @@ ARCHITECTURES = {  # vLLM's classes of the language models that `workbench.famil
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
 }
-SECTION = "speech_workbench"  # of config.json
 
 
 class Captures(Protocol):
@@ -84,7 +83,7 @@ class SpeechModel(nn.Module, SupportsMultiModal, SupportsTranscription, Supports
                 architectures=[ARCHITECTURES[config.model_type]],
             )
             self.language_model = language
-        self.configure_mm_token_handling(config.vocab_size, [getattr(config, SECTION)["token_ids"][AUDIO]])
+        self.configure_mm_token_handling(config.vocab_size, [getattr(config, SERVED_SECTION)["token_ids"][AUDIO]])
         self.make_empty_intermediate_tensors = language.make_empty_intermediate_tensors
 
     def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
@@ -168,7 +167,7 @@ class SpeechModel(nn.Module, SupportsMultiModal, SupportsTranscription, Supports
     def get_generation_prompt(cls, stt_params: SpeechToTextParams) -> Any:
         """The family's own prompt around the speech, as ids."""
         model_config = stt_params.model_config
-        placeholder: int = getattr(model_config.hf_config, SECTION)["token_ids"][AUDIO]
+        placeholder: int = getattr(model_config.hf_config, SERVED_SECTION)["token_ids"][AUDIO]
         front_end = cls.info_class.open(directory_of(model_config))
         try:
             ids = front_end.request_ids(

@@ -135,6 +135,7 @@ class Served:
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Prompts come in pieces of 32 positions, and the space for keys and values is so small that of seven requests
     some are thrown out and begin again."""
+    pytest.importorskip("vllm", reason="needs vLLM")
     directory = tmp_path_factory.mktemp(request.param)
     changes = {"qwen3": {"head_dim": 32}, "qwen2": {"hidden_size": 128}}[request.param]
     network = random_network(request.param, **changes)

@@ -62,9 +62,8 @@ class _Server:
         except Exception as error:
             self.answer("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
             return
-        log = getattr(session, "log", None)
         self.session = session
-        self.answer("opened", 0, {"log": str(log) if log else None})
+        self.answer("opened", 0, {"log": str(session.log) if session.log else None})
         while True:
             number, payload = self.calls.get()
             self.working = number

@@ -272,6 +272,7 @@ class Session(Protocol):
     model: str  # the card's id
     runtime: str
     load_seconds: float  # how long opening it took, set by whoever opened it
+    log: Path | None = None  # of the engine that computes, where there is one
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """Yields `Progress`, `Partial` text where the model writes token by token, each finished `Segment`, and last

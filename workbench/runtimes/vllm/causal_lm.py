@@ -60,4 +60,6 @@ def open_session(directory: Path, name: str, settings: Settings) -> TextSession:
     model = read_causal_lm(directory)
     engine = Engine(engine_options(directory, name, settings))
     engine.start()
-    return TextSession(name, "vllm", EngineWriter(model, engine))
+    session = TextSession(name, "vllm", EngineWriter(model, engine))
+    session.log = engine.log
+    return session

@@ -19,4 +19,6 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     features = Features(model.frontend, read_cmvn_ark(model.cmvn_file), STAGES)
     options = ("dither", "cmvn", "length_rule")
     recogniser = open_recogniser(FireRedWords(model), features, options, directory, name, settings)
-    return SpeechSession(name, "vllm", recogniser)
+    session = SpeechSession(name, "vllm", recogniser)
+    session.log = recogniser.engine.log
+    return session

@@ -18,4 +18,6 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     model = read_served_funasr_nano(directory)
     features = Features(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
     recogniser = open_recogniser(NanoWords(model), features, ("dither", "cmvn"), directory, name, settings)
-    return SpeechSession(name, "vllm", recogniser)
+    session = SpeechSession(name, "vllm", recogniser)
+    session.log = recogniser.engine.log
+    return session

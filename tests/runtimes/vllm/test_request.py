@@ -67,3 +67,8 @@ def test_embeddings_mixed_with_ids() -> None:
 def test_each_refusal_says_what_was_found_and_expected(request_of: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         check_request(Request(**request_of), LIMITS, 1)
+
+
+def test_a_language_model_alone_hears_nothing() -> None:
+    with pytest.raises(BadInput, match="the request has sound, and the model takes text alone"):
+        check_request(Request([1], SOUND, 1), Limits(4, 10, 12, hears=False), 1)

@@ -141,7 +141,12 @@ class Engine:
                     report(1 - 2 ** (-passed / TYPICAL_START_SECONDS * 3), log.activity())
         config = llm.model_config
         vocabulary = max(int(config.get_vocab_size()), len(llm.get_tokenizer()))
-        self._limits = Limits(int(config.get_inputs_embeds_size()), vocabulary, int(config.max_model_len))
+        self._limits = Limits(
+            hidden_size=int(config.get_inputs_embeds_size()),
+            vocabulary=vocabulary,
+            max_length=int(config.max_model_len),
+            hears=bool(config.is_multimodal_model),
+        )
         return llm
 
     async def _made(self) -> AsyncLLM:
@@ -222,6 +227,11 @@ class Engine:
         """How many requests the engine works on side by side; more of them wait."""
         return int(self._running().vllm_config.scheduler_config.max_num_seqs)
 
+    @property
+    def unfinished(self) -> int:
+        """How many requests it is at work on, or has waiting."""
+        return self._llm.get_num_unfinished_requests() if self._llm is not None else 0
+
     # Asking it.
 
     def stream(
@@ -245,7 +255,8 @@ class Engine:
             asked.append((request, sampling_params(decoding, 0, request.capture)))
         llm = self._running()
         answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        following = self._submit(self._follow_all(llm, asked, answers))
+        settled = threading.Event()
+        following = self._submit(self._follow_all(llm, asked, answers, settled))
         ends: list[Finished | None] = [None] * len(requests)
         try:
             while None in ends:
@@ -257,7 +268,9 @@ class Engine:
                 else:
                     yield number, answer
         finally:
-            self._settle(following)
+            # Requests that are still at work are aborted in the engine.
+            following.cancel()
+            settled.wait(ABORT_SECONDS)
         return [end for end in ends if end is not None]
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -278,11 +291,24 @@ class Engine:
         return llm
 
     async def _follow_all(
-        self, llm: AsyncLLM, asked: Sequence[tuple[Request, Any]], answers: queue.SimpleQueue[tuple[int, Any]]
+        self,
+        llm: AsyncLLM,
+        asked: Sequence[tuple[Request, Any]],
+        answers: queue.SimpleQueue[tuple[int, Any]],
+        settled: threading.Event,
     ) -> None:
-        await asyncio.gather(
-            *(self._follow(llm, request, sampling, number, answers) for number, (request, sampling) in enumerate(asked))
-        )
+        """Follows every request to its end; sets `settled` when none of them is at work any more."""
+        tasks = [
+            asyncio.create_task(self._follow(llm, request, sampling, number, answers))
+            for number, (request, sampling) in enumerate(asked)
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            settled.set()
 
     async def _follow(
         self, llm: AsyncLLM, request: Request, sampling: Any, number: int, answers: queue.SimpleQueue[tuple[int, Any]]
@@ -300,17 +326,6 @@ class Engine:
                         answers.put((number, Finished(piece.finish_reason or "stop", request.positions)))
         except Exception as error:
             answers.put((number, error))
-        except asyncio.CancelledError as error:
-            answers.put((number, error))
-            raise
-
-    def _settle(self, following: Future[None]) -> None:
-        """Ends what is left of a stream; requests that are still at work are aborted in the engine."""
-        if following.done():
-            return
-        following.cancel()
-        with contextlib.suppress(Exception, asyncio.CancelledError):
-            following.result(ABORT_SECONDS)
 
     def _told(self, llm: AsyncLLM, error: BaseException) -> WorkbenchError:
         """What to raise for an error of vLLM's."""
@@ -325,7 +340,9 @@ class Engine:
                 f"the engine of {name} {self._reason}; the next call starts a new one (its log: {self.log})"
             )
         sentence = " ".join(str(error).split())
-        if isinstance(error, ValueError):  # what vLLM raises for a request that it does not take
+        from vllm.exceptions import VLLMClientError
+
+        if isinstance(error, (ValueError, VLLMClientError)):
             return BadInput(f"vLLM does not take the request: {sentence}")
         return WorkbenchError(f"the engine of {name} failed: {type(error).__name__}: {sentence}")
 

@@ -34,11 +34,11 @@ class Processes:
 
     def end(self) -> None:
         """Kills those that still run and waits until they are gone."""
-        left = [process for process in self._known if _runs(process)]
-        for process in left:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(left, timeout=END_SECONDS)
+        for process in self._known:
+            if _runs(process):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        psutil.wait_procs(self._known, timeout=END_SECONDS)
         self._known = []
 
 

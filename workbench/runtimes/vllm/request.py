@@ -40,6 +40,7 @@ class Limits:
     hidden_size: int
     vocabulary: int  # ids are below
     max_length: int  # positions of prompt and answer together
+    hears: bool = True  # whether a prompt may have sound
 
 
 def check_request(request: Request, limits: Limits, max_new_tokens: int) -> None:
@@ -55,6 +56,8 @@ def check_request(request: Request, limits: Limits, max_new_tokens: int) -> None
             f"started for {limits.max_length} together: ask for fewer, or open the model with a larger max_length"
         )
     if request.audio is not None:
+        if not limits.hears:
+            raise BadInput("the request has sound, and the model takes text alone")
         _check_audio(request)
     if request.embeddings is not None:
         _check_embeddings(request, request.embeddings, limits)

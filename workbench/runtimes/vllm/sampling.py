@@ -29,6 +29,7 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
         capture: the number of the capture that the request is for, or 0.
     """
     from vllm import SamplingParams
+    from vllm.exceptions import VLLMClientError
     from vllm.sampling_params import RequestOutputKind
 
     if decoding.beam_size > 1:
@@ -52,5 +53,5 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
             output_kind=RequestOutputKind.DELTA,
             extra_args={EXTRA_ARGUMENT: capture} if capture else None,
         )
-    except ValueError as error:
+    except (ValueError, VLLMClientError) as error:
         raise BadInput(f"vLLM does not take the options: {' '.join(str(error).split())}") from error

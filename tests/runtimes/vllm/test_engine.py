@@ -1,0 +1,202 @@
+"""One engine: tokens equal to PyTorch's, requests side by side, aborted, refused; its death, and a new life."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from tests.tiny_language import VOCABULARY, put_tokenizer, random_network
+from workbench.decoding.generation import Decoding
+from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.families.language import read_language_config
+from workbench.merging import Merged
+from workbench.progress import listening
+from workbench.runtimes.pytorch.language import LanguageModel, open_language
+from workbench.runtimes.vllm.engine import Engine, EngineOptions, Finished, open_engine
+from workbench.runtimes.vllm.request import Request
+
+pytest.importorskip("vllm")
+pytestmark = pytest.mark.slow
+
+HEADS = {"head_dim": 32}  # the least that vLLM's attention has on a CPU
+CONTEXT = 256
+SPACE = 0.05  # GiB
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    random_network("qwen3", **HEADS).save_pretrained(path)
+    put_tokenizer(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(directory: Path) -> Iterator[Engine]:
+    with open_engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1)) as opened:
+        opened.start()
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def reference(directory: Path) -> LanguageModel:
+    return open_language(read_language_config(directory), torch.device("cpu"), "float32")
+
+
+def prompts(count: int, seed: int = 0) -> list[list[int]]:
+    draw = np.random.default_rng(seed)
+    return [draw.integers(0, VOCABULARY, draw.integers(1, 40)).tolist() for _ in range(count)]
+
+
+def drained(stream: Generator[tuple[int, list[int]], None, list[Finished]], count: int) -> tuple[Any, list[Finished]]:
+    ids: list[list[int]] = [[] for _ in range(count)]
+    while True:
+        try:
+            number, tokens = next(stream)
+        except StopIteration as done:
+            return ids, done.value
+        ids[number] += tokens
+
+
+def written(engine: Engine, requests: Sequence[Request], decoding: Decoding) -> list[list[int]]:
+    ids: list[list[int]] = drained(engine.stream(requests, [decoding] * len(requests)), len(requests))[0]
+    return ids
+
+
+def expected(reference: LanguageModel, ids: Sequence[int], decoding: Decoding) -> list[int]:
+    return [int(step[0]) for step in reference.generate(reference.prompt([ids]), decoding)]
+
+
+def test_tokens_are_those_of_pytorch_alone_and_side_by_side(engine: Engine, reference: LanguageModel) -> None:
+    asked = prompts(24)
+    decoding = Decoding((3, 4, 5), max_new_tokens=20)
+    theirs = [expected(reference, ids, decoding) for ids in asked]
+    assert written(engine, [Request(ids) for ids in asked], decoding) == theirs
+    assert [written(engine, [Request(ids)], decoding)[0] for ids in asked[:4]] == theirs[:4]
+    assert len({tuple(ids) for ids in theirs}) > 12, "the prompts make a difference"
+
+
+def test_how_requests_end(engine: Engine, reference: LanguageModel) -> None:
+    ids = prompts(1)[0]
+    first = expected(reference, ids, Decoding((), max_new_tokens=6))
+    stopping = Decoding((first[2],), max_new_tokens=6)
+    [[stopped], [end]] = drained(engine.stream([Request(ids)], [stopping]), 1)
+    assert stopped == expected(reference, ids, stopping) and stopped[-1] == first[2], "the end is among the ids"
+    assert end == Finished("stop", len(ids))
+    [[_], [end]] = drained(engine.stream([Request(ids)], [Decoding((), max_new_tokens=2)]), 1)
+    assert end.reason == "length"
+    late = Decoding((first[0],), max_new_tokens=6, min_new_tokens=3)
+    assert written(engine, [Request(ids)], late)[0] == expected(reference, ids, late)
+
+
+def test_embeddings_in_place_of_ids_and_mixed_with_them(engine: Engine, reference: LanguageModel) -> None:
+    decoding = Decoding((), max_new_tokens=12)
+    ids = prompts(1, seed=3)[0]
+    rows = reference.embed(np.array([ids]))[0].numpy()
+    theirs = expected(reference, ids, decoding)
+    assert written(engine, [Request([0] * len(ids), embeddings=rows)], decoding) == [theirs]
+    where = np.arange(len(ids)) % 2 == 0
+    mixed = Request([0 if row else number for row, number in zip(where, ids)], embeddings=rows, is_embedding=where)
+    assert written(engine, [mixed, Request(ids)], decoding) == [theirs, theirs]
+    # Rows that are no token's.
+    foreign = np.random.default_rng(5).normal(size=(7, rows.shape[1])).astype(np.float32)
+    merged = Merged(torch.from_numpy(foreign)[None], np.ones((1, 7), bool), np.arange(7)[None])
+    ours = written(engine, [Request([0] * 7, embeddings=foreign)], decoding)
+    assert ours == [[int(step[0]) for step in reference.generate(merged, decoding)]]
+
+
+def test_draws_are_repeatable_by_their_seed(engine: Engine) -> None:
+    request = Request(prompts(1)[0])
+
+    def drawn(seed: int) -> list[int]:
+        return written(engine, [request], Decoding((), max_new_tokens=16, temperature=1.0, seed=seed))[0]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def test_refusals_come_before_the_engine_and_leave_it_whole(engine: Engine) -> None:
+    wrong = Request([1, 2], embeddings=np.ones((2, 31), np.float32))
+    with pytest.raises(BadInput, match=r"shape \(2, 31\); expected \(2, 32\)"):
+        written(engine, [Request([1]), wrong], Decoding((), max_new_tokens=2))
+    with pytest.raises(BadInput, match="the prompt has 250 positions"):
+        written(engine, [Request([1] * 250)], Decoding((), max_new_tokens=7))
+    with pytest.raises(BadInput, match="sound"):
+        written(engine, [Request([1], np.zeros(16000, np.float32), 3)], Decoding((), max_new_tokens=2))
+    assert len(written(engine, [Request([1] * 250)], Decoding((), max_new_tokens=6))[0]) == 6
+    assert engine.health().state == "ready"
+
+
+def test_a_closed_stream_is_aborted_in_the_engine(engine: Engine) -> None:
+    stream = engine.stream([Request([number]) for number in range(8)], [Decoding((), max_new_tokens=200)] * 8)
+    next(stream)
+    assert engine.unfinished == 8
+    stream.close()
+    assert engine.unfinished == 0
+
+
+def test_threads_share_the_engine(engine: Engine, reference: LanguageModel) -> None:
+    asked, decoding = prompts(12, seed=9), Decoding((), max_new_tokens=30)
+    together = threading.Barrier(len(asked))
+
+    def ask(ids: list[int]) -> list[int]:
+        together.wait()
+        return written(engine, [Request(ids)], decoding)[0]
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        ours = list(pool.map(ask, asked))
+    assert ours == [expected(reference, ids, decoding) for ids in asked]
+
+
+def test_killed_at_work_it_tells_everyone_and_starts_again(engine: Engine, reference: LanguageModel) -> None:
+    """The last of this engine's tests, as what it was is gone."""
+    decoding = Decoding((), max_new_tokens=200)
+    streams = [engine.stream([Request([number])], [decoding]) for number in range(8)]
+    for stream in streams:
+        next(stream)
+    pids = engine.health().pids
+    os.kill(pids[0], signal.SIGKILL)
+    for stream in streams:
+        with pytest.raises(SessionDied, match=r"the engine of tiny was ended by SIGKILL .*next call starts a new one"):
+            drained(stream, 1)
+    assert engine.health().state == "dead"
+    ids = prompts(1)[0]
+    short = Decoding((), max_new_tokens=8)
+    said: list[tuple[float, str]] = []
+    with listening(lambda fraction, activity: said.append((fraction, activity))):
+        assert written(engine, [Request(ids)], short) == [expected(reference, ids, short)]
+    health = engine.health()
+    assert health.state == "ready" and health.startup_seconds > 0 and health.log and health.log.is_file()
+    assert not set(health.pids) & set(pids)
+    assert said and all(0 <= fraction < 1 for fraction, _ in said) and said == sorted(said, key=lambda each: each[0])
+    engine.stop()
+    assert not [pid for pid in (*pids, *health.pids) if psutil.pid_exists(pid)]
+    assert engine.health().state == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"max_length": 10**6}, r"max_model_len \(1000000\) is greater than"),
+        ({"kv_gigabytes": 9999.0}, "less than requested memory for kv"),
+        ({"tensor_parallel": 3}, "must be divisible by tensor parallel size"),
+    ],
+)
+def test_an_engine_that_cannot_start_says_why(directory: Path, changes: dict[str, Any], reason: str) -> None:
+    options = EngineOptions(directory, "tiny", **{"kv_gigabytes": SPACE, "threads": 1, **changes})
+    with open_engine(options) as engine:
+        with pytest.raises(Unavailable, match=f"vLLM cannot start tiny: .*{reason}") as refused:
+            engine.start()
+        assert engine.log is not None and engine.log.is_file() and str(engine.log) in str(refused.value)
+        assert "\n" not in str(refused.value)
+        health = engine.health()
+        assert health.state == "stopped" and health.reason and health.pids == ()

@@ -44,11 +44,18 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def tiny_funasr_nano(directory: Path, seed: int = 1, dtype: torch.dtype = torch.float32, **sections: Any) -> Path:
+def tiny_funasr_nano(
+    directory: Path,
+    seed: int = 1,
+    dtype: torch.dtype = torch.float32,
+    language_changes: Mapping[str, Any] = {},
+    **sections: Any,
+) -> Path:
     """A Fun-ASR-Nano checkpoint of some ten thousand parameters; returns the directory.
 
     Args:
         dtype: of the tensors in the file; the published one has bfloat16.
+        language_changes: of the language model's configuration.
         sections: what `config.yaml` has instead of `CONFIG`'s; mappings are merged into its own.
     """
     config = {
@@ -58,7 +65,7 @@ def tiny_funasr_nano(directory: Path, seed: int = 1, dtype: torch.dtype = torch.
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.yaml").write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
     (directory / "model.pt").touch()  # for the reader of the configuration, which asks whether it is there
-    language = write_language_directory(directory / LANGUAGE_DIRECTORY, seed)
+    language = write_language_directory(directory / LANGUAGE_DIRECTORY, seed, **language_changes)
     model = read_funasr_nano(directory)
     tensors = drawn_tensors(NanoEncoder(model.encoder, model.adaptor), seed)
     tensors |= {f"llm.{name}": value for name, value in language.state_dict().items()}
@@ -66,9 +73,10 @@ def tiny_funasr_nano(directory: Path, seed: int = 1, dtype: torch.dtype = torch.
     return directory
 
 
-def write_language_directory(directory: Path, seed: int = 1) -> Any:
+def write_language_directory(directory: Path, seed: int = 1, **changes: Any) -> Any:
     """A Qwen3 directory without weights, as the checkpoint has one beside its own; returns the network it is of."""
-    network = random_network("qwen3", seed, hidden_size=HIDDEN, max_position_embeddings=2048, eos_token_id=STOPS)
+    usual = {"hidden_size": HIDDEN, "max_position_embeddings": 2048, "eos_token_id": STOPS}
+    network = random_network("qwen3", seed, **{**usual, **changes})
     network.config.save_pretrained(directory)
     put_tokenizer(directory)
     return network

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("transformers", reason="needs transformers")
 
-from dataclasses import replace
 
 from workbench.families.funasr_nano import (
     LANGUAGES,

@@ -1,0 +1,152 @@
+"""Sound becomes a request's fields by our own front end, and every position of it a placeholder."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from vllm.multimodal.inputs import MultiModalKwargsItems  # noqa: E402
+from vllm.multimodal.processing.inputs import ProcessorInputs  # noqa: E402
+
+from tests.tiny_checkpoints import noise  # noqa: E402
+from tests.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
+from workbench.audio.frontend import Frontend  # noqa: E402
+from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
+from workbench.conversion.served.directory import write_directory  # noqa: E402
+from workbench.families.funasr_nano import read_served_funasr_nano  # noqa: E402
+from workbench.families.language import AUDIO  # noqa: E402
+from workbench.runtimes.vllm.models.audio import AudioDummyInputs, AudioProcessor, Refused, directory_of  # noqa: E402
+from workbench.runtimes.vllm.models.funasr_nano import NanoInfo  # noqa: E402
+
+
+class Context:
+    """What vLLM gives a processor, without its check of a whole model."""
+
+    def __init__(self, directory: Path, given: dict[str, Any] | None = None):
+        self.tokenizer: Any = read_served_funasr_nano(directory).tokenizer._tokenizer
+        self.model_config = SimpleNamespace(
+            model=str(directory), multimodal_config=None, get_multimodal_config=lambda: self.options
+        )
+        self.options = SimpleNamespace(
+            enable_mm_embeds=False,
+            mm_hasher_algorithm="blake3",
+            get_limit_per_prompt=lambda _: 1,
+            limit_per_prompt={},
+        )
+        self.given = given or {}
+
+    def get_tokenizer(self) -> Any:
+        return self.tokenizer
+
+    def get_mm_config(self) -> Any:
+        return self.options
+
+    def get_merged_mm_kwargs(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {**self.given, **given}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    write_directory(plan_of(tiny_funasr_nano(folder / "tiny"), "funasr_nano"), folder / "it")
+    return folder / "it"
+
+
+@pytest.fixture(scope="module")
+def processor(directory: Path) -> AudioProcessor:
+    info = NanoInfo(Context(directory))  # type: ignore[arg-type]
+    return AudioProcessor(info, AudioDummyInputs(info))
+
+
+def processed(processor: AudioProcessor, audio: Any, ids: list[int], **options: Any) -> tuple[dict[str, Any], Any]:
+    """(the fields of the one sound, vLLM's whole input)."""
+    items = processor.info.parse_mm_data({"audio": audio})
+    found: Any = processor.apply(
+        ProcessorInputs(ids, items, hf_processor_mm_kwargs=options), SimpleNamespace(record=nullcontext)
+    )
+    kwargs: MultiModalKwargsItems = found["mm_kwargs"]
+    return {name: element.data for name, element in kwargs["audio"][0].items()}, found
+
+
+@settings(deadline=None, max_examples=25)
+@given(samples=st.integers(200, 40_000), before=st.integers(0, 3), behind=st.integers(0, 3))
+def test_sound_keeps_its_own_length(
+    samples: int, before: int, behind: int, processor: AudioProcessor, directory: Path
+) -> None:
+    sound = noise(3)[0][:samples]
+    placeholder = processor.info.placeholder
+    fields, whole = processed(processor, sound, [7] * before + [placeholder] + [8] * behind)
+    model = read_served_funasr_nano(directory)
+    expected = Frontend(model.frontend, None)(sound).features
+    assert fields["features"].dtype == torch.float32 and np.array_equal(fields["features"].numpy(), expected)
+    count = processor.info.front_end.count(samples)
+    assert (int(fields["lengths"]), int(fields["counts"]), int(fields["capture"])) == (len(expected), count, 0)
+    assert whole["prompt_token_ids"] == [7] * before + [placeholder] * count + [8] * behind
+    [place] = whole["mm_placeholders"]["audio"]
+    assert (place.offset, place.length) == (before, count)
+
+
+def test_options_reach_the_front_end(processor: AudioProcessor) -> None:
+    sound, ids = noise(1)[0], [processor.info.placeholder]
+    plain, whole = processed(processor, sound, ids)
+    dithered, other = processed(processor, sound, ids, dither=1.0, capture=5)
+    assert int(dithered["capture"]) == 5
+    assert not torch.equal(plain["features"], dithered["features"])
+    assert torch.equal(dithered["features"], processed(processor, sound, ids, dither=1.0)[0]["features"])
+    assert whole["mm_hashes"] != other["mm_hashes"]  # what vLLM remembers of one is not taken for the other
+
+
+def test_other_rates_and_channels_become_ours(processor: AudioProcessor) -> None:
+    ids = [processor.info.placeholder]
+    sound, rate = noise(1, 8000)
+    fields, _ = processed(processor, (np.stack([sound, sound]), rate), ids)
+    assert int(fields["counts"]) == processor.info.front_end.count(16000)
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"dihter": 1.0}, "it has no option dihter; did you mean dither?"),
+        ({"cmvn": "maybe"}, "option cmvn of it is 'maybe'; expected one of checkpoint, off"),
+        ({"capture": "x"}, "capture is 'x'; expected a whole number"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], said: str, processor: AudioProcessor) -> None:
+    with pytest.raises(Refused) as caught:
+        processed(processor, noise(1)[0], [processor.info.placeholder], **options)
+    assert said in str(caught.value)
+    assert isinstance(caught.value, ValueError)  # for which vLLM's server blames the request
+
+
+def test_no_sound_at_all_is_refused(processor: AudioProcessor) -> None:
+    with pytest.raises(Refused, match="0 samples are too few"):
+        processed(processor, np.zeros(0, dtype=np.float32), [processor.info.placeholder])
+
+
+def test_room_is_made_for_half_a_minute(processor: AudioProcessor) -> None:
+    count = processor.info.front_end.count(30 * 16000)
+    assert processor.info.get_mm_max_tokens_per_item(4096, {"audio": 1}) == {"audio": count}
+    assert processor.info.get_mm_max_tokens_per_item(20, {"audio": 1}) == {"audio": 20}
+    assert processor.dummy_inputs.get_dummy_text({"audio": 1}) == AUDIO
+    for room, expected in ((4096, 30 * 16000), (20, None)):
+        [silence] = processor.dummy_inputs.get_dummy_mm_data(room, {"audio": 1}, {})["audio"]
+        assert processor.info.front_end.count(len(silence)) <= room
+        assert expected is None or len(silence) == expected
+
+
+def test_a_name_that_is_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(
+        Refused, match="someone/model is no directory; expected one that `workbench convert --for vllm`"
+    ):
+        directory_of(SimpleNamespace(model="someone/model"))
+    assert directory_of(SimpleNamespace(model=str(tmp_path))) == tmp_path

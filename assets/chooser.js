@@ -24,7 +24,7 @@ const drawBox = (box, id, label, css) => {
   });
   whole.append(input, make('span', {}, label));
   if (box.hint) whole.title = box.hint;
-  if (box.size) whole.append(make('small', {}, box.size));
+  for (const small of [box.size, box.dtype].filter(Boolean)) whole.append(make('small', {}, small));
   return whole;
 };
 

@@ -87,6 +87,7 @@ def _box(offer: Offer) -> dict[str, Any]:
         "label": offer.cell.quantization,
         "hint": _hint(offer),
         "size": size(weights.nbytes) if weights and weights.nbytes is not None else "",
+        "dtype": offer.card.settings.get(offer.cell.runtime, {}).get("dtype", ""),
         "there": bool(weights and weights.converted),
     }
 

@@ -214,6 +214,7 @@ def test_the_chooser_has_a_line_for_each_model_that_can_run(gguf_pool: Any) -> N
         "label": "q8_0",
         "hint": "",
         "size": "1.9 MB",
+        "dtype": "",
         "there": False,
     }
     assert afar["note"] == "downloads 940 MB first" and afar["runtimes"][1]["boxes"][0]["size"] == ""

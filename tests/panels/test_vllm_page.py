@@ -136,7 +136,7 @@ def test_the_chooser_offers_engines_beside_the_other_runtimes(engine_pool: Sessi
     models = {model["name"]: model for model in value["models"]}
     assert [each["title"] for each in models["Fake Nano"]["runtimes"]] == ["PyTorch", "vLLM"]
     [box] = models["Fake Nano"]["runtimes"][1]["boxes"]
-    assert (box["value"], box["title"], box["label"]) == (NANO, "Fake Nano · vLLM", "")
+    assert (box["value"], box["title"], box["label"], box["dtype"]) == (NANO, "Fake Nano · vLLM", "", "bfloat16")
     assert "a minute to start" in box["hint"] and "dtype bfloat16, max length 4096" in box["hint"]
     assert models["Fake on a server"]["note"] == "on http://gpu.example:8000"
     assert "sent to that server" in models["Fake on a server"]["runtimes"][0]["boxes"][0]["hint"]

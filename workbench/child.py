@@ -160,7 +160,11 @@ class _ParallelServer(_Server):
     def take(self, number: int, payload: bytes) -> None:
         """Starts the thread of a call."""
         self.running[number] = _Running()
-        threading.Thread(target=self.work, args=(number, payload), daemon=True).start()
+        try:
+            threading.Thread(target=self.work, args=(number, payload), daemon=True).start()
+        except RuntimeError as error:  # there are too many
+            del self.running[number]
+            self.answer("error", number, _portable(error, f"{self.spec.name} on {self.spec.runtime} failed"))
 
     def heed(self, kind: str, number: int, *values: Any) -> None:
         """Does what a message asks for that is no call."""

@@ -9,6 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.budget import weight_bytes
@@ -82,6 +83,11 @@ class OpenSession:
     def load_seconds(self) -> float:
         """How long the model took to load, its process included."""
         return self.session.load_seconds
+
+    @property
+    def log(self) -> Path | None:
+        """Of the engine that computes, where there is one."""
+        return self.session.log
 
     @property
     def pid(self) -> int | None:

@@ -44,9 +44,11 @@ class ParallelSession(IsolatedSession):
     @property
     def pid(self) -> int | None:
         """The child's process id, or None while there is none."""
-        life = self._life or self._previous
-        link = life.link if life is not None else None
-        return link.process.pid if link is not None and link.alive else None
+        for life in (self._life, self._previous):
+            link = life.link if life is not None else None
+            if link is not None and link.alive:
+                return link.process.pid
+        return None
 
     @property
     def busy(self) -> bool:
@@ -106,8 +108,8 @@ class ParallelSession(IsolatedSession):
         doing = DOING.get(method, method)
         while True:
             with self._joined(user) as (life, call, fresh):
-                life.send("call", call.number, payload=payload)
                 taken, used, call.sent = False, 0, True
+                life.send("call", call.number, payload=payload)
                 while True:
                     kind, value = call.messages.get()
                     if call.cancelled:
@@ -330,13 +332,15 @@ class _Life:
 
     def _finish(self) -> None:
         """Tells every call of the end, when the process is gone."""
-        if self.link is not None:
-            self.how = self.link.how_it_ended()
-            self.link.end()
-        self._outbox.put(None)
         session = self._session
-        with session._state:
-            session._leave_behind(self)
-            if session._previous is self:
-                session._previous = None
-        self.tell("lost")
+        try:
+            if self.link is not None:
+                self.how = self.link.how_it_ended()
+                self.link.end()
+        finally:
+            self._outbox.put(None)
+            with session._state:
+                session._leave_behind(self)
+                if session._previous is self:
+                    session._previous = None
+            self.tell("lost")

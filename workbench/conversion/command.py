@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workbench.conversion import LAYOUTS
 from workbench.conversion.checkpoint import convert, plans_of
-from workbench.conversion.places import check_place
+from workbench.conversion.places import check_directory, check_place
 from workbench.conversion.plan import estimated_bytes
 from workbench.conversion.types import AUTO, TYPES, check_type
 from workbench.errors import BadInput
@@ -68,6 +68,7 @@ class ServedRequest:
         """
         from workbench.conversion.served.checkpoint import loads_as_it_is, plan_of
 
+        check_directory(self.out.absolute())
         if loads_as_it_is(directory, family):
             raise BadInput(f"{directory} needs no conversion; vLLM loads it as it is: vllm serve {directory}")
         with terminable():

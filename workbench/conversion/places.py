@@ -1,4 +1,4 @@
-"""Where a file is put: checked before the work, written beside its place, and there whole or not at all.
+"""Where a file or a directory is put: checked before the work, made beside its place, there whole or not at all.
 
 This file knows no format.
 """
@@ -31,6 +31,21 @@ def check_place(out: Path) -> None:
             raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
 
 
+def check_directory(out: Path) -> None:
+    """Raises `BadInput` where no directory can be made under this name, before any work is done."""
+    with told(out):
+        if not out.name or out.name in (".", ".."):
+            raise BadInput(f"{out} is no name of a directory; expected a new one in a folder that exists")
+        if out.is_dir() and any(out.iterdir()):
+            raise BadInput(f"{out} is a directory with files in it; expected a new one, or an empty one")
+        if out.exists() and not out.is_dir():
+            raise BadInput(f"{out} is a file; expected the name of a new directory")
+        if not out.parent.is_dir():
+            raise BadInput(f"there is no folder {out.parent}; expected the name of a directory in a folder that exists")
+        if not os.access(out.parent, os.W_OK | os.X_OK):
+            raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
+
+
 @contextlib.contextmanager
 def told(path: Path) -> Iterator[None]:
     """Makes what the file system says a sentence."""
@@ -54,11 +69,10 @@ def temporary(path: Path) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def check_room(out: Path, needed: int) -> None:
-    """Raises `Unavailable` where the disk of a file's folder has less than so many bytes left."""
+def check_room(out: Path, needed: int, advice: str = "make room there, or choose a smaller quantization") -> None:
+    """Raises `Unavailable` with the advice where the disk of a file's folder has less than so many bytes left."""
     left = shutil.disk_usage(out.parent).free
     if left < needed + ROOM:
         raise Unavailable(
-            f"{out.parent} has {left / 1e6:.0f} MB left and {out.name} needs {needed / 1e6:.0f} MB; "
-            "make room there, or choose a smaller quantization"
+            f"{out.parent} has {left / 1e6:.0f} MB left and {out.name} needs {needed / 1e6:.0f} MB; {advice}"
         )

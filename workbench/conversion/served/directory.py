@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.conversion.places import UNFINISHED, check_room, told
+from workbench.conversion.places import UNFINISHED, check_directory, check_room, told
 from workbench.conversion.served.tensors import StoredTensor, write_safetensors
-from workbench.errors import BadInput
 from workbench.families.language import SERVED_FORMAT, SERVED_SECTION, LanguageConfig, LanguageTokenizer
 from workbench.progress import OnProgress
 
@@ -44,21 +42,6 @@ class ServedModel:
     sources: Sequence[Path] = ()  # directories that it is made of, where they may lie outside the checkpoint's own
 
 
-def check_directory(out: Path) -> None:
-    """Raises `BadInput` where no directory can be made under this name, before any work is done."""
-    with told(out):
-        if not out.name or out.name in (".", ".."):
-            raise BadInput(f"{out} is no name of a directory; expected a new one in a folder that exists")
-        if out.is_dir() and any(out.iterdir()):
-            raise BadInput(f"{out} is a directory with files in it; expected a new one, or an empty one")
-        if out.exists() and not out.is_dir():
-            raise BadInput(f"{out} is a file; expected the name of a new directory")
-        if not out.parent.is_dir():
-            raise BadInput(f"there is no folder {out.parent}; expected the name of a directory in a folder that exists")
-        if not os.access(out.parent, os.W_OK | os.X_OK):
-            raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
-
-
 def write_directory(model: ServedModel, out: Path, on_progress: OnProgress | None = None) -> None:
     """Writes the directory under the name `out`, which is new or an empty directory.
 
@@ -68,7 +51,7 @@ def write_directory(model: ServedModel, out: Path, on_progress: OnProgress | Non
     """
     check_directory(out)
     total = sum(tensor.nbytes for tensor in model.tensors)
-    check_room(out, total)
+    check_room(out, total, "make room there")
     with told(out), _unfinished(out) as folder:
         _write_texts(model, folder)
         done = 0

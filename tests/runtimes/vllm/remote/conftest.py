@@ -9,9 +9,14 @@ from workbench.opening import Server
 from workbench.runtimes.vllm.remote.client import Client
 
 
-@pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeServer, Server]]:
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of this machine are asked without going through anybody else's."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def serving() -> Iterator[tuple[FakeServer, Server]]:
     with fake_server() as served:
         yield served
 

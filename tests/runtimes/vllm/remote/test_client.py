@@ -329,8 +329,7 @@ def test_an_answer_that_is_no_json(client: Client, fake: FakeServer) -> None:
         client.ask("GET", "/v1/models")
 
 
-def test_a_server_that_comes_back_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+def test_a_server_that_comes_back_is_asked_again() -> None:
     with fake_server() as (_, server):
         client = Client(server, "mine")
         assert streamed(client)

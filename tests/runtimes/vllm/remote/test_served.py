@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +54,6 @@ def local() -> Iterator[Registry]:
 
 
 def opened(served: RealServer, family: str) -> Session:
-    os.environ["NO_PROXY"] = "127.0.0.1"
     return open_session(SessionSpec("far", family, "vllm", Path(), server=Server(served.url, "far")))
 
 

@@ -22,6 +22,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from workbench.cards import read_cards
+from workbench.families import FAMILIES
+
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("workbench", "panels", "tests", "benchmarks")
 LONG, TOO_LONG = 400, 600  # lines
@@ -287,6 +290,24 @@ def test_every_command_of_the_readme_exists_and_every_one_is_named() -> None:
         flags = {word.split("=")[0] for words in used if words[1] == command for word in words if word.startswith("--")}
         missing = {flag for flag in flags if flag not in text}
         assert missing == set(), f"workbench {command} --help does not know {missing}"
+
+
+def test_the_cards_of_the_readme_are_cards(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", readme(), flags=re.DOTALL)
+    blocks += [
+        f"[[model]]\nid = 'x'\nfamily = 'funasr_nano'\nsource = {{ demo = 'x' }}\n{line}" for line in readme_settings()
+    ]
+    assert len(blocks) >= 3
+    for block in blocks:
+        file = tmp_path / "models.toml"
+        file.write_text(block, encoding="utf-8")
+        [card] = read_cards(file)
+        assert card.family in FAMILIES
+
+
+def readme_settings() -> list[str]:
+    """The lines of cards' settings that stand in the running text."""
+    return re.findall(r"`(settings = .*?)`", readme())
 
 
 def test_every_make_target_of_the_readme_exists() -> None:

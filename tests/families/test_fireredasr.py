@@ -26,9 +26,11 @@ from workbench.families.fireredasr import (
     is_fireredasr,
     prompt_ids,
     read_fireredasr,
+    read_served_fireredasr,
     speech_tokens,
     tidy,
 )
+from workbench.families.language import AUDIO, SERVED_FORMAT, SERVED_SECTION
 from workbench.options import build_options
 
 
@@ -286,3 +288,47 @@ def test_a_recording_longer_than_the_positions_is_refused(directory: Path) -> No
     assert "200.0 seconds is longer than the 200 seconds that the positions of FireRedASR-LLM-L reach" in sentence(
         caught
     )
+
+
+# A directory that was made for vLLM -------------------------------------------------------------------------------
+
+
+def served(language: Path, out: Path, section: Any) -> Path:
+    """The language model's files with the speech half's beside them."""
+    out.mkdir()
+    for file in language.iterdir():
+        (out / file.name).write_bytes(file.read_bytes())
+    write_statistics(out / CMVN)
+    change_json(out / "config.json", **{SERVED_SECTION: section})
+    return out
+
+
+def test_a_directory_for_vllm_is_the_language_models_too(language: Path, tmp_path: Path) -> None:
+    section = {"format": SERVED_FORMAT, "family": "fireredasr", "token_ids": {}}
+    arguments = {"arguments": {**ARGUMENTS, "length_rule": "head"}, "encoder_arguments": ENCODER_ARGUMENTS}
+    model = read_served_fireredasr(served(language, tmp_path / "out", {**section, **arguments}))
+    assert model.language.directory == model.directory == tmp_path / "out"
+    assert (model.length_rule, model.encoder.n_layers, model.speech) == ("head", 2, AUDIO)
+    assert prompt_ids(model).tolist().count(model.speech_id) == 1
+
+
+@pytest.mark.parametrize(
+    "section, said",
+    [
+        (None, "does not describe a FireRedASR-LLM"),
+        ({"format": 1, "family": "funasr_nano"}, "does not describe a FireRedASR-LLM"),
+        ({"format": 2, "family": "fireredasr", "arguments": {}, "encoder_arguments": {}}, "is not of format 1"),
+        (
+            {"format": 1, "family": "fireredasr", "arguments": {}},
+            "1 with arguments and encoder_arguments",
+        ),
+        (
+            {"format": 1, "family": "fireredasr", "arguments": {}, "encoder_arguments": {}},
+            "args.idim in config.json",
+        ),
+    ],
+)
+def test_a_directory_that_is_not_for_vllm_is_not_read(section: Any, said: str, language: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_served_fireredasr(served(language, tmp_path / "out", section))
+    assert said in sentence(caught)

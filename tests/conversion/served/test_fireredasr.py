@@ -6,19 +6,16 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-import jinja2
 import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.tiny_fireredasr import ARGUMENTS, LAYERS, RANK, lora_tensors, tiny_fireredasr, write_language, write_package
-from tests.tiny_language import SHAPE, VOCABULARY, change_json, tiny_language
+from tests.tiny_language import SHAPE, VOCABULARY, change_json
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion.served import directory as directories
 from workbench.conversion.served import tensors as writing
@@ -35,6 +32,7 @@ from workbench.families.fireredasr import (
     prompt_ids,
     read_served_fireredasr,
 )
+from workbench.families.fireredasr_chat import chat_template
 from workbench.families.language import AUDIO, SERVED_FORMAT, SERVED_SECTION, LanguageTokenizer
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
 from workbench.runtimes.pytorch.fireredasr_package import read_package
@@ -184,10 +182,6 @@ def test_the_encoder_of_the_other_file_counts_where_the_first_has_none(own: Path
 # Language halves of other forms -----------------------------------------------------------------------------------
 
 
-def without_language(tensors: Tensors) -> Tensors:
-    return {name: value for name, value in tensors.items() if not name.startswith("llm.")}
-
-
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_language_half_stored_complete_needs_no_other(lora: bool, own: Path, tmp_path: Path) -> None:
     weights = own / LANGUAGE_DIRECTORY / "model.safetensors"
@@ -202,7 +196,7 @@ def test_a_language_half_stored_complete_needs_no_other(lora: bool, own: Path, t
         change_weights(own, lambda tensors: {**tensors, **stored})
     else:
         stored = {name: value for name, value in expected.items() if name.startswith("llm.")}
-        change_weights(own, lambda tensors: {**without_language(tensors), **stored})
+        change_weights(own, lambda tensors: {**{n: v for n, v in tensors.items() if n[:4] != "llm."}, **stored})
     weights.unlink()
     assert_same(tensors_of(served(own, tmp_path / "out")), expected)
 
@@ -313,34 +307,9 @@ def test_upstreams_features_are_those_of_the_checkpoint(converted: Path) -> None
     assert (content["hop_length"], content["max_length"], content["chunk_length"]) == (160, 3000, 30)
 
 
-def chat(directory: Path, messages: list[dict[str, Any]]) -> str:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
-    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return text
-
-
-def test_a_message_of_speech_gets_the_familys_prompt(converted: Path) -> None:
-    wanted = PROMPT.replace(SPEECH, AUDIO)
-    assert chat(converted, [{"role": "user", "content": AUDIO}]) == wanted
-    assert chat(converted, [{"role": "user", "content": [{"type": "audio"}]}]) == wanted
-    parts = [{"type": "audio"}, {"type": "text", "text": "what is said?"}]
-    asked = f"<|im_start|>user\n{AUDIO}what is said?<|im_end|>\n<|im_start|>assistant\n"
-    assert chat(converted, [{"role": "user", "content": parts}]) == asked
-    assert chat(converted, [{"role": "user", "content": f"{AUDIO}\nwhat is said?"}]) == asked
-    within = [{"role": "system", "content": "be brief"}, {"role": "user", "content": f"this: {AUDIO}."}]
-    assert chat(converted, within) == (
-        f"<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nthis: {AUDIO}.<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
-def test_a_conversation_without_speech_is_the_language_models(checkpoint: Path, converted: Path, own: Path) -> None:
-    messages = [{"role": "user", "content": "good day"}, {"role": "assistant", "content": "good day"}]
-    assert chat(converted, messages) == chat(checkpoint / LANGUAGE_DIRECTORY, messages)
-    change_json(own / LANGUAGE_DIRECTORY / "tokenizer_config.json", chat_template=None)
-    out = served(own, own.parent / "out")
-    assert chat(out, [{"role": "user", "content": AUDIO}]) == PROMPT.replace(SPEECH, AUDIO)
-    with pytest.raises(jinja2.TemplateError, match="has no chat template"):
-        chat(out, messages)
+def test_its_tokenizer_has_the_familys_chat_template(checkpoint: Path, converted: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(converted), local_files_only=True)
+    assert tokenizer.chat_template == chat_template(read_checkpoint(checkpoint).model)
 
 
 def test_a_language_model_beside_the_checkpoint_is_one_of_its_sources(own: Path, tmp_path: Path) -> None:
@@ -431,38 +400,3 @@ def test_a_bad_language_model_is_one_sentence(
 def test_a_language_model_without_weights(own: Path, tmp_path: Path) -> None:
     (own / LANGUAGE_DIRECTORY / "model.safetensors").unlink()
     assert "language model directory Qwen2-7B-Instruct has no weights" in refusal(own, tmp_path / "out")
-
-
-def test_lora_for_a_larger_model(own: Path, tmp_path: Path) -> None:
-    tiny_language(own / LANGUAGE_DIRECTORY, "qwen2", intermediate_size=96)
-    assert "LoRA weights for another base" in refusal(own, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    "section, said",
-    [
-        (None, "does not describe a FireRedASR-LLM"),
-        ({"format": 1, "family": "funasr_nano"}, "does not describe a FireRedASR-LLM"),
-        ({"format": 2, "family": "fireredasr", "arguments": {}, "encoder_arguments": {}}, "is not of format 1"),
-        (
-            {"format": 1, "family": "fireredasr", "arguments": {}},
-            "is not of format 1 with arguments and encoder_arguments",
-        ),
-        (
-            {"format": 1, "family": "fireredasr", "arguments": {}, "encoder_arguments": {}},
-            "args.idim in config.json is missing",
-        ),
-    ],
-)
-def test_a_directory_that_is_none_of_ours_is_not_read(section: Any, said: str, converted: Path, tmp_path: Path) -> None:
-    for file in converted.iterdir():
-        if file.suffix != ".safetensors":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    change_json(tmp_path / "config.json", **{SERVED_SECTION: section})
-    with pytest.raises(BadInput, match=said):
-        read_served_fireredasr(tmp_path)
-
-
-def test_the_files_header_names_torch(converted: Path) -> None:
-    with safe_open(str(converted / "model.safetensors"), framework="pt") as file:
-        assert file.metadata() == {"format": "pt"}

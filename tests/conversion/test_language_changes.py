@@ -1,0 +1,69 @@
+"""What a checkpoint changes of a language model: told apart from the weights, and added to any of their rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tiny_fireredasr import LAYERS, RANK, lora_tensors, tiny_fireredasr
+from tests.tiny_language import SHAPE
+from workbench.conversion.language_changes import Change, merged, read_changed_language
+from workbench.families.fireredasr import LANGUAGE_DIRECTORY
+from workbench.runtimes.pytorch.fireredasr import read_checkpoint
+
+
+def test_weights_and_changes_are_told_apart(tmp_path: Path) -> None:
+    directory = tiny_fireredasr(tmp_path / "firered", lora_alpha=6)
+    found = read_changed_language(read_checkpoint(directory))
+    layers = range(SHAPE["num_hidden_layers"])
+    assert set(found.changes) == {f"model.layers.{layer}.{name}.weight" for layer in layers for name in LAYERS}
+    assert set(found.changes) < set(found.tensors)
+    pairs = lora_tensors()
+    for name, change in found.changes.items():
+        prefix = f"llm.base_model.model.{name.removesuffix('.weight')}"
+        assert torch.equal(change.a, pairs[f"{prefix}.lora_A.default.weight"])
+        assert torch.equal(change.b, pairs[f"{prefix}.lora_B.default.weight"])
+        assert change.scale == 6 / RANK
+    assert "firered/model.pth.tar" in found.where and LANGUAGE_DIRECTORY in found.where
+    assert found.regions, "both files are mapped, not read"
+
+
+@given(
+    outputs=st.integers(1, 9),
+    inputs=st.integers(1, 9),
+    rank=st.integers(1, 4),
+    cut=st.integers(0, 9),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    seed=st.integers(0, 99),
+)
+def test_rows_are_changed_by_the_definition_wherever_they_are_cut(
+    outputs: int, inputs: int, rank: int, cut: int, dtype: torch.dtype, seed: int
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    weight, a, b = (
+        torch.randn(shape, generator=draw).to(dtype) for shape in ((outputs, inputs), (rank, inputs), (outputs, rank))
+    )
+    change, cut = Change(a, b, 0.25), min(cut, outputs)
+    pieces = [merged(weight[:cut], change, 0, cut), merged(weight[cut:], change, cut, outputs)]
+    slow = weight.double().numpy().copy()
+    for row in range(outputs):
+        for step in range(rank):
+            slow[row] += 0.25 * float(b[row, step]) * a[step].double().numpy()
+    found = torch.cat(pieces)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), slow, rtol=0, atol=1e-5)
+
+
+def test_a_language_half_stored_complete_is_its_own(tmp_path: Path) -> None:
+    directory = tiny_fireredasr(tmp_path / "firered")
+    checkpoint = read_checkpoint(directory)
+    base = {key: value.clone() for key, value in read_changed_language(checkpoint).tensors.items()}
+    (directory / LANGUAGE_DIRECTORY / "model.safetensors").unlink()
+    found = read_changed_language(replace(checkpoint, language=base))
+    assert found.tensors.keys() == base.keys() and not found.changes
+    assert found.where == checkpoint.where

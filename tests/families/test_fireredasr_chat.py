@@ -1,0 +1,95 @@
+"""The chat template writes the prompt that the family writes, and leaves conversations without speech alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs transformers")
+
+import jinja2
+
+from tests.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
+from tests.tiny_language import change_json
+from workbench.families.fireredasr import (
+    CMVN,
+    FILES,
+    LANGUAGE_DIRECTORY,
+    PROMPT,
+    SPEECH,
+    FireRedAsrModel,
+    read_fireredasr,
+)
+from workbench.families.fireredasr_chat import chat_template
+from workbench.families.language import AUDIO
+
+WANTED = PROMPT.replace(SPEECH, AUDIO)
+TEXT = [{"role": "user", "content": "good day"}, {"role": "assistant", "content": "good day"}]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for name in FILES:
+        (tmp_path / name).touch()
+    write_statistics(tmp_path / CMVN)
+    write_language(tmp_path / LANGUAGE_DIRECTORY)
+    return tmp_path
+
+
+def model_of(directory: Path) -> FireRedAsrModel:
+    return read_fireredasr(directory, ARGUMENTS, ENCODER_ARGUMENTS)
+
+
+def written(model: FireRedAsrModel, messages: list[dict[str, Any]]) -> str:
+    """What transformers makes of the template."""
+    prompt: str = model.tokenizer._tokenizer.apply_chat_template(
+        messages, chat_template=chat_template(model), tokenize=False, add_generation_prompt=True
+    )
+    return prompt
+
+
+@pytest.mark.parametrize("content", [AUDIO, f"{AUDIO}\n", [{"type": "audio"}], [{"type": "audio", "audio": "..."}]])
+def test_a_message_of_speech_is_the_familys_prompt(content: Any, directory: Path) -> None:
+    assert written(model_of(directory), [{"role": "user", "content": content}]) == WANTED
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"{AUDIO}what is said?",
+        f"{AUDIO}\nwhat is said?",
+        [{"type": "audio"}, {"type": "text", "text": "what is said?"}],
+        [{"type": "text", "text": "what is said?"}, {"type": "audio"}],
+    ],
+)
+def test_words_beside_the_speech_stand_instead_of_the_instruction(content: Any, directory: Path) -> None:
+    found = written(model_of(directory), [{"role": "user", "content": content}])
+    assert found == f"<|im_start|>user\n{AUDIO}what is said?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_speech_within_words_stays_there_and_other_messages_are_written_too(directory: Path) -> None:
+    messages = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": f"this: {AUDIO}."},
+        {"role": "assistant", "content": "one"},
+        {"role": "user", "content": [{"type": "text", "text": "and"}, {"type": "text", "text": "then?"}]},
+    ]
+    assert written(model_of(directory), messages) == (
+        f"<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nthis: {AUDIO}.<|im_end|>\n"
+        "<|im_start|>assistant\none<|im_end|>\n<|im_start|>user\nand\nthen?<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_conversation_without_speech_is_the_language_models(directory: Path) -> None:
+    model = model_of(directory)
+    assert written(model, TEXT) == model.tokenizer.chat(TEXT)
+
+
+def test_a_language_model_that_has_no_template_takes_speech_alone(directory: Path) -> None:
+    change_json(directory / LANGUAGE_DIRECTORY / "tokenizer_config.json", chat_template=None)
+    model = model_of(directory)
+    assert written(model, [{"role": "user", "content": AUDIO}]) == WANTED
+    with pytest.raises(jinja2.TemplateError, match="has no chat template"):
+        written(model, TEXT)

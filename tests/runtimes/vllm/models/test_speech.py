@@ -1,0 +1,45 @@
+"""What a server's request for a transcription says, as a family's options."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from workbench.errors import BadInput
+from workbench.families.funasr_nano import LANGUAGES, FunasrNanoOptions
+from workbench.runtimes.vllm.models.audio import Refused
+from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options
+
+
+def asked(prompt: str = "", **fields: object) -> tuple[FunasrNanoOptions, str]:
+    return request_options(FunasrNanoOptions, fields, prompt, "it")
+
+
+def test_fields_and_prompt_become_options() -> None:
+    assert asked() == (FunasrNanoOptions(), "")
+    assert asked(language=None, hotwords=()) == (FunasrNanoOptions(), "")
+    assert asked(" Kim, Jong ", language="ko") == (FunasrNanoOptions(language="ko"), "Kim, Jong")
+    expected = FunasrNanoOptions(language="en", itn=False, hotwords=("one",))
+    assert asked('{"itn": false, "language": "en"}', language="ko", hotwords=("one",)) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    "prompt, said",
+    [
+        ("{itn: false}", "prompt begins with a brace and is no JSON"),
+        ('{"int": false}', "it has no option int; did you mean itn?"),
+        ('{"itn": 3}', "option itn of it is 3; expected true or false"),
+    ],
+)
+def test_prompts_that_make_no_sense(prompt: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        asked(prompt)
+    assert said in str(caught.value)
+
+
+def test_languages() -> None:
+    known = known_to_vllm(LANGUAGES)
+    assert "ga" not in known and "yue" in known and known.items() <= LANGUAGES.items()
+    with pytest.raises(Refused, match="this model takes audio, and was given image"):
+        SpeechModel.get_placeholder_str("image", 1)

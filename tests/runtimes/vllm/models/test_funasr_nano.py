@@ -1,0 +1,149 @@
+"""Fun-ASR-Nano in vLLM's engine writes what the PyTorch runtime writes, however it is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from tests.runtimes.vllm.models import answers  # noqa: E402
+from tests.tiny_checkpoints import noise  # noqa: E402
+from tests.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
+from workbench import Registry  # noqa: E402
+from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
+from workbench.conversion.served.directory import write_directory  # noqa: E402
+from workbench.families.funasr_nano import (  # noqa: E402
+    SPEECH,
+    FunasrNanoModel,
+    FunasrNanoOptions,
+    prompt_ids,
+    read_served_funasr_nano,
+)
+from workbench.families.language import AUDIO  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[4]
+SHORT = 1 << 18  # bytes of the samples that are no long recording
+
+
+def demo(_: Path) -> tuple[Path, list[Path]]:
+    files = [file for file in sorted((ROOT / "assets" / "samples").glob("*.wav")) if file.stat().st_size < SHORT]
+    return ROOT / "assets" / "demo-funasr-nano", (files * 2)[:8]
+
+
+def full(folder: Path) -> tuple[Path, list[Path]]:
+    """Random weights, a vocabulary without a row to spare, an adaptor that stacks three frames."""
+    directory = tiny_funasr_nano(
+        folder / "tiny",
+        language_changes={
+            "vocab_size": 482,
+            "hidden_size": 64,
+            "head_dim": 32,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+        },
+        audio_adaptor_conf={"llm_dim": 64, "downsample_rate": 3, "use_low_frame_rate": False},
+    )
+    files = []
+    for number in range(8):
+        sound, rate = noise(0.3 + 0.4 * number, seed=number)
+        files.append(folder / f"{number}.wav")
+        soundfile.write(files[-1], sound, rate)
+    return directory, files
+
+
+class Case:
+    """A model, what PyTorch makes of it, and what vLLM does."""
+
+    def __init__(self, directory: Path, files: list[Path], folder: Path):
+        write_directory(plan_of(directory, "funasr_nano"), folder / "served")
+        self.model: FunasrNanoModel = read_served_funasr_nano(folder / "served")
+        placeholder = self.model.tokenizer.id_of(AUDIO)
+        assert placeholder is not None
+        self.placeholder = placeholder
+        options: dict[str, Any] = {"max_new_tokens": 60, "vad": "none"}
+        with Registry(isolate=False) as registry, registry.open(directory, runtime="pytorch") as session:
+            traces = [session.trace(file, stages="tokens,llm.embeddings", **options) for file in files]
+        self.expected = [trace["tokens"].tolist() for trace in traces]
+        job = {
+            "directory": str(folder / "served"),
+            "files": [str(file) for file in files],
+            "ids": self.ids(),
+            "stops": self.model.stop_ids,
+            "placeholder": placeholder,
+            "mixed": str(folder / "mixed.npz"),
+        }
+        self._write_mixed(folder / "mixed.npz", traces[0]["llm.embeddings"])
+        (folder / "job.json").write_text(json.dumps(job))
+        done = subprocess.run(
+            [sys.executable, "-m", answers.__name__, str(folder / "job.json"), str(folder / "out.json")],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        self.found = json.loads((folder / "out.json").read_text())
+
+    def ids(self, **options: Any) -> list[int]:
+        """The prompt's ids, the placeholder where the speech goes."""
+        ids = prompt_ids(self.model, FunasrNanoOptions(**options))
+        found: list[int] = np.where(ids == SPEECH, self.placeholder, ids).tolist()
+        return found
+
+    def _write_mixed(self, path: Path, embeddings: np.ndarray) -> None:
+        """The first sound's prompt: ids of its text, PyTorch's embeddings of its speech."""
+        ids = self.ids()
+        at, speech = ids.index(self.placeholder), len(embeddings) - len(ids) + 1
+        is_embedding = np.zeros(len(embeddings), dtype=bool)
+        is_embedding[at : at + speech] = True
+        whole = np.array([*ids[:at], *[0] * speech, *ids[at + 1 :]])
+        np.savez(path, ids=whole, embeddings=np.where(is_embedding[:, None], embeddings, 0), is_embedding=is_embedding)
+
+
+@pytest.fixture(scope="module", params=[demo, full], ids=lambda make: make.__name__)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    folder = tmp_path_factory.mktemp("engine")
+    return Case(*request.param(folder), folder)
+
+
+@pytest.mark.slow
+def test_greedy_ids_are_pytorch_s(case: Case) -> None:
+    assert case.found["alone"] == case.expected
+    assert case.found["together"] == case.expected
+    assert len({tuple(ids) for ids in case.expected}) > 4  # they depend on what is heard
+
+
+@pytest.mark.slow
+def test_transcriptions_and_conversations_have_the_family_s_prompt(case: Case) -> None:
+    found = case.found
+    assert found["asked"] == case.expected and found["chat"] == case.expected[0]
+    assert found["options"] == case.ids(language="en", itn=False, hotwords=("one", "two"))
+    assert found["languages"]["None"] is None and found["languages"]["auto"] is None
+    assert found["languages"]["ga"] == "ga" and found["languages"]["xx"].startswith("language is 'xx'; expected one of")
+    speech = found["chat_prompt"].count(case.placeholder)
+    assert speech == found["counted"] and len(found["chat_prompt"]) == len(case.ids()) + speech - 1
+    assert case.placeholder not in found["text"]
+
+
+@pytest.mark.slow
+def test_embeddings_stand_among_ids(case: Case) -> None:
+    assert case.found["mixed"] == [case.expected[0], case.expected[0]]
+
+
+@pytest.mark.slow
+def test_what_makes_no_sense_does_not_end_the_engine(case: Case) -> None:
+    if case.placeholder >= case.model.language.vocabulary:  # beyond the table, it is looked up as its first row
+        assert case.found["stray"][0] == case.found["stray"][1]
+    assert "has no option dihter; did you mean dither?" in case.found["refused"]
+    assert case.found["after"] == case.expected[0]

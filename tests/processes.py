@@ -109,3 +109,22 @@ class Background:
         self.thread.join(PATIENCE)
         assert not self.thread.is_alive(), "the call never ended"
         return self
+
+
+class Listener:
+    """A stream that is read in the background."""
+
+    def __init__(self, calls: Any, do: str):
+        self.begun = threading.Event()
+        self.calls, self.do = calls, do
+        self.call = Background(self._listen)
+
+    def _listen(self) -> None:
+        for _ in self.calls.stream("x", do=self.do):
+            self.begun.set()
+
+    def wait(self) -> None:
+        assert self.begun.wait(PATIENCE)
+
+    def ended(self) -> BaseException | None:
+        return self.call.ended().error

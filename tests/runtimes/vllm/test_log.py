@@ -59,6 +59,17 @@ def test_no_room_for_a_log(user_folders: Path) -> None:
         EngineLog.open("m")
 
 
+def test_a_new_life_is_told_by_what_it_prints_itself() -> None:
+    kept = EngineLog.open("m")
+    kept.path.write_text(FAILED)
+    kept.begin()
+    assert kept.text() == "" and kept.activity() == "vLLM is being loaded"
+    with kept.path.open("a") as file:
+        file.write("ValueError: another reason\n")
+    assert reason_of(RuntimeError("Engine core initialization failed."), kept) == "another reason"
+    assert FAILED in kept.path.read_text(), "the earlier life is kept"
+
+
 def test_progress_is_read_from_it() -> None:
     kept = EngineLog.open("m")
     assert kept.activity() == "vLLM is being loaded"

@@ -111,13 +111,15 @@ class Engine:
             self._end()
             self._starting, self._reason = True, ""
             begun = time.perf_counter()
-            self._log = EngineLog.open(self.options.name)
+            if self._log is None:
+                self._log = EngineLog.open(self.options.name)
+            self._log.begin()
             try:
                 self._llm = self._started(self._log)
             except BaseException as error:
                 self._processes.end()
-                if not isinstance(error, Exception):
-                    raise
+                if isinstance(error, WorkbenchError) or not isinstance(error, Exception):
+                    raise  # nobody waits for it any more
                 self._reason = reason_of(error, self._log)
                 raise Unavailable(
                     f"vLLM cannot start {self.options.name}: {self._reason} (its log: {self._log.path})"
@@ -206,7 +208,7 @@ class Engine:
 
     @property
     def log(self) -> Path | None:
-        """What the engine's processes printed since the last start."""
+        """What the engine's processes printed."""
         return self._log.path if self._log else None
 
     @property

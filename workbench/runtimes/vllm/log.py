@@ -31,11 +31,12 @@ _RAISED = re.compile(r"(?:^|\s|\])((?:\w+\.)*\w*(?:Error|Exception|Exit)): (.+)$
 _SAYS_NOTHING = ("Engine core initialization failed", "WorkerProc initialization failed", "Failed core proc")
 
 
-@dataclass(frozen=True)
+@dataclass
 class EngineLog:
-    """The file of one engine's life."""
+    """The file of an engine; each of its lives is written behind the one before."""
 
     path: Path
+    start: int = 0  # bytes of earlier lives
 
     @classmethod
     def open(cls, name: str) -> EngineLog:
@@ -52,10 +53,14 @@ class EngineLog:
             raise Unavailable(f"the log of the engine cannot be written to {path}: {error.strerror}") from error
         return cls(path)
 
+    def begin(self) -> None:
+        """What is printed from now on is of a new life."""
+        self.start = self.path.stat().st_size if self.path.is_file() else 0
+
     @contextmanager
     def captured(self) -> Iterator[None]:
         """Within the block, what this process prints goes to the file; and for good, what those begun within it do."""
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         kept = {number: os.dup(number) for number in (1, 2)}
         try:
             for number in kept:
@@ -81,9 +86,11 @@ class EngineLog:
         logger.addHandler(handler)
 
     def text(self) -> str:
-        """All that has been printed."""
+        """All that has been printed in this life."""
         try:
-            return self.path.read_text(encoding="utf-8", errors="replace")
+            with self.path.open("rb") as file:
+                file.seek(self.start)
+                return file.read().decode("utf-8", "replace")
         except OSError:
             return ""
 

@@ -1,0 +1,189 @@
+"""Sessions on vLLM as users have them, in processes of their own: the demo models against PyTorch, calls side by side,
+an engine killed at work, memory given back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.shared_data import SHARED
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.open_session import OpenSession
+from workbench.registry import Registry
+from workbench.session import Transcript
+
+pytest.importorskip("vllm")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SAMPLES = sorted((Path(__file__).parents[3] / "assets" / "samples").glob("*.wav"))
+SMALL = {"threads": 1, "kv_gigabytes": 0.1}
+EXACT = 1e-4  # of hidden states in float32
+STRINGS = 300
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[Registry]:
+    with Registry() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module", params=["demo/funasr-nano", "demo/fireredasr"])
+def pair(request: pytest.FixtureRequest, registry: Registry) -> Iterator[tuple[OpenSession, OpenSession]]:
+    """A demo model on vLLM and on PyTorch."""
+    with (
+        registry.open(request.param, "vllm", **SMALL) as engine,
+        registry.open(request.param, "pytorch", threads=1) as reference,
+    ):
+        yield engine, reference
+
+
+def strings() -> list[Any]:
+    """The recordings that are shipped, and the unseen speaker's strings where they are there."""
+    from workbench.training.digits import load_fsdd, split_by_speaker
+    from workbench.training.evaluation import evaluation_strings
+
+    if not (SHARED / "fsdd").is_dir():
+        return list(SAMPLES)
+    _, held_out = split_by_speaker(load_fsdd(SHARED / "fsdd"))
+    return [*SAMPLES, *((each.samples, SAMPLE_RATE) for each in evaluation_strings(held_out, count=STRINGS))]
+
+
+def transcripts(session: OpenSession, sounds: list[Any], **options: Any) -> list[tuple[tuple[int, ...], str]]:
+    events = session.stream_batch(sounds, **options)
+    found = {number: event for number, event in events if isinstance(event, Transcript)}
+    return [(found[number].tokens, found[number].text) for number in range(len(sounds))]
+
+
+def test_every_string_has_the_ids_that_it_has_on_pytorch(pair: tuple[OpenSession, OpenSession]) -> None:
+    engine, reference = pair
+    sounds = strings()
+    assert transcripts(engine, sounds) == transcripts(reference, sounds, batch_size=16)
+
+
+def test_every_stage_is_that_of_pytorch(pair: tuple[OpenSession, OpenSession]) -> None:
+    ours, theirs = (session.trace(SAMPLES[0]) for session in pair)
+    assert list(ours) == list(theirs)
+    for stage, array in theirs.items():
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(ours[stage], array, rtol=0, atol=EXACT, err_msg=stage)
+        else:
+            assert (ours[stage] == array).all(), stage
+    assert ours.meta["runtime"] == "vllm" and ours.meta["input_digest"] == theirs.meta["input_digest"]
+    some = pair[0].trace(SAMPLES[0], stages="adaptor.output,llm.layers.1")
+    assert list(some) == ["adaptor.output", "llm.layers.1"]
+    np.testing.assert_array_equal(some["adaptor.output"], ours["adaptor.output"])
+
+
+def test_options_reach_the_front_end_and_the_prompt(registry: Registry) -> None:
+    asked = ({"dither": 1.0}, {"language": "en", "itn": False}, {"hotwords": ["seven"]}, {"cmvn": "off"})
+    with (
+        registry.open("demo/funasr-nano", "vllm", **SMALL) as engine,
+        registry.open("demo/funasr-nano", "pytorch", threads=1) as reference,
+    ):
+        for options in asked:
+            ours, theirs = (each.trace(SAMPLES[0], "llm.embeddings,tokens", **options) for each in (engine, reference))
+            near = np.abs(ours["llm.embeddings"] - theirs["llm.embeddings"]).max() <= EXACT
+            assert near and ours["tokens"].tolist() == theirs["tokens"].tolist(), options
+        assert any("repetition_penalty" in note for note in engine.transcribe(SAMPLES[0], repetition_penalty=1.1).notes)
+        with pytest.raises(BadInput, match="expected at least"):
+            engine.transcribe(SAMPLES[0], max_new_tokens=0)
+
+
+def test_text_of_the_language_half_is_that_of_pytorch(registry: Registry) -> None:
+    with (
+        registry.open("demo/qwen3", "vllm", **SMALL) as engine,
+        registry.open("demo/qwen3", "pytorch", threads=1) as reference,
+    ):
+        for prompt in ("one two three", "Count from three to nine.", [{"role": "user", "content": "7 0 4"}]):
+            ours, theirs = (each.generate(prompt, max_new_tokens=40) for each in (engine, reference))
+            assert (ours.tokens, ours.text, ours.finish) == (theirs.tokens, theirs.text, theirs.finish)
+            assert ours.prompt_tokens == theirs.prompt_tokens
+        ours, theirs = (each.trace("one two three", "llm.*,logits") for each in (engine, reference))
+        assert list(ours) == list(theirs)
+        for stage, array in theirs.items():
+            np.testing.assert_allclose(ours[stage], array, rtol=0, atol=EXACT, err_msg=stage)
+
+
+def test_killed_at_work_every_call_has_its_error_and_the_next_is_served(registry: Registry) -> None:
+    with registry.open("demo/funasr-nano", "vllm", **SMALL) as engine:
+        expected = engine.transcribe(SAMPLES[0]).text
+        at_work, errors = threading.Barrier(9), list[Exception]()
+        front_end = engine.pid
+
+        def ask(number: int) -> None:
+            # Sampling without an end keeps it at work.
+            stream = engine.stream(SAMPLES[0], temperature=1.5, max_new_tokens=1500, min_new_tokens=1500, seed=number)
+            next(event for event in stream if type(event).__name__ == "Partial")
+            at_work.wait(60)
+            try:
+                list(stream)
+            except SessionDied as error:
+                errors.append(error)
+
+        with ThreadPoolExecutor(8) as pool:
+            calls = [pool.submit(ask, number) for number in range(8)]
+            at_work.wait(60)
+            for process in engine_processes(front_end):
+                process.send_signal(signal.SIGKILL)
+            for call in calls:
+                call.result(60)
+        assert len(errors) == 8
+        assert all("was ended by SIGKILL" in str(error) and "\n" not in str(error) for error in errors)
+        assert engine.transcribe(SAMPLES[0]).text == expected
+        assert engine.pid == front_end, "the process in front of it lived on"
+
+
+def engine_processes(front_end: int | None) -> list[psutil.Process]:
+    assert front_end is not None
+    found = [
+        each for each in psutil.Process(front_end).children(recursive=True) if "EngineCore" in "".join(each.cmdline())
+    ]
+    assert found
+    return found
+
+
+def test_one_engine_is_gone_before_the_next_begins_where_both_do_not_fit() -> None:
+    with Registry(memory_bytes=3_200_000_000) as registry:
+        first = registry.open("demo/funasr-nano", "vllm", **SMALL)
+        assert first.pid is not None
+        processes = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
+        overlap: list[str] = []
+
+        def look(fraction: float, activity: str) -> None:
+            overlap.extend(f"{each.pid} while {activity}" for each in processes if alive(each))
+
+        with registry.open("demo/fireredasr", "vllm", **SMALL, on_progress=look) as second:
+            assert overlap == []
+            assert second.transcribe(SAMPLES[0]).text
+            [resident] = [each for each in registry.residents() if each.model == second.model]
+            assert resident.load_seconds > 1 and resident.memory_bytes > 5e8
+            assert resident.log is not None and resident.log.is_file()
+            left = [psutil.Process(second.pid), *psutil.Process(second.pid).children(recursive=True)]
+    assert not [each for each in left if alive(each)], "nothing is left when the registry has closed"
+
+
+def alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_an_engine_that_cannot_start_says_why_and_keeps_its_log(registry: Registry) -> None:
+    with pytest.raises(Unavailable, match=r"vLLM cannot start demo/qwen3: .*max_model_len.*its log: (.*)\)") as refused:
+        registry.open("demo/qwen3", "vllm", max_length=10**7)
+    assert os.path.isfile(str(refused.value).rpartition("its log: ")[2].removesuffix(")"))  # noqa: PTH113
+
+
+@pytest.mark.parametrize("model", ["demo/sensevoice", "demo/paraformer"])
+def test_models_without_a_language_model_say_so(registry: Registry, model: str) -> None:
+    with pytest.raises(Unavailable, match="no autoregressive part, so there is nothing for vLLM to serve"):
+        registry.open(model, "vllm")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from panels.actions import Actions
 from panels.pool import SessionPool
 from panels.samples import read_samples
 from tests.panels.conftest import PATIENCE, Served, serve
@@ -31,6 +33,20 @@ def demos() -> Iterator[Served]:
             registry.close()
             pytest.skip(f"needs the demo models: {state.reason}")
     yield from serve(SessionPool(registry))
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once the server has noticed that a page was closed; to be asked for before the page that is served."""
+    noticed, leave = threading.Event(), Actions.leave
+
+    @functools.wraps(leave)
+    def leave_and_say(self: Actions, request: Any) -> None:
+        leave(self, request)
+        noticed.set()
+
+    monkeypatch.setattr(Actions, "leave", leave_and_say)
+    return noticed
 
 
 def expect(locator: Any) -> Any:
@@ -177,7 +193,7 @@ def test_cancel_stops_the_work_and_keeps_what_is_done(served: Served, page: Any,
 
 
 @pytest.mark.browser
-def test_a_closed_page_stops_its_run(served: Served, page: Any, tmp_path: Path) -> None:
+def test_a_closed_page_stops_its_run(left: threading.Event, served: Served, page: Any, tmp_path: Path) -> None:
     hanging = served.registry.sessions["fake/sense"]
     hanging.gate = threading.Event()
     open_page(page, served)
@@ -185,6 +201,7 @@ def test_a_closed_page_stops_its_run(served: Served, page: Any, tmp_path: Path) 
     page.locator("#run").click()
     expect(page.locator("#status")).to_contain_text("transcribing")
     page.goto("about:blank")
+    assert left.wait(60)
     hanging.gate.set()
     assert hanging.abandoned.wait(60)
     assert not served.registry.sessions["fake/para"].calls, "the next model was started for nobody"

@@ -9,11 +9,12 @@ pytest.importorskip("vllm", reason="needs vLLM")
 from workbench.errors import BadInput
 from workbench.families.funasr_nano import LANGUAGES, FunasrNanoOptions
 from workbench.runtimes.vllm.models.audio import Refused
+from workbench.runtimes.vllm.models.funasr_nano import PROMPTED
 from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options
 
 
 def asked(prompt: str = "", **fields: object) -> tuple[FunasrNanoOptions, str]:
-    return request_options(FunasrNanoOptions, fields, prompt, "it")
+    return request_options(FunasrNanoOptions, fields, prompt, "it", PROMPTED)
 
 
 def test_fields_and_prompt_become_options() -> None:
@@ -28,7 +29,8 @@ def test_fields_and_prompt_become_options() -> None:
     "prompt, said",
     [
         ("{itn: false}", "prompt begins with a brace and is no JSON"),
-        ('{"int": false}', "it has no option int; did you mean itn?"),
+        ('{"int": false}', "prompt names the option 'int'; expected some of language, itn, hotwords"),
+        ('{"dither": 1.0}', "prompt names the option 'dither'; expected some of language, itn, hotwords"),
         ('{"itn": 3}', "option itn of it is 3; expected true or false"),
     ],
 )

@@ -35,6 +35,8 @@ from workbench.runtimes.vllm.models.audio import (
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower
 from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options
 
+PROMPTED = ("language", "itn", "hotwords")  # the options that the prompt says
+
 
 class NanoFrontEnd(FrontEnd):
     """Features with CMVN as the checkpoint says, and the family's prompt."""
@@ -65,7 +67,7 @@ class NanoFrontEnd(FrontEnd):
         """As `FrontEnd.request_ids`; a prompt that is a JSON object names options, another is words to look out for."""
         words = tuple(word.strip() for word in (hotwords or "").split(",") if word.strip())
         given = {"language": language, "hotwords": words}
-        options, text = request_options(FunasrNanoOptions, given, prompt, self.name)
+        options, text = request_options(FunasrNanoOptions, given, prompt, self.name, PROMPTED)
         if text:
             options = FunasrNanoOptions(language=options.language, itn=options.itn, hotwords=(*options.hotwords, text))
         ids = prompt_ids(self.model, options)

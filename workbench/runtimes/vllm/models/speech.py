@@ -184,7 +184,7 @@ def known_to_vllm(languages: Mapping[str, str]) -> dict[str, str]:
 
 
 def request_options(
-    options_class: type[Options], given: Mapping[str, Any], prompt: str, what: str
+    options_class: type[Options], given: Mapping[str, Any], prompt: str, what: str, named: Sequence[str]
 ) -> tuple[Options, str]:
     """(the options of a transcription that a server is asked for, the text of its prompt that is none of them).
 
@@ -192,15 +192,19 @@ def request_options(
         given: what the request's own fields say, by the names of options; empty values say nothing.
         prompt: the request's free text; where it is a JSON object, it names options.
         what: names the model in messages.
+        named: the options that it may name.
 
-    Raises `BadInput` for an option that there is not, or a value that it cannot have.
+    Raises `BadInput` for an option that is none of those, or a value that it cannot have.
     """
     values = {name: value for name, value in given.items() if value}
     text = prompt.strip()
     if text.startswith("{"):
         try:
-            named = json.loads(text)
+            found = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise BadInput(f"prompt begins with a brace and is no JSON: {error}; expected options by name") from error
-        values, text = {**values, **named}, ""
+        for name in found:
+            if name not in named:
+                raise BadInput(f"prompt names the option {name!r:.80}; expected some of {', '.join(named)}")
+        values, text = {**values, **found}, ""
     return build_options(options_class, values, what), text

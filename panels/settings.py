@@ -17,9 +17,8 @@ from workbench.options import OptionSpec
 from workbench.runtimes import RUNTIMES
 
 RUNTIME = "vllm"
-SHOWN = tuple(
-    SETTINGS[name] for name in RUNTIMES[RUNTIME].settings if name != "threads"
-)  # the machine's owner sets those
+# How many threads are used is for the owner of the machine to say.
+SHOWN = tuple(SETTINGS[name] for name in RUNTIMES[RUNTIME].settings if name != "threads")
 UNSET = ""
 AS_USUAL = ("as the model's card says", UNSET)
 SWITCH = {"on": True, "off": False}

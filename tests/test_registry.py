@@ -382,3 +382,22 @@ def test_a_forgotten_stream_frees_the_session(registry: Registry, tmp_path: Path
     del events
     gc.collect()
     assert session.transcribe(noise(2.0)).text
+
+
+def test_vllm_opens_the_directory_that_was_made_of_the_checkpoint(
+    registry: Registry, tmp_path: Path, fake: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(bytes(123))
+    asked: list[tuple[str, str]] = []
+
+    def made(directory: Path, family: str, _on_progress: object) -> Path:
+        asked.append((directory.name, family))
+        return tmp_path
+
+    monkeypatch.setattr("workbench.registry.served_directory", made)
+    monkeypatch.setattr("workbench.runtimes.Runtime.missing", lambda _: None)
+    with registry.open("demo/funasr-nano", runtime="vllm") as session:
+        assert session.weight_bytes == 123
+    assert asked == [("demo-funasr-nano", "funasr_nano")]
+    with registry.open("demo/funasr-nano", runtime="pytorch") as session:
+        assert session.weight_bytes > 1 << 20 and len(asked) == 1

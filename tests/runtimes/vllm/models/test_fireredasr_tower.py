@@ -39,7 +39,9 @@ def pair(
 ) -> tuple[HearingNetwork, FireRedTower]:
     """The network of the PyTorch runtime and the tower, with the same weights."""
     if tensors is None:
-        tensors = drawn_tensors(HearingNetwork(config, width, rate), 3)
+        drawn = drawn_tensors(HearingNetwork(config, width, rate), 3)
+        # Half as large: those that were drawn amplify rounding, on both sides, to the tolerance.
+        tensors = {name: value / 2 if value.ndim > 1 else value for name, value in drawn.items()}
     network = build(HearingNetwork, config, width, rate)
     load_into(network, tensors, "the test")
     tower = FireRedTower(config, width, rate).eval()
@@ -96,7 +98,7 @@ def small(one_worker: None) -> tuple[HearingNetwork, FireRedTower]:
     most=st.sampled_from([1, 2000, 2**26]),
     longer=st.sampled_from([1.0, 1.25, 1000.0]),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_stretch_of_a_batch_gets_what_the_pytorch_runtime_gives_it_alone(
     small, lengths, rule, most, longer
 ) -> None:

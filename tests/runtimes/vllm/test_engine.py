@@ -200,3 +200,12 @@ def test_an_engine_that_cannot_start_says_why(directory: Path, changes: dict[str
         assert "\n" not in str(refused.value)
         health = engine.health()
         assert health.state == "stopped" and health.reason and health.pids == ()
+
+
+def test_heads_that_vllm_has_no_code_for_are_refused_before_the_first_request(tmp_path: Path) -> None:
+    random_network("qwen3", head_dim=16).save_pretrained(tmp_path / "narrow")
+    put_tokenizer(tmp_path / "narrow")
+    with open_engine(EngineOptions(tmp_path / "narrow", "narrow", kv_gigabytes=SPACE)) as engine:
+        with pytest.raises(Unavailable, match=r"heads are 16 wide, and vLLM's attention on a processor knows 32, 64"):
+            engine.start()
+        assert engine.health().pids == ()

@@ -13,8 +13,8 @@ from workbench.generation_session import TextSession
 from workbench.opening import Settings
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
-from workbench.runtimes.vllm.session import engine_options
 from workbench.runtimes.vllm.tracing import prompt_stages
+from workbench.runtimes.vllm.weights import check_weights
 from workbench.session import Prompt, StageFilter
 
 
@@ -58,8 +58,8 @@ class EngineWriter:
 def open_session(directory: Path, name: str, settings: Settings) -> TextSession:
     """A session of the language model in `directory`, called `name` in its results."""
     model = read_causal_lm(directory)
-    engine = Engine(engine_options(directory, name, settings))
-    engine.start()
+    check_weights(directory)
+    engine = started_engine(directory, name, settings)
     session = TextSession(name, "vllm", EngineWriter(model, engine))
     session.log = engine.log
     return session

@@ -171,10 +171,11 @@ class Engine:
             "generation_config": "vllm",  # what a request does not say is vLLM's default, not the checkpoint's
             "enable_prompt_embeds": True,
             "worker_extension_cls": EXTENSION,
-            "disable_log_stats": True,
             "trust_remote_code": False,
         }
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **options.arguments}))
+        config = AsyncEngineArgs(**{**arguments, **options.arguments}).create_engine_config()
+        _check_heads(config.model_config)
+        return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
 
     def stop(self) -> None:
         """Ends the engine and its processes; running requests end with `SessionDied`. May be called again."""
@@ -350,6 +351,20 @@ class Engine:
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+def _check_heads(config: Any) -> None:
+    """Raises `Unavailable` for attention that vLLM has no code for on a processor; the first request would end it."""
+    if not running_on_cpu():
+        return
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    width, known = int(config.get_head_size()), CPUAttentionBackend.get_supported_head_sizes()
+    if width not in known:
+        raise Unavailable(
+            f"the model's attention heads are {width} wide, and vLLM's attention on a processor knows "
+            f"{', '.join(map(str, known))}; open it on pytorch or gguf"
+        )
 
 
 def _how_it_ended(llm: AsyncLLM, log: EngineLog | None) -> str:

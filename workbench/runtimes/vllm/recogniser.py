@@ -17,7 +17,7 @@ from workbench.pipelines.features import Features
 from workbench.pipelines.speech_language import Words, heard_of, partial_text, text_of
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
-from workbench.runtimes.vllm.session import engine_options
+from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import prompt_stages
 from workbench.session import StageFilter
 from workbench.stages import Recorder
@@ -125,12 +125,6 @@ def _in_order(stages: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]) 
 def open_recogniser(
     words: Words, features: Features, front_end: Sequence[str], directory: Path, name: str, settings: Settings
 ) -> EngineRecogniser:
-    """A recogniser whose engine has started; arguments as of `EngineRecogniser` and `engine_options`."""
-    engine = Engine(engine_options(directory, name, settings, limit_mm_per_prompt={"audio": 1}))
-    recogniser = EngineRecogniser(words, features, engine, front_end)
-    try:
-        engine.start()
-    except BaseException:
-        engine.close()
-        raise
-    return recogniser
+    """A recogniser whose engine has started; arguments as of `EngineRecogniser` and `started_engine`."""
+    engine = started_engine(directory, name, settings, limit_mm_per_prompt={"audio": 1})
+    return EngineRecogniser(words, features, engine, front_end)

@@ -1,4 +1,4 @@
-"""What the sessions of all families share: an engine's options from a session's settings."""
+"""What the sessions of all families share: an engine for a session's settings."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ from pathlib import Path
 from typing import Any
 
 from workbench.opening import Settings
-from workbench.runtimes.vllm.engine import EngineOptions
+from workbench.runtimes.vllm.engine import Engine, EngineOptions
 
 
-def engine_options(directory: Path, name: str, settings: Settings, **arguments: Any) -> EngineOptions:
-    """How to start the engine of a session; `arguments` are vLLM's own, of the family."""
-    return EngineOptions(
-        model=directory,
-        name=name,
-        dtype=settings.dtype,
-        max_length=settings.max_length,
-        kv_gigabytes=settings.kv_gigabytes,
-        tensor_parallel=settings.tensor_parallel,
-        eager=settings.eager,
-        threads=settings.threads,
-        arguments=arguments,
+def started_engine(directory: Path, name: str, settings: Settings, **arguments: Any) -> Engine:
+    """The engine of a session; `arguments` are vLLM's own, of the family. Raises as `Engine.start`."""
+    engine = Engine(
+        EngineOptions(
+            model=directory,
+            name=name,
+            dtype=settings.dtype,
+            max_length=settings.max_length,
+            kv_gigabytes=settings.kv_gigabytes,
+            tensor_parallel=settings.tensor_parallel,
+            eager=settings.eager,
+            threads=settings.threads,
+            arguments=arguments,
+        )
     )
+    try:
+        engine.start()
+    except BaseException:
+        engine.close()
+        raise
+    return engine

@@ -1,0 +1,84 @@
+"""A language model's weights are accounted for before an engine loads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.tiny_language import put_tokenizer, random_network
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.weights import check_weights
+
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture(params=["qwen3", "qwen2", "llama"])
+def directory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    path = tmp_path / "tiny"
+    random_network(request.param).save_pretrained(path)
+    put_tokenizer(path)
+    return path
+
+
+def rewrite(directory: Path, change: Callable[[Tensors], Any]) -> None:
+    path = directory / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def test_what_is_whole_is_taken(directory: Path) -> None:
+    check_weights(directory)
+    rewrite(directory, lambda tensors: tensors.update({"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2)}))
+    check_weights(directory)  # which older files have
+
+
+def test_several_files_are_one_model(tmp_path: Path) -> None:
+    network = random_network("qwen3")
+    network.save_pretrained(tmp_path / "m", max_shard_size="20kB")
+    assert len(list((tmp_path / "m").glob("model-*.safetensors"))) > 1
+    check_weights(tmp_path / "m")
+    next((tmp_path / "m").glob("model-00001*")).unlink()
+    with pytest.raises(BadInput, match=r"m lacks tensor model\.embed_tokens\.weight"):
+        check_weights(tmp_path / "m")
+
+
+def test_tied_output_may_be_left_out_and_another_may_not(tmp_path: Path) -> None:
+    for tied in (True, False):
+        path = tmp_path / str(tied)
+        random_network("qwen3", tie_word_embeddings=tied).save_pretrained(path)
+        rewrite(path, lambda tensors: tensors.pop("lm_head.weight", None))
+        if tied:
+            check_weights(path)
+        else:
+            with pytest.raises(BadInput, match=r"False lacks tensor lm_head\.weight"):
+                check_weights(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda t: t.pop("model.layers.1.mlp.up_proj.weight"), r"tiny lacks tensor model\.layers\.1\.mlp\.up_proj"),
+        (lambda t: t.update({"mystery": torch.ones(1)}), "tiny has tensor mystery, which its network does not have"),
+        (
+            lambda t: t.update({"model.norm.weight": torch.ones(31)}),
+            r"model\.norm\.weight has shape \(31,\); its config\.json calls for \(32,\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(directory: Path, change: Callable[[Tensors], Any], sentence: str) -> None:
+    rewrite(directory, change)
+    with pytest.raises(BadInput, match=sentence):
+        check_weights(directory)
+
+
+def test_a_truncated_file_is_named(directory: Path) -> None:
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(BadInput, match=r"tiny/model\.safetensors \(\d+ bytes\) is truncated, damaged"):
+        check_weights(directory)

@@ -1,0 +1,72 @@
+"""The weights of a plain language model's directory, accounted for before an engine loads them.
+
+vLLM leaves a tensor that is not there as it was allocated, and serves what comes of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput
+
+Shapes = dict[str, tuple[int, ...]]
+OUTPUT = "lm_head.weight"  # may be left out where it is the embeddings again
+
+
+def check_weights(directory: Path) -> None:
+    """Raises `BadInput` where tensors are missing, extra or misshapen, or a file is damaged.
+
+    Only names and shapes are read. A directory whose weights are in torch's own files is passed over: those vLLM reads
+    whole.
+    """
+    found = _stored(directory)
+    if not found:
+        return
+    expected, tied = _expected(directory)
+    missing = [name for name in expected if name not in found and not (tied and name == OUTPUT)]
+    extra = [name for name in found if name not in expected and not name.endswith("rotary_emb.inv_freq")]
+    for names, what in ((missing, "lacks"), (extra, "has")):
+        if names:
+            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            which = "which its config.json calls for" if what == "lacks" else "which its network does not have"
+            raise BadInput(f"{directory.name} {what} tensor {names[0]}{more}, {which}")
+    for name, shape in found.items():
+        if name in expected and expected[name] != shape:
+            raise BadInput(
+                f"{directory.name}: tensor {name} has shape {shape}; its config.json calls for {expected[name]}"
+            )
+
+
+def _stored(directory: Path) -> Shapes:
+    """The tensors of the directory's safetensors files."""
+    from safetensors import SafetensorError, safe_open
+
+    found: Shapes = {}
+    for path in sorted(directory.glob("model*.safetensors")):
+        try:
+            with safe_open(str(path), framework="numpy") as file:
+                found.update({name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise BadInput(
+                f"{directory.name}/{path.name} ({path.stat().st_size} bytes) is truncated, damaged or no safetensors "
+                f"file: {error}"
+            ) from error
+    return found
+
+
+def _expected(directory: Path) -> tuple[Shapes, bool]:
+    """What transformers' network of the configuration has, and whether its output matrix is its embeddings."""
+    import torch
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
+        network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        with torch.device("meta"):
+            network = network_class(config)
+    except Exception as error:  # whatever its readers stumble over
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise BadInput(f"{directory.name}/config.json describes no network: {said}") from error
+    shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    return shapes, bool(config.tie_word_embeddings)

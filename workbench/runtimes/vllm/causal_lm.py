@@ -13,6 +13,7 @@ from workbench.generation_session import TextSession
 from workbench.opening import Settings
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import prompt_stages
 from workbench.runtimes.vllm.weights import check_weights
 from workbench.session import Prompt, StageFilter

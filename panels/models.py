@@ -150,7 +150,8 @@ def log_html(pool: SessionPool, name: str) -> str:
     except OSError as error:
         written = f"it cannot be read: {error.strerror}"
     head = element("p", f"Log of the engine, {element('code', text(path))} {button('Hide', 'hide')}", "muted small")
-    return head + element("pre", text(written.strip() or "nothing yet"), "log", tabindex="0")
+    lines = element("code", text(written.strip() or "nothing yet"))
+    return head + element("pre", lines, "log", tabindex="0")
 
 
 def _minutes(idle: float) -> str:

@@ -20,6 +20,7 @@ from workbench.exports import FORMATS as WRITERS
 from workbench.families import FAMILIES
 from workbench.opening import SETTINGS
 from workbench.options import OptionSpec, option_specs
+from workbench.parity.presets import MEASURES, PRESETS
 from workbench.runtimes import RUNTIMES
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
@@ -73,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
     trace.add_argument("--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)")
     _add_options(trace)
 
+    _add_compare(commands.add_parser("compare", help="find the first stage at which two traces part ways"))
+
     convert = commands.add_parser("convert", help="write a checkpoint's weights as gguf or vllm takes them")
     convert.add_argument("model", metavar="M", help="a model's id (see: workbench models) or a checkpoint directory")
     convert.add_argument(
@@ -111,6 +114,37 @@ def parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: %(default)s)")
     return whole
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Exit status: 0 within tolerance, 1 beyond it (with --float64, also where there is a bug), 2 where a file cannot be "
+        "used."
+    )
+    parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        help="what to expect (default: of the coarsest arithmetic that the traces name)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        action="append",
+        default=[],
+        metavar="[GLOB:]MEASURE=LIMIT,...",
+        help=f"another limit, of all stages or of some; may be repeated; measures: {', '.join(MEASURES)}",
+    )
+    parser.add_argument(
+        "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
+    )
+    parser.add_argument(
+        "--mapping", type=Path, metavar="FILE", help="TOML or JSON: the candidate's own names and layouts for stages"
+    )
+    parser.add_argument(
+        "--float64", type=Path, metavar="TRACE", help="of the reference in float64, to tell noise from a bug"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="compare traces of different inputs or models all the same"
+    )
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:

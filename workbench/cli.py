@@ -1,7 +1,8 @@
 """The `workbench` command. Results go to stdout; progress and errors, one line each, to stderr.
 
-Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else. This file prints; what
-it prints is computed elsewhere, and what can be asked for stands in `workbench.arguments`.
+Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else; of `compare`, 1 means
+beyond tolerance. This file prints; what it prints is computed elsewhere, and what can be asked for stands in
+`workbench.arguments`.
 """
 
 from __future__ import annotations
@@ -204,6 +205,33 @@ def _trace(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(parsed: argparse.Namespace) -> int:
+    from workbench.parity.command import compare_files
+
+    if parsed.profiles and not parsed.json:
+        raise BadInput("--profiles are part of the JSON; give --json too")
+    progress = Line()
+    try:
+        result = compare_files(
+            parsed.reference,
+            parsed.candidate,
+            preset=parsed.preset,
+            rules=parsed.tolerance,
+            mapping=parsed.mapping,
+            stages=parsed.stages,
+            exact=parsed.float64,
+            force=parsed.force,
+            on_stage=lambda done, count, stage: progress.show(f"comparing {stage} ({done + 1} of {count})"),
+        )
+    finally:
+        progress.clear()
+    for warning in result.comparison.warnings:
+        _say(f"workbench: {warning}")
+    for line in result.lines(parsed.json, parsed.profiles):
+        print(line)
+    return result.status
+
+
 def _convert(parsed: argparse.Namespace) -> int:
     from workbench.conversion.command import check_request
     from workbench.sources import fetch
@@ -269,6 +297,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "transcribe": _transcribe,
     "generate": _generate,
     "trace": _trace,
+    "compare": _compare,
     "convert": _convert,
     "train-demo": _train_demo,
 }

@@ -1,0 +1,37 @@
+"""Two traces held against each other: the first stage where they part ways, and whether that is noise or a bug.
+
+>>> comparison = compare(reference, candidate)
+>>> judge(comparison).sentence
+'encoder.layers.3 is the first of 76 stages beyond tolerance f32: relative L2 0.013, limit 0.0001; ...'
+
+The parts: `formats` reads traces of any program, `measures` and its neighbours say how far two arrays are apart,
+`presets` what to expect, `verdict` and `noise` what it means, `report` puts it down. All of it knows arrays and
+`Trace`, no models.
+"""
+
+from workbench.parity.compare import Comparison, compare
+from workbench.parity.formats import read_trace
+from workbench.parity.mapping import read_mapping
+from workbench.parity.noise import NoiseReport, noise_or_bug
+from workbench.parity.presets import PRESETS, Tolerances, find_preset, preset_of, read_rules
+from workbench.parity.report import to_dict
+from workbench.parity.stage import StageComparison
+from workbench.parity.verdict import Verdict, judge
+
+__all__ = [
+    "PRESETS",
+    "Comparison",
+    "NoiseReport",
+    "StageComparison",
+    "Tolerances",
+    "Verdict",
+    "compare",
+    "find_preset",
+    "judge",
+    "noise_or_bug",
+    "preset_of",
+    "read_mapping",
+    "read_rules",
+    "read_trace",
+    "to_dict",
+]

@@ -1,0 +1,74 @@
+"""What `workbench compare` does: reads, compares, judges, and gives the lines to print and the exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.parity.compare import Comparison, compare
+from workbench.parity.formats import read_trace
+from workbench.parity.mapping import read_mapping
+from workbench.parity.noise import NoiseReport, noise_or_bug
+from workbench.parity.presets import Tolerances, find_preset, preset_of, read_rules
+from workbench.parity.report import table, to_json
+from workbench.parity.verdict import Verdict, judge
+
+WITHIN, BEYOND = 0, 1  # exit status; bad input has its own
+
+
+@dataclass(frozen=True)
+class Result:
+    """A comparison with all that was concluded from it."""
+
+    comparison: Comparison
+    verdict: Verdict
+    noise: NoiseReport | None
+
+    @property
+    def status(self) -> int:
+        """The exit status of the command."""
+        return WITHIN if self.verdict.within else BEYOND
+
+    def lines(self, as_json: bool = False, profiles: bool = False) -> Iterator[str]:
+        """The lines to print: a table with the verdict at its head, or JSON."""
+        if as_json:
+            yield to_json(self.comparison, self.verdict, self.noise, profiles)
+        else:
+            yield from table(self.comparison, self.verdict, self.noise)
+
+
+def compare_files(
+    reference: str | Path,
+    candidate: str | Path,
+    *,
+    preset: str | None = None,
+    rules: Sequence[str] = (),
+    mapping: str | Path | None = None,
+    stages: str = "*",
+    exact: str | Path | None = None,
+    force: bool = False,
+    on_stage: Callable[[int, int, str], None] | None = None,
+) -> Result:
+    """Compares two files, or directories, that hold traces.
+
+    Args:
+        preset: its name; without, what the traces' metadata ask for.
+        rules: limits of one's own, as `workbench.parity.presets.read_rules` takes them.
+        mapping: a mapping file for the candidate's names and layouts.
+        stages: which to compare, a glob.
+        exact: a trace of the reference in float64, to tell noise from a bug.
+        force: compare traces of different inputs too.
+        on_stage: told before each stage how many are done, of how many, and its name.
+
+    Raises `BadInput` for anything that cannot be read or compared.
+    """
+    changes = read_rules(rules)
+    chosen = find_preset(preset) if preset else None
+    names = read_mapping(mapping) if mapping else None
+    ours, theirs = read_trace(reference), read_trace(candidate, names)
+    third = read_trace(exact) if exact else None
+    found, reason = (chosen, "as asked") if chosen else preset_of(ours.meta, theirs.meta)
+    comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)
+    noise = noise_or_bug(ours, theirs, third, stages) if third else None
+    return Result(comparison, judge(comparison, noise), noise)

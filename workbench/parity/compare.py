@@ -1,0 +1,222 @@
+"""Two traces held against each other, stage by stage in the order of the computation.
+
+This file reads one stage of each at a time, so traces that are read from files as they are asked for (see
+`workbench.parity.formats`) need the memory of one stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.parity.discrete import as_tokens
+from workbench.parity.logits import Choice, choice_at, deciding_row
+from workbench.parity.order import computation_order, layer_counts
+from workbench.parity.presets import Tolerances, preset_of
+from workbench.parity.stage import StageComparison, compare_stage
+from workbench.session import StageFilter, Trace
+
+_FLOOR = 0.1  # of a stage's limit, and at least one rounding: growth below it is no news
+
+
+@dataclass(frozen=True)
+class FirstToken:
+    """The first token that differs, and the choice in the logits that made it, where the traces hold that row."""
+
+    place: int
+    reference: int | None  # None where the sequence has ended
+    candidate: int | None
+    choice: Choice | None
+    near_tie: bool  # both sides' margins are within what the tolerance's arithmetic explains
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that was found between a reference and a candidate."""
+
+    stages: tuple[StageComparison, ...]  # those that both have, in the order of the computation
+    tolerances: Tolerances
+    reason: str  # why this tolerance
+    reference: dict[str, Any]  # metadata
+    candidate: dict[str, Any]
+    only_reference: tuple[str, ...]  # stages
+    only_candidate: tuple[str, ...]
+    first_token: FirstToken | None
+    warnings: tuple[str, ...]
+
+    def __getitem__(self, stage: str) -> StageComparison:
+        try:
+            return next(each for each in self.stages if each.stage == stage)
+        except StopIteration:
+            raise KeyError(f"no stage {stage!r} was compared") from None
+
+    def passes(self, stage: StageComparison) -> bool:
+        """Whether a stage is within tolerance: by its limits, or, of tokens and text, as a near tie explains it."""
+        excused = stage.kind in ("tokens", "text") and not stage.stage.startswith("prompt.")
+        return stage.passes or (excused and self.first_token is not None and self.first_token.near_tie)
+
+    @property
+    def within(self) -> bool:
+        """Whether every stage is within tolerance."""
+        return all(map(self.passes, self.stages))
+
+    @property
+    def tokens_agree(self) -> bool | None:
+        """Whether the same tokens were written; None where the traces do not both hold them."""
+        return next((not each.differs for each in self.stages if each.stage == "tokens"), None)
+
+
+def compare(
+    reference: Trace,
+    candidate: Trace,
+    tolerances: Tolerances | None = None,
+    stages: str = "*",
+    force: bool = False,
+    on_stage: Callable[[int, int, str], None] | None = None,
+    reason: str = "as asked",
+) -> Comparison:
+    """Compares the stages that both traces have and the glob matches.
+
+    Args:
+        tolerances: without, the preset of the coarsest arithmetic that the traces' metadata name.
+        stages: a glob such as `encoder.*`, several separated by commas.
+        force: compare also traces of different inputs, or of models with different numbers of layers; a warning then
+            stands in the result.
+        on_stage: told before each stage how many are done, of how many, and its name.
+        reason: why these tolerances.
+
+    Raises `BadInput` where no stage is left to compare, a part of the glob matches none that both have, or without
+    `force` the inputs or the numbers of layers differ.
+    """
+    wanted = StageFilter(stages)
+    warnings = _same_input(reference, candidate, force)
+    warnings += _same_layers(list(filter(wanted, reference)), list(filter(wanted, candidate)), force)
+    held = set(candidate)
+    both = [stage for stage in reference if stage in held and wanted(stage)]
+    if not both:
+        raise BadInput(_nothing_common(reference, candidate, stages))
+    for pattern in wanted.patterns:
+        if not any(map(StageFilter(pattern), both)):
+            raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
+    lacking = [stage for stage in reference if wanted(stage) and stage not in both]
+    surplus = [stage for stage in candidate if wanted(stage) and stage not in both]
+    for missing, whose in ((lacking, "candidate"), (surplus, "reference")):
+        if missing:
+            warnings.append(f"not compared, since the {whose} does not have them: {_names(missing)}")
+    if tolerances is None:
+        preset, reason = preset_of(reference.meta, candidate.meta)
+        tolerances = Tolerances(preset)
+    order = computation_order(both, recorded=bool(reference.meta))
+    found = list[StageComparison]()
+    for number, stage in enumerate(order):
+        if on_stage:
+            on_stage(number, len(order), stage)
+        guess = all(each.passes or each.sequence for each in found)  # what comes later has the same cause
+        found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess))
+    return Comparison(
+        stages=tuple(_with_growth(found, tolerances)),
+        tolerances=tolerances,
+        reason=reason,
+        reference=dict(reference.meta),
+        candidate=dict(candidate.meta),
+        only_reference=tuple(lacking),
+        only_candidate=tuple(surplus),
+        first_token=_first_token(reference, candidate, found, tolerances),
+        warnings=tuple(warnings),
+    )
+
+
+def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterable[StageComparison]:
+    """Each stage of numbers with what it added to the error of the stage of numbers before it.
+
+    The first one's error is all its own. A stage that was not measured leaves the next one without a stage before it to
+    compare with, and so without growth.
+    """
+    before: float | None = 0.0
+    for each in found:
+        if each.sequence:
+            yield each
+            continue
+        if each.numbers is None or each.numbers.nonfinite_differences:
+            before = None
+            yield each
+            continue
+        error = each.numbers.relative_l2
+        if before is not None:
+            floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
+            own = max(error**2 - before**2, 0.0) ** 0.5
+            each = replace(each, own=own, growth=error / max(before, floor))
+        before = error
+        yield each
+
+
+def _first_token(
+    reference: Trace, candidate: Trace, found: list[StageComparison], tolerances: Tolerances
+) -> FirstToken | None:
+    differing = next((each for each in found if each.stage == "tokens" and each.differs), None)
+    if differing is None or differing.sequence is None or differing.sequence.first_difference is None:
+        return None
+    place = differing.sequence.first_difference
+    tokens = tuple(as_tokens("tokens", trace["tokens"]) for trace in (reference, candidate))
+    ids = [int(each[place]) if place < len(each) else None for each in tokens]
+    choice = None
+    if any(each.stage == "logits" and each.numbers is not None for each in found):
+        logits = reference["logits"], candidate["logits"]
+        row = deciding_row(*logits, (tokens[0], tokens[1]), place, _prompt_positions(reference))
+        choice = None if row is None else choice_at(*logits, row)
+    # A comparison for exact equality does not make a clear choice of a near tie: float32 is the least that is meant.
+    noise = max(tolerances.preset.limits.relative_l2, 1e-4)
+    return FirstToken(place, ids[0], ids[1], choice, choice is not None and choice.is_near_tie(noise))
+
+
+def _prompt_positions(trace: Trace) -> int | None:
+    """How many positions the prompt of a language model has; None for other models."""
+    if "llm.embeddings" in trace:
+        return len(trace["llm.embeddings"])
+    return int(np.size(trace["prompt.tokens"])) if "prompt.tokens" in trace else None
+
+
+def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
+    digests = [trace.meta.get("input_digest") for trace in (reference, candidate)]
+    if None in digests:
+        says = "neither trace says" if digests == [None, None] else "one of the traces does not say"
+        return [f"{says} what input it was computed on (input_digest)"]
+    if digests[0] == digests[1]:
+        return []
+    said = f"the traces are of different inputs (digests {digests[0]!s:.32} and {digests[1]!s:.32})"
+    if not force:
+        raise BadInput(f"{said}; expected two traces of one input, or --force to compare them all the same")
+    return [said]
+
+
+def _same_layers(reference: list[str], candidate: list[str], force: bool) -> list[str]:
+    counts = layer_counts(reference), layer_counts(candidate)
+    for stack in counts[0].keys() & counts[1].keys():
+        if counts[0][stack] != counts[1][stack]:
+            said = f"the reference has {counts[0][stack]} {stack} and the candidate {counts[1][stack]}"
+            if not force:
+                raise BadInput(f"{said}; expected traces of one model; --stages or --force compares what both have")
+            return [said]
+    return []
+
+
+def _nothing_common(reference: Trace, candidate: Trace, stages: str) -> str:
+    if shared := set(reference) & set(candidate):
+        return f"no stage that both traces have matches {stages}; they share {_names(list(shared))}"
+    return (
+        f"the traces have no stage in common: the reference has {_names(list(reference))}, the candidate "
+        f"{_names(list(candidate))}; a mapping file gives foreign names ours"
+    )
+
+
+def _names(stages: list[str], most: int = 5) -> str:
+    """Some stages by name, and how many more there are."""
+    ordered = computation_order(stages)
+    if not ordered:
+        return "none"
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return ", ".join(ordered[:most]) + more

@@ -1,0 +1,95 @@
+"""How two sequences of token ids, or two texts, differ: aligned, through the project's scoring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.scoring import score
+
+_EXCERPT = 200  # runs of an edit script that are kept
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A run of the alignment: `equal`, `substitute`, `delete` (reference only) or `insert` (candidate only)."""
+
+    kind: str
+    reference: str
+    candidate: str
+
+
+@dataclass(frozen=True)
+class SequenceMeasures:
+    """Two aligned sequences, in units of tokens, words or characters."""
+
+    unit: str  # token; for texts WER, CER or MER, the rate that the reference's script asks for
+    errors: int  # substituted, deleted and inserted
+    reference_length: int
+    candidate_length: int
+    error_rate: float  # errors per unit of the reference, or of the candidate where the reference is empty
+    first_difference: int | None  # place of the first token, or character, that differs
+    edits: tuple[Edit, ...]  # the script that makes the reference the candidate; its first runs where it is long
+    wer: float | None = None  # of texts, as compared: case and punctuation count
+    cer: float | None = None
+
+
+def as_tokens(stage: str, array: np.ndarray) -> np.ndarray:
+    """The ids as int64 in one dimension; raises `BadInput` where a value is no whole number."""
+    flat = array.reshape(-1)
+    if flat.dtype.kind in "iub":
+        return flat.astype(np.int64)
+    if flat.dtype.kind != "f" or not np.isfinite(flat).all() or (flat != np.round(flat)).any():
+        raise BadInput(f"stage {stage} holds {array.dtype} values that are no token ids; expected whole numbers")
+    return flat.astype(np.int64)
+
+
+def as_text(stage: str, array: np.ndarray) -> str:
+    """The text of a stage: a string, or bytes of UTF-8; raises `BadInput` for anything else."""
+    if array.dtype.kind == "U" and array.size == 1:
+        return str(array.reshape(-1)[0])
+    if array.dtype.kind == "S" and array.size == 1:
+        return bytes(array.reshape(-1)[0]).decode("utf-8", "replace")
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 1:
+        return array.astype(np.uint8).tobytes().decode("utf-8", "replace")
+    raise BadInput(f"stage {stage} holds {array.dtype} of shape {array.shape}; expected one string or bytes of UTF-8")
+
+
+def measure_tokens(reference: np.ndarray, candidate: np.ndarray) -> SequenceMeasures:
+    """The aligned difference of two sequences of ids."""
+    texts = [" ".join(map(str, ids.tolist())) for ids in (reference, candidate)]
+    found = score(texts[0], texts[1], normaliser="none")
+    common = min(len(reference), len(candidate))
+    differing = np.flatnonzero(reference[:common] != candidate[:common])
+    first = int(differing[0]) if len(differing) else common if len(reference) != len(candidate) else None
+    return SequenceMeasures(
+        unit="token",
+        errors=found.words.errors,
+        reference_length=len(reference),
+        candidate_length=len(candidate),
+        error_rate=found.words.errors / max(len(reference) or len(candidate), 1),
+        first_difference=first,
+        edits=tuple(Edit(run.kind, run.reference, run.hypothesis) for run in found.differences[:_EXCERPT]),
+    )
+
+
+def measure_text(reference: str, candidate: str) -> SequenceMeasures:
+    """The error rates of a text against another, raw: a capital letter is a difference."""
+    found = score(reference, candidate, normaliser="none")
+    place = next(
+        (i for i, (a, b) in enumerate(zip(reference, candidate)) if a != b), min(len(reference), len(candidate))
+    )
+    length = found.counts.reference_units
+    return SequenceMeasures(
+        unit=found.name,
+        errors=found.counts.errors,
+        reference_length=length,
+        candidate_length=found.counts.hits + found.counts.substitutions + found.counts.insertions,
+        error_rate=found.counts.errors / max(length or found.counts.insertions, 1),
+        first_difference=None if reference == candidate else place,
+        edits=tuple(Edit(run.kind, run.reference, run.hypothesis) for run in found.differences[:_EXCERPT]),
+        wer=found.wer,
+        cer=found.cer,
+    )

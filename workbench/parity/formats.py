@@ -1,0 +1,65 @@
+"""Reads traces, ours and those that other programs wrote: `.safetensors`, `.npz`, a directory of `.npy` files.
+
+A trace read here keeps its arrays in the file until they are asked for, so two of them compare in the memory of one
+stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.parity.mapping import Mapped, StageMapping
+from workbench.parity.order import computation_order
+from workbench.parity.stored import Stored, open_stored
+from workbench.session import Trace
+
+
+class StoredTrace(Trace):
+    """A trace whose arrays are read from a file each time they are asked for."""
+
+    def __init__(self, stored: Stored, stages: Mapping[str, Mapped], meta: Mapping[str, Any]):
+        super().__init__({}, meta)
+        self._stored = stored
+        self._mapped = dict(stages)
+
+    def __getitem__(self, stage: str) -> np.ndarray:
+        try:
+            mapped = self._mapped[stage]
+        except KeyError:
+            raise KeyError(f"no stage {stage!r} in this trace; it has {', '.join(self._mapped)}") from None
+        array = self._stored.arrays[mapped.source]()
+        if mapped.source in self._stored.texts:
+            return np.array(array.astype(np.uint8).tobytes().decode("utf-8", "replace"))
+        return array if mapped.rule is None else mapped.rule.apply(array)
+
+    def __contains__(self, stage: object) -> bool:
+        return stage in self._mapped
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._mapped)
+
+    def __len__(self) -> int:
+        return len(self._mapped)
+
+
+def read_trace(path: str | Path, mapping: StageMapping | None = None) -> Trace:
+    """The trace in a `.safetensors` or `.npz` file or a directory of `.npy` files.
+
+    In a directory, folders are parts of names: `encoder/layers.0.npy` is `encoder.layers.0`. Metadata stand in
+    `meta.json` there; a mapping adds its own. Stages come in the order that a trace of ours recorded, else in that of
+    the computation. Raises `BadInput` where a file is missing, damaged, or not what it claims to be, and later, when a
+    stage is read, where its values are.
+    """
+    stored = open_stored(path)
+    names = list(stored.arrays)
+    mapped = mapping.stages(names) if mapping else [Mapped(name, name, None) for name in names]
+    stages = {each.stage: each for each in mapped}
+    recorded = [name for name in stored.order if name in stages]
+    order = [*recorded, *computation_order(stages.keys() - set(recorded))]
+    return StoredTrace(
+        stored, {name: stages[name] for name in order}, {**stored.meta, **(mapping.meta if mapping else {})}
+    )

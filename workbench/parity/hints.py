@@ -1,0 +1,126 @@
+"""What may have happened to an array that has another shape than the reference, or other numbers.
+
+Guesses are checked: each is tried on the numbers, and the one under which the two arrays are nearest is named with the
+error that is left. This file compares arrays; it knows no stages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.parity.measures import Measures, measure
+
+_MUCH_NEARER = 0.1  # of the error that there is, for a guess to be worth naming
+_NEAR = 0.5  # relative L2 above which two arrays have nothing in common
+_TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
+
+Guess = tuple[str, np.ndarray, np.ndarray]
+
+
+def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
+    """Both shapes in words: `740×512 and 512×740`."""
+    return " and ".join("×".join(map(str, array.shape)) or "a scalar" for array in (reference, candidate))
+
+
+def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
+    """Why the candidate may have another shape than the reference, in one sentence without a full stop."""
+    said = f"the shapes are {shapes(reference, candidate)}"
+    best: tuple[float, str] | None = None
+    fits = ""
+    for words, one, other in _guesses(reference, candidate):
+        fits = fits or words
+        if one.size and (best is None or _left(one, other) < best[0]):
+            best = _left(one, other), words
+    if best and best[0] <= _NEAR:
+        return f"{said}: {best[1]}; what then is compared differs by {_percent(best[0])}"
+    if fits:
+        return f"{said}, as if {fits}, but the numbers differ then too"
+    if reference.ndim != candidate.ndim:
+        return f"{said}: the reference has {reference.ndim} dimensions, the candidate {candidate.ndim}"
+    axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
+    counts = ", ".join(f"{reference.shape[n]} and {candidate.shape[n]} along axis {n}" for n in axes)
+    return f"{said}: {counts}"
+
+
+def explain_numbers(reference: np.ndarray, candidate: np.ndarray, found: Measures) -> str | None:
+    """What may have happened to an array of the right shape; None where nothing simple has."""
+    if not found.relative_l2 or not math.isfinite(found.relative_l2) or found.nonfinite_differences:
+        return None
+    enough = _MUCH_NEARER * min(found.relative_l2, 1.0)
+    if found.factor_residual <= enough and found.factor:
+        left = _percent(found.factor_residual)
+        return f"it is {found.factor:.6g} times the reference, beside which it differs by {left}"
+    if reference.ndim != 2:
+        return None
+    guesses = list[Guess]()
+    rows, columns = reference.shape
+    if rows == columns and rows > 1:
+        guesses.append(("it is transposed", reference.T, candidate))
+    if rows > 2:
+        guesses.append(("its rows come one position late", reference[:-1], candidate[1:]))
+        guesses.append(("its rows come one position early", reference[1:], candidate[:-1]))
+    if rows > 1:
+        guesses.append(("its rows are in reverse order", reference[::-1], candidate))
+    for words, one, other in guesses:
+        if (left := _left(one, other)) <= enough:
+            return f"{words}, beside which it differs by {_percent(left)}"
+    return None
+
+
+def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
+    """Ways in which the candidate can be given the reference's shape, each with what is compared then."""
+    if reference.ndim == candidate.ndim == 2 and reference.shape == candidate.shape[::-1]:
+        yield "the candidate is transposed", reference, candidate.T
+    if reference.ndim != candidate.ndim:
+        one, other = np.squeeze(reference), np.squeeze(candidate)
+        if one.shape == other.shape:
+            side = "reference" if reference.ndim > candidate.ndim else "candidate"
+            yield f"the {side} has a dimension of 1 more, such as a batch", one, other
+        elif one.shape == other.shape[::-1]:
+            yield "one has a dimension of 1 more, and is transposed", one, other.T
+    if reference.ndim == candidate.ndim:
+        axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
+        if len(axes) == 1:
+            yield from _longer(reference, candidate, axes[0])
+    if reference.size == candidate.size and reference.ndim and candidate.ndim:
+        yield (
+            "the same number of values is laid out in another shape",
+            reference.reshape(-1),
+            np.ascontiguousarray(candidate).reshape(-1),
+        )
+
+
+def _longer(reference: np.ndarray, candidate: np.ndarray, axis: int) -> Iterator[Guess]:
+    extra = candidate.shape[axis] - reference.shape[axis]
+    side, long, short = ("candidate", candidate, reference) if extra > 0 else ("reference", reference, candidate)
+    extra = abs(extra)
+    what = {0: "row", reference.ndim - 1: "column"}.get(axis, f"entry of axis {axis}")
+    if reference.ndim == 1:
+        what = "value"
+    many = f"{extra} {what if extra == 1 else what.replace('entry', 'entries') + ('s' if what[-1] != '0' else '')}"
+    length = short.shape[axis]
+    for end, kept, rest in (
+        ("end", slice(0, length), slice(length, None)),
+        ("beginning", slice(extra, None), slice(0, extra)),
+    ):
+        index = tuple(kept if n == axis else slice(None) for n in range(long.ndim))
+        other = tuple(rest if n == axis else slice(None) for n in range(long.ndim))
+        padded = " of zeros, padding," if not np.any(long[other]) else ""
+        words = f"the {side} has {many} more{padded} at the {end}"
+        yield (words, short, long[index]) if side == "candidate" else (words, long[index], short)
+
+
+def _left(one: np.ndarray, other: np.ndarray) -> float:
+    """Relative L2 of two arrays of one shape, of their first rows where they are large; infinite where not numbers."""
+    if one.ndim and one.size > _TRIED_VALUES:
+        rows = max(1, _TRIED_VALUES * len(one) // one.size)
+        one, other = one[:rows], other[:rows]
+    found = measure(one, other)
+    return math.inf if found.nonfinite_differences else found.relative_l2
+
+
+def _percent(relative: float) -> str:
+    return f"{100 * relative:.2g} %"

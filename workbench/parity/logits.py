@@ -1,0 +1,158 @@
+"""How far two sets of logits are apart as predictions: divergence, agreement of the best, and how clear a choice was.
+
+Rows are positions or frames, columns the vocabulary. Softmax is computed in float64, a few rows at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+TOP = 5  # how many of the best candidates are compared as a set
+_BLOCK_VALUES = 1 << 20
+
+
+@dataclass(frozen=True)
+class LogitMeasures:
+    """Two sets of logits of one shape, row by row."""
+
+    kl_mean: float  # Kullback-Leibler divergence of the candidate from the reference, nats; infinite where not finite
+    kl_max: float
+    kl_worst_row: int  # -1 without rows
+    top1_agreement: float  # share of rows with the same best candidate
+    flips: int  # rows without
+    top_overlap: float  # mean share of the reference's best `top` that are among the candidate's
+    top: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A row in which the two sides prefer different tokens, and how clearly.
+
+    A margin is the logit of the side's own favourite less that of the other side's; `spread` is the root mean square of
+    the reference's logits in that row around their mean.
+    """
+
+    row: int
+    reference_token: int
+    candidate_token: int
+    reference_margin: float
+    candidate_margin: float
+    spread: float
+
+    def is_near_tie(self, relative_l2: float) -> bool:
+        """Whether errors of that relative size explain the choice.
+
+        The difference of two logits with independent errors of `relative_l2 * spread` has sqrt(2) times their
+        deviation; four deviations are taken, since the row is the least certain of many.
+        """
+        noise = 4 * math.sqrt(2) * relative_l2 * self.spread
+        return max(self.reference_margin, self.candidate_margin) <= noise
+
+
+def measure_logits(reference: np.ndarray, candidate: np.ndarray) -> LogitMeasures:
+    """The measures of logits [rows, vocabulary], both of one shape."""
+    rows, vocabulary = reference.shape
+    top = min(TOP, vocabulary)
+    if not rows or not vocabulary:
+        return LogitMeasures(0.0, 0.0, -1, 1.0, 0, 1.0, top, rows)
+    divergence, same, overlap = np.empty(rows), np.empty(rows, bool), np.empty(rows)
+    height = max(1, _BLOCK_VALUES // vocabulary)
+    for start in range(0, rows, height):
+        block = slice(start, start + height)
+        r, c = reference[block].astype(np.float64), candidate[block].astype(np.float64)
+        divergence[block] = _divergence(r, c)
+        same[block] = r.argmax(axis=1) == c.argmax(axis=1)
+        best = [np.argpartition(side, vocabulary - top, axis=1)[:, vocabulary - top :] for side in (r, c)]
+        overlap[block] = (best[0][:, :, None] == best[1][:, None, :]).any(axis=2).mean(axis=1)
+    worst = int(divergence.argmax())
+    return LogitMeasures(
+        kl_mean=float(divergence.mean()),
+        kl_max=float(divergence[worst]),
+        kl_worst_row=worst,
+        top1_agreement=float(same.mean()),
+        flips=int(rows - same.sum()),
+        top_overlap=float(overlap.mean()),
+        top=top,
+        rows=rows,
+    )
+
+
+def _divergence(r: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """sum p (log p - log q) of each row, at least 0; infinite where a row has no softmax or q lacks what p has."""
+    with np.errstate(all="ignore"):
+        log_p, log_q = (side - side.max(axis=1, keepdims=True) for side in (r, c))
+        log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
+        log_q -= np.log(np.exp(log_q).sum(axis=1, keepdims=True))
+        p = np.exp(log_p)
+        terms = np.where(p > 0, p * (log_p - log_q), np.where(np.isnan(p), np.nan, 0.0))
+        found = terms.sum(axis=1)
+    return np.where(np.isnan(found), np.inf, np.maximum(found, 0.0))
+
+
+def choice_at(reference: np.ndarray, candidate: np.ndarray, row: int) -> Choice | None:
+    """The choice in a row of logits; None where both sides prefer the same token, or one has no order."""
+    r, c = reference[row].astype(np.float64), candidate[row].astype(np.float64)
+    if np.isnan(r).any() or np.isnan(c).any():
+        return None
+    one, other = int(r.argmax()), int(c.argmax())
+    if one == other:
+        return None
+    finite = r[np.isfinite(r)]
+    return Choice(
+        row=row,
+        reference_token=one,
+        candidate_token=other,
+        reference_margin=float(r[one] - r[other]),
+        candidate_margin=float(c[other] - c[one]),
+        spread=float(finite.std()) if len(finite) else 0.0,
+    )
+
+
+def deciding_row(
+    reference: np.ndarray,
+    candidate: np.ndarray,
+    tokens: tuple[np.ndarray, np.ndarray],
+    place: int,
+    prompt: int | None = None,
+) -> int | None:
+    """The row of the logits that decided on the token at `place`, the first in which two sequences of tokens differ.
+
+    Args:
+        reference: logits [rows, vocabulary]; those of the candidate have the same shape.
+        tokens: the tokens of both.
+        prompt: how many positions the prompt of a language model has, where there is one.
+
+    Three layouts are known: a row for each token; the positions of a prompt, whose last row decides on the first token,
+    and perhaps of the tokens after it; frames of a CTC model, recognised by giving the tokens when repeats are merged
+    and blanks dropped. None where the layout is none of these, or the row is not there.
+    """
+    rows = len(reference)
+    if prompt is not None:
+        row = prompt - 1 + place
+        return row if prompt > 0 and row < rows else None
+    if rows == len(tokens[0]) or rows == len(tokens[1]):
+        return place if place < rows else None
+    return _deciding_frame(reference.argmax(axis=1), candidate.argmax(axis=1), tokens, place, reference.shape[1])
+
+
+def _deciding_frame(
+    r: np.ndarray, c: np.ndarray, tokens: tuple[np.ndarray, np.ndarray], place: int, vocabulary: int
+) -> int | None:
+    for blank in (0, vocabulary - 1):
+        begins = [_begins(best, blank) for best in (r, c)]
+        if all(np.array_equal(best[begin], given) for best, begin, given in zip((r, c), begins, tokens)):
+            first = min(int(begin[place]) if place < len(begin) else len(r) - 1 for begin in begins)
+            differing = np.flatnonzero(r[: first + 1] != c[: first + 1])
+            return int(differing[-1]) if len(differing) else None
+    return None
+
+
+def _begins(best: np.ndarray, blank: int) -> np.ndarray:
+    """The frames at which the tokens of a CTC path begin."""
+    changed = np.ones(len(best), bool)
+    changed[1:] = best[1:] != best[:-1]
+    return np.flatnonzero(changed & (best != blank))

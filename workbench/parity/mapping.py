@@ -1,0 +1,188 @@
+"""Foreign names and layouts made ours, by a small TOML or JSON file: another program's dumps compare as they are.
+
+```toml
+[meta]                              # what the dumps do not say of themselves
+dtype = "float16"
+
+[stages]
+"encoder.output" = "enc_out"        # our name = theirs
+"encoder.layers.{n}" = { from = "blk.{n}.out", transpose = true }
+"logits" = { from = "ctc", shape = [740, 25055], rows = [0, 736], scale = 0.5 }
+```
+
+`{n}` stands for the number of a layer; `first = 1` says that theirs count from 1. What is done to an array, in this
+order: `shape` lays its values out anew (one entry may be -1), `axes` or `transpose` changes the order of the axes,
+`squeeze` drops those of length 1, `rows` and `columns` keep a range (begin, end; negative ones count from the end),
+`scale` multiplies. Arrays that the file does not name keep their names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+
+_LARGEST = 1 << 20  # bytes of a mapping file
+_NUMBER = "{n}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where a stage, or the layers of a stack, come from, and what is done to make them ours."""
+
+    stage: str
+    source: str
+    first: int = 0
+    shape: tuple[int, ...] | None = None
+    axes: tuple[int, ...] | None = None
+    transpose: bool = False
+    squeeze: bool = False
+    rows: tuple[int, int] | None = None
+    columns: tuple[int, int] | None = None
+    scale: float | None = None
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The array as the stage; raises `BadInput` where its shape does not allow what is asked."""
+        try:
+            if self.shape is not None:
+                array = array.reshape(self.shape)
+            if self.axes is not None:
+                array = array.transpose(self.axes)
+            if self.transpose:
+                array = array.T
+            if self.squeeze:
+                array = array.squeeze()
+            if self.rows is not None:
+                array = array[slice(*self.rows)]
+            if self.columns is not None:
+                array = array[..., slice(*self.columns)]
+            return array if self.scale is None else array * self.scale
+        except (ValueError, IndexError, TypeError) as error:
+            raise BadInput(
+                f"the mapping of {self.stage} does not fit {self.source} of shape {array.shape}: {error}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A stage of ours, the array it comes from, and the rule that makes it."""
+
+    stage: str
+    source: str
+    rule: Rule | None
+
+
+@dataclass(frozen=True)
+class StageMapping:
+    """A mapping file."""
+
+    name: str
+    rules: tuple[Rule, ...]
+    meta: Mapping[str, Any]
+
+    def stages(self, arrays: list[str]) -> list[Mapped]:
+        """Our stages of a file with these arrays; raises `BadInput` where one is missing, or a name is taken twice."""
+        found: dict[str, Mapped] = {}
+        used = set()
+        for rule in self.rules:
+            sources = _matches(rule, arrays)
+            if not sources:
+                raise BadInput(
+                    f"{self.name} takes {rule.stage} from {rule.source}, which is not there; the arrays are "
+                    f"{', '.join(sorted(arrays)[:8])}{' ...' if len(arrays) > 8 else ''}"
+                )
+            for stage, source in sources:
+                if stage in found:
+                    raise BadInput(f"{self.name} names {stage} twice, for {found[stage].source} and {source}")
+                found[stage] = Mapped(stage, source, rule)
+                used.add(source)
+        for name in arrays:
+            if name not in used:
+                found.setdefault(name, Mapped(name, name, None))
+        return list(found.values())
+
+
+def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
+    if _NUMBER not in rule.source:
+        return [(rule.stage, rule.source)] if rule.source in arrays else []
+    pattern = re.compile(re.escape(rule.source).replace(re.escape(_NUMBER), "(?P<n>[0-9]{1,9})", 1))
+    numbers = sorted((int(match["n"]), name) for name in arrays if (match := pattern.fullmatch(name)))
+    return [(rule.stage.replace(_NUMBER, str(n - rule.first)), name) for n, name in numbers if n >= rule.first]
+
+
+def read_mapping(path: str | Path) -> StageMapping:
+    """Reads a mapping file, `.toml` or `.json`. Raises `BadInput` that names what is wrong in it."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise BadInput(
+                f"{path.name} is {path.stat().st_size} bytes long; expected a mapping file of at most {_LARGEST}"
+            )
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise BadInput(f"the mapping file {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
+        raise BadInput(f"the mapping file {path.name} is no {kind}: {error}") from error
+    if not isinstance(content, dict) or (unknown := content.keys() - {"meta", "stages"}):
+        said = f"the unknown entry {min(unknown)!r:.80}" if isinstance(content, dict) else "no tables"
+        raise BadInput(f"the mapping file {path.name} has {said}; expected [meta] and [stages]")
+    meta, stages = content.get("meta", {}), content.get("stages", {})
+    if not isinstance(meta, dict) or not isinstance(stages, dict) or not (meta or stages):
+        raise BadInput(f"the mapping file {path.name} needs a table [stages], of our names and theirs")
+    return StageMapping(path.name, tuple(_rule(path.name, stage, entry) for stage, entry in stages.items()), meta)
+
+
+def _rule(file: str, stage: str, entry: Any) -> Rule:
+    where = f"{stage!r:.80} in {file}"
+    if isinstance(entry, str):
+        entry = {"from": entry}
+    if not isinstance(entry, dict):
+        raise BadInput(f"{where} is {entry!r:.40}; expected the name of an array, or a table with from")
+    given = dict(entry)
+    source = given.pop("from", stage)
+    for key, value in given.items():
+        if key not in _CHECKS:
+            raise BadInput(f"{where} has the unknown key {key!r:.40}; known are from, {', '.join(_CHECKS)}")
+        expected, check = _CHECKS[key]
+        if not check(value):
+            raise BadInput(f"{where} has {key} = {value!r:.40}; expected {expected}")
+        given[key] = tuple(value) if isinstance(value, list) else value
+    if not isinstance(source, str) or source.count(_NUMBER) != stage.count(_NUMBER) or stage.count(_NUMBER) > 1:
+        raise BadInput(
+            f"{where} comes from {source!r:.80}; expected a name, with {_NUMBER} once on both sides or on none"
+        )
+    return Rule(stage, source, **given)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_whole, value))
+
+
+def _range(value: Any) -> bool:
+    return _list(value) and len(value) == 2
+
+
+_CHECKS = {
+    "first": ("a whole number of at least 0", lambda value: _whole(value) and value >= 0),
+    "shape": ("a list of whole numbers", _list),
+    "axes": ("a list of whole numbers", _list),
+    "transpose": ("true or false", lambda value: isinstance(value, bool)),
+    "squeeze": ("true or false", lambda value: isinstance(value, bool)),
+    "rows": ("[begin, end]", _range),
+    "columns": ("[begin, end]", _range),
+    "scale": ("a number", lambda value: isinstance(value, float) or _whole(value)),
+}

@@ -1,0 +1,178 @@
+"""How far one array of numbers is from another, in one pass over both.
+
+Everything is accumulated in float64 over blocks of rows, so neither array is copied as a whole. Positions are axis 0,
+channels the last axis. A value that is infinite or not a number on both sides in the same way is left out of the
+measures; one that is so on one side only, or in another way, is counted, since no measure has a place for it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+BLOCK_VALUES = 1 << 16  # of each array at a time: the float64 copies stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The element that differs most."""
+
+    index: tuple[int, ...]
+    reference: float
+    candidate: float
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The difference of a candidate from a reference of the same shape, d = candidate - reference."""
+
+    values: int  # compared
+    max_abs: float  # largest |d|
+    mean_abs: float
+    relative_l2: float  # ||d|| / ||reference||; infinite where only the reference is all zeros
+    snr_db: float  # 20 log10(||reference|| / ||d||): infinite for equal arrays
+    cosine_distance: float  # 1 - cosine of the angle between the two, accurate also where it is tiny
+    peak: float  # max_abs / root mean square of the reference
+    factor: float  # the multiple of the reference that is nearest to the candidate
+    factor_residual: float  # relative L2 that is left of the candidate after that factor is taken out
+    reference_rms: float
+    worst: Worst | None  # None where nothing differs
+    reference_nonfinite: int
+    candidate_nonfinite: int
+    nonfinite_differences: int  # places that are finite on one side only, or infinite in another way
+    by_position: np.ndarray = field(repr=False, compare=False)  # root mean square of d in each row, [positions]
+    by_channel: np.ndarray = field(repr=False, compare=False)  # and in each column, [channels]
+
+    @property
+    def cosine(self) -> float:
+        """The cosine of the angle between the two arrays: 1 for the same direction."""
+        return 1.0 - self.cosine_distance
+
+    @property
+    def identical(self) -> bool:
+        """Whether every value is the same; zeros of either sign are."""
+        return self.max_abs == 0 and not self.nonfinite_differences
+
+
+@dataclass
+class _Sums:
+    difference: float = 0.0  # sum of squares
+    reference: float = 0.0
+    candidate: float = 0.0
+    product: float = 0.0
+    absolute: float = 0.0
+    largest: float = 0.0
+    at: int = -1  # flat index of the largest
+    values: int = 0
+    reference_nonfinite: int = 0
+    candidate_nonfinite: int = 0
+    nonfinite_differences: int = 0
+
+
+def as_table(array: np.ndarray) -> np.ndarray:
+    """The array as [positions, channels] of real numbers: axes between count as positions, complex ones are pairs."""
+    if array.dtype.kind == "c":
+        array = np.ascontiguousarray(array).view(array.real.dtype.str)
+    if array.ndim == 1:
+        return array[:, None]
+    return array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+
+
+def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
+    """The measures of two arrays of one shape, of any numeric types. Raises `ValueError` for different shapes."""
+    if reference.shape != candidate.shape:
+        raise ValueError(f"shapes {reference.shape} and {candidate.shape} differ")
+    one, other = as_table(reference), as_table(candidate)
+    if one.shape != other.shape:  # complex against real
+        one, other = as_table(reference.astype(np.complex128)), as_table(candidate.astype(np.complex128))
+    rows, columns = one.shape
+    sums = _Sums()
+    by_row, by_column = np.zeros(rows), np.zeros(columns)
+    counted_rows, counted_columns = np.zeros(rows), np.zeros(columns)
+    height = max(1, BLOCK_VALUES // max(columns, 1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, rows if columns else 0, height):
+            block = slice(start, start + height)
+            r = one[block].astype(np.float64)
+            c = other[block].astype(np.float64)
+            used = _clean(r, c, sums)
+            d = np.subtract(c, r)
+            sums.reference += float(np.vdot(r, r))
+            sums.candidate += float(np.vdot(c, c))
+            sums.product += float(np.vdot(r, c))
+            square = np.multiply(d, d, out=c)
+            by_row[block] = square.sum(axis=1)
+            by_column += square.sum(axis=0)
+            counted_rows[block] = columns if used is None else used.sum(axis=1)
+            counted_columns += len(d) if used is None else used.sum(axis=0)
+            np.abs(d, out=d)
+            sums.absolute += float(d.sum())
+            place = int(d.argmax())
+            if d.flat[place] > sums.largest:
+                sums.largest, sums.at = float(d.flat[place]), start * columns + place
+            sums.values += d.size if used is None else int(used.sum())
+    sums.difference = float(by_row.sum())
+    positions = reference.shape[0] if reference.ndim else 1
+    if positions and rows > positions:  # more than two axes: a position has several rows
+        by_row, counted_rows = (each.reshape(positions, -1).sum(axis=1) for each in (by_row, counted_rows))
+    return Measures(
+        **_ratios(sums),
+        worst=_worst(sums.at, reference, candidate) if sums.at >= 0 else None,
+        reference_nonfinite=sums.reference_nonfinite,
+        candidate_nonfinite=sums.candidate_nonfinite,
+        nonfinite_differences=sums.nonfinite_differences,
+        by_position=np.sqrt(by_row / np.maximum(counted_rows, 1)),
+        by_channel=np.sqrt(by_column / np.maximum(counted_columns, 1)),
+    )
+
+
+def _clean(r: np.ndarray, c: np.ndarray, sums: _Sums) -> np.ndarray | None:
+    """Zeroes, on both sides, the places where either is not finite; returns the mask of the others, None for all."""
+    if math.isfinite(float(r.sum() + c.sum())):
+        return None
+    fine, right = np.isfinite(r), np.isfinite(c)
+    sums.reference_nonfinite += int(fine.size - fine.sum())
+    sums.candidate_nonfinite += int(right.size - right.sum())
+    alike = (r == c) | (np.isnan(r) & np.isnan(c))
+    fine &= right
+    sums.nonfinite_differences += int((~fine & ~alike).sum())
+    r[~fine] = 0.0
+    c[~fine] = 0.0
+    return fine
+
+
+def _ratios(sums: _Sums) -> dict[str, Any]:
+    difference, reference, candidate = (math.sqrt(x) for x in (sums.difference, sums.reference, sums.candidate))
+    values = max(sums.values, 1)
+    rms = reference / math.sqrt(values)
+    relative = difference / reference if reference else math.inf if difference else 0.0
+    # ||d||^2 = (||c|| - ||r||)^2 + 2 ||c|| ||r|| (1 - cosine), which loses nothing to 1 - 0.9999999.
+    if reference and candidate:
+        apart = difference**2 - (candidate - reference) ** 2
+        distance = min(max(apart / (2 * reference * candidate), 0.0), 2.0)
+    else:
+        distance = 1.0 if reference or candidate else 0.0
+    factor = sums.product / sums.reference if sums.reference else 1.0
+    cosine = 1.0 - distance
+    return {
+        "values": sums.values,
+        "max_abs": sums.largest,
+        "mean_abs": sums.absolute / values,
+        "relative_l2": relative,
+        "snr_db": -20 * math.log10(relative) if relative else math.inf,
+        "cosine_distance": distance,
+        "peak": sums.largest / rms if rms else math.inf if sums.largest else 0.0,
+        "factor": factor,
+        "factor_residual": math.sqrt(max(1.0 - cosine**2, 0.0)) if reference and candidate else relative,
+        "reference_rms": rms,
+    }
+
+
+def _worst(flat: int, reference: np.ndarray, candidate: np.ndarray) -> Worst:
+    if reference.dtype.kind == "c" or candidate.dtype.kind == "c":
+        flat //= 2  # pairs of real numbers
+    index = tuple(int(i) for i in np.unravel_index(flat, reference.shape)) if reference.ndim else ()
+    return Worst(index, float(np.real(reference[index])), float(np.real(candidate[index])))

@@ -1,0 +1,78 @@
+"""In what order stages are computed, and what each holds: numbers, logits, token ids or a text.
+
+The names are those of `Trace`. This file knows no models: the order is that of the names' groups, with layers by their
+number, and stages that a family adds stand before or after the stage that their name goes on from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import numpy as np
+
+Kind = Literal["numbers", "logits", "tokens", "text"]
+
+GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "adaptor", "decoder", "llm", "codec")
+"""The first words of stages, in the order of the computation; `logits`, `tokens` and `text` end it."""
+_WITHIN = {
+    "frontend": ("fbank", "lfr", "features"),
+    "encoder": ("input", "layers", "output"),
+    "predictor": ("alphas", "embeddings"),
+    "decoder": ("input", "layers", "output"),
+    "llm": ("embeddings", "layers", "norm"),
+}
+_ENDS = ("logits", "tokens", "text")
+
+
+def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str]:
+    """The stages in the order of the computation.
+
+    Args:
+        stages: their names.
+        recorded: whether they come in the order in which a pass recorded them. Then only the front end and the prompt
+            move to the front, where the search for a difference begins, and what was written to the end.
+    """
+    stages = list(stages)
+    if not recorded:
+        return sorted(stages, key=_place)
+    return sorted(stages, key=lambda stage: {"frontend": 0, "prompt": 1}.get(_head(stage), 3 if stage in _ENDS else 2))
+
+
+def _head(stage: str) -> str:
+    return stage.partition(".")[0]
+
+
+def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
+    """Sorts by group, then by place in the group, then by layer; parts of a layer stand before its output."""
+    if stage == "ctc.posteriors":
+        return len(GROUPS) + 1, 1, ()  # made of the logits
+    head, *rest = stage.split(".")
+    if stage in _ENDS:
+        return len(GROUPS) + 1, (0, 2, 3)[_ENDS.index(stage)], ()
+    group = GROUPS.index(head) if head in GROUPS else len(GROUPS)
+    within = _WITHIN.get(head, ())
+    place = within.index(rest[0]) if rest and rest[0] in within else len(within)
+    words = [head, *rest] if group == len(GROUPS) else rest
+    parts = tuple((0, int(word), "") if re.fullmatch("[0-9]{1,15}", word) else (1, 0, word) for word in words)
+    return group, place, (*parts, (2, 0, ""))
+
+
+def kind_of(stage: str, array: np.ndarray) -> Kind:
+    """What a stage holds, by its name and type."""
+    last = stage.rpartition(".")[2]
+    if array.dtype.kind in "US" or stage == "text":
+        return "text"
+    if last == "tokens" or (array.dtype.kind in "iu" and array.ndim == 1):
+        return "tokens"
+    return "logits" if last == "logits" and array.ndim == 2 else "numbers"
+
+
+def layer_counts(stages: Iterable[str]) -> dict[str, int]:
+    """How many layers each stack has, such as `{"encoder.layers": 12}`; stacks with gaps are left out."""
+    numbers: dict[str, set[int]] = {}
+    for stage in stages:
+        if found := re.fullmatch(r"(.+\.layers)\.([0-9]{1,9})", stage):
+            numbers.setdefault(found[1], set()).add(int(found[2]))
+    return {stack: len(held) for stack, held in numbers.items() if held == set(range(len(held)))}

@@ -1,0 +1,166 @@
+"""What difference is expected after each kind of arithmetic, and limits of one's own.
+
+All limits are relative to the reference's own size, so a stage whose values are near 1e-3 and one whose values are in
+the thousands are held to the same. Where the numbers come from:
+
+- The *unit roundoff* u is the relative error of one rounding: 2^-24 in float32, 2^-11 in float16, 2^-8 in bfloat16. In
+  blocks of 32 with one scale, a normally distributed block's largest value is near 2.4 deviations: q8_0 has steps of
+  2.4/127 and an error (step / sqrt(12)) of 0.55 %, q4_0 steps of 2.4/8 and 8.7 %, of each value's deviation.
+- A matrix product of n rounded terms has a relative error of some u sqrt(n) at worst, and of about u where only the
+  weights are rounded; a residual network of L blocks adds up their errors as sqrt(L) where they are independent, and
+  normalisation and attention amplify them several times.
+- float32: sqrt(512) u sqrt(70) is 1.1e-5, and the order of sums, exp and sqrt differ between libraries: 1e-4 leaves a
+  factor of ten. float16: u sqrt(70) is 4e-3, 1e-2 leaves a factor of two and a half; bfloat16 has eight times its u.
+  q8_0 rounds weights and, in ggml, activations: 0.55 % sqrt(2) sqrt(70) is 6.5 %, of which residual connections, which
+  are not rounded, take half or more; q4 stands at 8.7 % per matrix.
+- `peak` is the largest single difference over the root mean square of the reference. Among some 1e5 to 1e7 values the
+  largest of normally distributed errors is five deviations; values that are ten times the usual size, which
+  transformers have, carry ten times the error: 50 times the relative L2 in all.
+- `cosine_distance` of an error e without direction is e^2 / 2; the limit is e^2, at least 1e-12.
+- `kl`, the mean over rows in nats: errors of deviation s in the logits give about s^2 / 2, and logits have a root mean
+  square of up to ten: 50 e^2, but never more than 1.
+- `top1`: share of rows that keep their best candidate; one row is always let off, but under `exact`.
+- `token_errors`, `text_errors`: in float arithmetic, tokens only change at near ties, which are let off by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from workbench.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest difference that is let pass, per measure (`top1`: the smallest agreement). See the module's head."""
+
+    relative_l2: float
+    peak: float
+    cosine_distance: float
+    kl: float
+    top1: float
+    token_errors: float
+    text_errors: float
+
+
+MEASURES = tuple(each.name for each in fields(Limits))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What is expected of one kind of arithmetic."""
+
+    name: str
+    title: str
+    roundoff: float  # relative error of one rounding
+    limits: Limits
+
+
+def _preset(name: str, title: str, roundoff: float, relative: float, top1: float, errors: float) -> Preset:
+    limits = Limits(relative, 50 * relative, max(relative**2, 1e-12), min(50 * relative**2, 1.0), top1, errors, errors)
+    return Preset(name, title, roundoff, limits)
+
+
+EXACT = Preset("exact", "the same bits", 2.0**-24, Limits(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0))
+PRESETS: Mapping[str, Preset] = {
+    each.name: each
+    for each in (
+        EXACT,
+        _preset("f32", "float32 throughout", 2.0**-24, 1e-4, 0.995, 0.0),
+        _preset("f16", "weights or activations in float16", 2.0**-11, 1e-2, 0.98, 0.0),
+        _preset("bf16", "weights or activations in bfloat16", 2.0**-8, 5e-2, 0.95, 0.02),
+        _preset("q8_0", "weights in blocks of 8 bits", 0.0055, 8e-2, 0.95, 0.02),
+        _preset("q4", "weights in blocks of 4 to 6 bits", 0.087, 0.4, 0.75, 0.25),
+    )
+}
+"""From the strictest to the loosest."""
+
+_ARITHMETIC = {
+    r"(float|f|fp)(32|64)|tf32": "f32",
+    r"(float|f|fp)16|half": "f16",
+    r"b(rain)?f(loat)?16": "bf16",
+    r"i?q8.*|int8": "q8_0",
+    r"i?q[456].*|int4|mxfp4|nvfp4": "q4",
+}
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of that name; `BadInput` naming the known ones if there is none."""
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise BadInput(f"there is no preset {name!r:.80}; expected one of {', '.join(PRESETS)}") from None
+
+
+def preset_of(*metas: Mapping[str, Any]) -> tuple[Preset, str]:
+    """The preset for traces with that metadata, and why, in words: that of the coarsest arithmetic any names."""
+    found: list[tuple[str, str]] = []
+    for meta in metas:
+        for key in ("quantization", "dtype"):
+            if isinstance(value := meta.get(key), str) and (name := _arithmetic(value)):
+                found.append((name, f"{key} is {value}"))
+                break
+    if not found:
+        return PRESETS["f32"], "no trace says how it was computed"
+    order = list(PRESETS)
+    name, reason = max(found, key=lambda each: order.index(each[0]))
+    return PRESETS[name], reason
+
+
+def _arithmetic(value: str) -> str | None:
+    value = value.strip().lower().removeprefix("torch.")
+    return next((name for pattern, name in _ARITHMETIC.items() if re.fullmatch(pattern, value)), None)
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """The limits of every stage: a preset's, changed for the stages of a glob, by later rules over earlier ones."""
+
+    preset: Preset
+    rules: tuple[tuple[str, Mapping[str, float]], ...] = field(default=())
+
+    def of(self, stage: str) -> Limits:
+        """The limits of a stage."""
+        limits = self.preset.limits
+        for glob, changes in self.rules:
+            if fnmatchcase(stage, glob):
+                limits = replace(limits, **changes)
+        return limits
+
+
+def read_rules(texts: Iterable[str]) -> tuple[tuple[str, Mapping[str, float]], ...]:
+    """Limits as written: `relative_l2=1e-3,peak=0.1` for all stages, `encoder.*:relative_l2=1e-3` for some.
+
+    Raises `BadInput` for an unknown measure or a limit that is no number of at least 0.
+    """
+    rules = []
+    for text in texts:
+        glob, colon, limits = text.rpartition(":")
+        changes = {}
+        for part in limits.split(","):
+            name, equals, value = (piece.strip() for piece in part.partition("="))
+            if not equals or name not in MEASURES:
+                raise BadInput(
+                    f"tolerance {text!r:.80} is not understood; expected MEASURE=LIMIT or GLOB:MEASURE=LIMIT, with "
+                    f"one of {', '.join(MEASURES)}"
+                )
+            changes[name] = _limit(text, value)
+        if colon and not glob.strip():
+            raise BadInput(f"tolerance {text!r:.80} names no stage before its colon; expected a glob such as encoder.*")
+        rules.append((glob.strip() or "*", changes))
+    return tuple(rules)
+
+
+def _limit(text: str, value: str) -> float:
+    try:
+        limit = float(value)
+    except ValueError:
+        limit = math.nan
+    if not limit >= 0:
+        raise BadInput(f"tolerance {text!r:.80} has the limit {value!r:.40}; expected a number of at least 0")
+    return limit

@@ -1,0 +1,163 @@
+"""One stage of two traces: what was measured, by which limits it is held, and which limits it would pass."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.parity.discrete import SequenceMeasures, as_text, as_tokens, measure_text, measure_tokens
+from workbench.parity.hints import explain_numbers, explain_shape
+from workbench.parity.logits import LogitMeasures, measure_logits
+from workbench.parity.measures import Measures, measure
+from workbench.parity.order import Kind, kind_of
+from workbench.parity.presets import PRESETS, Limits
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """A measure that is beyond its limit."""
+
+    measure: str
+    value: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class StageComparison:
+    """What was found at one stage. Of `numbers`, `logits`, `sequence` those are there that its kind has."""
+
+    stage: str
+    kind: Kind
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]  # of reference and candidate
+    dtypes: tuple[str, str]
+    limits: Limits
+    numbers: Measures | None = None
+    logits: LogitMeasures | None = None
+    sequence: SequenceMeasures | None = None
+    mismatch: str | None = None  # why nothing could be measured
+    hint: str | None = None  # what may have happened
+    own: float | None = (
+        None  # sqrt(e^2 - f^2) of this stage's relative L2 e and that of the stage before, f; 0 if e < f
+    )
+    growth: float | None = None  # e over f, where f is at least the floor of `workbench.parity.compare`
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The measures that have a limit, by its name."""
+        found: dict[str, float] = {}
+        if self.numbers:
+            names = ("relative_l2", "peak", "cosine_distance")
+            found |= {name: getattr(self.numbers, name) for name in names}
+        if self.logits:
+            found |= {"kl": self.logits.kl_mean, "top1": self.logits.top1_agreement}
+        if self.sequence:
+            found["text_errors" if self.kind == "text" else "token_errors"] = self.sequence.error_rate
+        return found
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything at all is different."""
+        if self.mismatch:
+            return True
+        if self.sequence:
+            return self.sequence.first_difference is not None
+        return self.numbers is not None and not self.numbers.identical
+
+    @property
+    def beyond(self) -> tuple[Beyond, ...]:
+        """The measures beyond their limits; empty where the stage passes, or could not be measured."""
+        return tuple(self._beyond(self.limits))
+
+    @property
+    def passes(self) -> bool:
+        """Whether the stage is within its limits: same shape, finite in the same places, no measure beyond."""
+        return self._passes(self.limits)
+
+    @property
+    def passing_preset(self) -> str | None:
+        """The strictest preset that the stage would pass, if any does."""
+        return next((name for name, preset in PRESETS.items() if self._passes(preset.limits)), None)
+
+    @property
+    def passing_limits(self) -> dict[str, float]:
+        """The tightest limits that would pass, rounded to two digits to the safe side; none where none would."""
+        if self.mismatch or (self.numbers and self.numbers.nonfinite_differences):
+            return {}
+        return {
+            name: _rounded(value, up=name != "top1") for name, value in self.measured.items() if math.isfinite(value)
+        }
+
+    def _passes(self, limits: Limits) -> bool:
+        wrong = self.mismatch or (self.numbers and self.numbers.nonfinite_differences)
+        return not wrong and not self._beyond(limits)
+
+    def _beyond(self, limits: Limits) -> list[Beyond]:
+        found = []
+        for name, value in self.measured.items():
+            limit = getattr(limits, name)
+            if name == "top1" and self.logits:
+                # One row is let off, or a single flip in ten rows would count as a tenth.
+                over = (limit >= 1 and value < 1) or self.logits.flips > max(1, (1 - limit) * self.logits.rows)
+            else:
+                over = not value <= limit
+            if over:
+                found.append(Beyond(name, value, limit))
+        return found
+
+
+def _rounded(value: float, up: bool) -> float:
+    """To two significant digits, away from what would not pass."""
+    if not value:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    steps = math.ceil(value / step) if up else math.floor(value / step)
+    rounded = float(f"{steps * step:.1e}")
+    return (
+        rounded
+        if (rounded >= value if up else rounded <= value)
+        else float(f"{(steps + (1 if up else -1)) * step:.1e}")
+    )
+
+
+def compare_stage(
+    stage: str, reference: np.ndarray, candidate: np.ndarray, limits: Limits, guess: bool = True
+) -> StageComparison:
+    """One stage of a candidate held against the reference's.
+
+    Args:
+        guess: where the numbers are beyond the limits, try what may have happened to them; takes as long again.
+
+    Raises `BadInput` where the reference holds no finite number, or either holds what its stage cannot hold.
+    """
+    kinds = kind_of(stage, reference), kind_of(stage, candidate)
+    kind: Kind = "text" if "text" in kinds else "tokens" if "tokens" in kinds else kinds[0]
+    found: dict[str, Any] = {
+        "stage": stage,
+        "kind": kind,
+        "shapes": (reference.shape, candidate.shape),
+        "dtypes": tuple("text" if array.dtype.kind == "U" else array.dtype.name for array in (reference, candidate)),
+        "limits": limits,
+    }
+    if kind == "text":
+        return StageComparison(**found, sequence=measure_text(as_text(stage, reference), as_text(stage, candidate)))
+    if kind == "tokens":
+        return StageComparison(
+            **found, sequence=measure_tokens(as_tokens(stage, reference), as_tokens(stage, candidate))
+        )
+    for array, whose in ((reference, "reference"), (candidate, "candidate")):
+        if array.dtype.kind not in "biufc":
+            raise BadInput(f"stage {stage} of the {whose} holds {array.dtype}; expected numbers")
+    if reference.shape != candidate.shape:
+        return StageComparison(**found, mismatch=explain_shape(reference, candidate))
+    numbers = measure(reference, candidate)
+    if reference.size and numbers.reference_nonfinite == reference.size:
+        raise BadInput(f"stage {stage} of the reference holds no finite number; nothing can be compared with it")
+    hint = None
+    if guess and not StageComparison(**found, numbers=numbers).passes:
+        hint = explain_numbers(reference, candidate, numbers)
+    logits = measure_logits(reference, candidate) if kind == "logits" else None
+    return StageComparison(**found, numbers=numbers, logits=logits, hint=hint)

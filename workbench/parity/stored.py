@@ -1,0 +1,241 @@
+"""The files that traces come in, opened so that an array is read when it is asked for.
+
+`.safetensors`, `.npz`, and directories of `.npy`. Everything a file claims is checked against its size before any
+memory is taken, nothing is unpickled, and what is wrong is said in one sentence, a `BadInput`. This file knows names
+and arrays, not which of them are stages.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+
+Reader = Callable[[], np.ndarray]
+
+LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech is a tenth of that
+LONGEST_HEADER = 64 << 20  # bytes of a safetensors header: a hundred thousand tensors
+MOST_ARRAYS = 100_000
+META = "meta.json"  # beside .npy files: who computed them
+
+_TYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "|u1",
+    "BOOL": "|b1",
+    "C64": "<c8",
+}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a file holds: for each array the call that reads it, and metadata as plain JSON values."""
+
+    arrays: Mapping[str, Reader]
+    meta: Mapping[str, Any]
+    order: tuple[str, ...] = ()  # in which a trace of ours was recorded
+    texts: frozenset[str] = frozenset()  # arrays that are bytes of UTF-8
+
+
+def open_stored(path: str | Path) -> Stored:
+    """Opens a `.safetensors` or `.npz` file or a directory of `.npy` files. Raises `BadInput` where it is none."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            return _directory(path)
+        if not path.is_file():
+            raise BadInput(
+                f"there is no trace {path}; expected a .safetensors or .npz file, or a directory of .npy files"
+            )
+        kind = {".safetensors": _safetensors, ".npz": _npz, ".npy": _single}.get(path.suffix.lower())
+        if kind is None:
+            raise BadInput(
+                f"{path.name} is no trace; expected a .safetensors or .npz file, or a directory of .npy files"
+            )
+        return kind(path)
+    except OSError as error:
+        raise BadInput(f"{path.name} cannot be read: {error.strerror or error}") from error
+
+
+# safetensors
+
+
+def _safetensors(path: Path) -> Stored:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8:
+            claimed = f"its header claims {length} bytes" if size >= 8 else "it is too short for a header"
+            raise BadInput(f"{path.name} is truncated or no safetensors file: {claimed}, and the file has {size}")
+        if length > LONGEST_HEADER:
+            raise BadInput(f"the header of {path.name} is {length} bytes long; expected at most {LONGEST_HEADER}")
+        header = _json(file.read(length), f"the header of {path.name}")
+    if not isinstance(header, dict) or len(header) > MOST_ARRAYS:
+        raise BadInput(f"the header of {path.name} is no JSON object of at most {MOST_ARRAYS} tensors")
+    metadata = header.pop("__metadata__", None) or {}
+    if not isinstance(metadata, dict):
+        raise BadInput(f"__metadata__ of {path.name} is no JSON object")
+    arrays = {name: _tensor(path, name, entry, 8 + length, size) for name, entry in header.items()}
+    order, strings, meta = (_recorded(path, metadata, key, kind) for key, kind in _RECORDED.items())
+    return Stored(arrays, meta, tuple(filter(_is_text, order)), frozenset(filter(_is_text, strings)))
+
+
+_RECORDED: Mapping[str, type] = {"stages": list, "strings": list, "meta": dict}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _recorded(path: Path, metadata: Mapping[str, Any], key: str, kind: type) -> Any:
+    """What `Trace.save` wrote under a key of the metadata; empty in files of other programs."""
+    where = f"the metadata {key} of {path.name}"
+    value = metadata.get(key)
+    if value is None:
+        return kind()
+    found = _json(value.encode(), where) if isinstance(value, str) else value
+    if not isinstance(found, kind):
+        raise BadInput(
+            f"{where} is a JSON {type(found).__name__}; expected {'an object' if kind is dict else 'a list'}"
+        )
+    return found
+
+
+def _tensor(path: Path, name: str, entry: Any, begin: int, size: int) -> Reader:
+    where = f"tensor {name!r:.80} of {path.name}"
+    try:
+        code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        whole = all(isinstance(each, int) and each >= 0 for each in (*shape, start, stop))
+    except (TypeError, KeyError, ValueError):
+        whole = False
+    if not whole:
+        raise BadInput(f"{where} is not described as safetensors files do, by dtype, shape and data_offsets")
+    if code not in _TYPES:
+        raise BadInput(f"{where} holds {code!r:.20}; expected one of {', '.join(_TYPES)}")
+    dtype = np.dtype(_TYPES[code])
+    if stop - start != math.prod(shape) * dtype.itemsize:
+        raise BadInput(f"{where} has the shape {shape} of {code} and {stop - start} bytes, which do not fit")
+    if begin + stop > size:
+        raise BadInput(f"{path.name} is truncated: {where} ends at byte {begin + stop}, and the file has {size}")
+
+    def read() -> np.ndarray:
+        if not math.prod(shape):
+            return np.empty(shape, np.float32 if code == "BF16" else dtype)
+        mapped = np.memmap(path, np.uint8, "r", begin + start, (stop - start,))
+        array = np.ndarray(shape, dtype, mapped)
+        return (array.astype(np.uint32) << 16).view(np.float32) if code == "BF16" else array
+
+    return read
+
+
+# numpy's files
+
+
+def _npz(path: Path) -> Stored:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [each for each in archive.infolist() if not each.is_dir()]
+            strange = next((each.filename for each in members if not each.filename.endswith(".npy")), None)
+            if strange is not None or len(members) > MOST_ARRAYS:
+                what = f"holds {strange!r:.80}" if strange is not None else f"holds {len(members)} files"
+                raise BadInput(f"{path.name} {what}; expected arrays only, as numpy.savez writes them")
+            arrays = {}
+            for member in members:
+                with archive.open(member) as file:
+                    _header(file, member.file_size, f"{member.filename!r:.80} of {path.name}")
+                arrays[member.filename.removesuffix(".npy")] = _member(path, member.filename)
+    except _BROKEN as error:
+        raise BadInput(f"{path.name} is truncated or no .npz file: {error}") from error
+    return Stored(arrays, {})
+
+
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+
+
+def _member(path: Path, name: str) -> Reader:
+    def read() -> np.ndarray:
+        try:
+            with zipfile.ZipFile(path) as archive, archive.open(name) as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
+        except (*_BROKEN, ValueError, OSError) as error:
+            raise BadInput(f"{name!r:.80} of {path.name} is truncated or damaged: {error}") from error
+
+    return read
+
+
+def _directory(path: Path) -> Stored:
+    files = sorted(path.rglob("*.npy"))
+    if not files:
+        raise BadInput(f"the directory {path.name} holds no .npy files; expected one for each stage")
+    if len(files) > MOST_ARRAYS:
+        raise BadInput(f"the directory {path.name} holds {len(files)} .npy files; expected at most {MOST_ARRAYS}")
+    meta = {}
+    if (path / META).is_file():
+        meta = _json((path / META).read_bytes(), f"{META} of {path.name}")
+        if not isinstance(meta, dict):
+            raise BadInput(f"{META} of {path.name} is no JSON object; expected dtype, input_digest and the like")
+    return Stored({".".join(file.relative_to(path).with_suffix("").parts): _file(file) for file in files}, meta)
+
+
+def _single(path: Path) -> Stored:
+    return Stored({path.stem: _file(path)}, {})
+
+
+def _file(path: Path) -> Reader:
+    """One `.npy` file, its header checked now; its values stay in the file."""
+    with path.open("rb") as file:
+        _header(file, path.stat().st_size, path.name)
+
+    def read() -> np.ndarray:
+        try:
+            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        except (ValueError, OSError, EOFError) as error:
+            raise BadInput(f"{path.name} is truncated or damaged: {error}") from error
+
+    return read
+
+
+def _header(file: IO[bytes], size: int, where: str) -> None:
+    """Checks what an array says of itself, of a file of that many bytes, before it is believed."""
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise BadInput(f"{where} is of version {version} of numpy's format; expected plain numbers")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    except (ValueError, EOFError) as error:
+        raise BadInput(f"{where} is truncated or no .npy array: {' '.join(str(error).split())[:120]}") from error
+    if dtype.hasobject or dtype.kind not in "biufcSU":
+        raise BadInput(f"{where} holds {'objects' if dtype.hasobject else dtype}; expected numbers or a string")
+    claimed = math.prod(shape) * dtype.itemsize
+    if claimed > size - file.tell():
+        raise BadInput(
+            f"{where} is truncated: its shape {shape} of {dtype} is {claimed} bytes, and it has {size - file.tell()}"
+        )
+    if claimed > LARGEST_ARRAY:
+        raise BadInput(f"{where} is {claimed} bytes large; expected at most {LARGEST_ARRAY}")
+
+
+def _json(text: bytes, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where} is not JSON: {str(error)[:120]}") from error

@@ -1,0 +1,130 @@
+"""What a comparison comes to: the first divergent stage, where the error grew most, and whether tokens still agree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from workbench.parity.compare import Comparison, FirstToken
+from workbench.parity.noise import NoiseReport
+from workbench.parity.stage import StageComparison
+
+_WORDS = {
+    "relative_l2": "relative L2",
+    "peak": "largest difference over root mean square",
+    "cosine_distance": "cosine distance",
+    "kl": "KL divergence",
+    "top1": "top-1 agreement",
+    "token_errors": "token error rate",
+    "text_errors": "text error rate",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer, and the sentences that give it.
+
+    The *first divergent stage* is the first in the order of the computation that is beyond tolerance; the front end and
+    the prompt come before any layer, and tokens and text, which are made of the others, last.
+
+    The *largest own contribution* is the stage where the relative L2 error is the largest multiple of that of the stage
+    before it, errors below a tenth of the tolerance counting as a tenth (so that the step from nothing to rounding is
+    none). A fault in one place shows as one such jump, whatever the layers after it make of it. None where no stage's
+    error is larger than that of the stage before and than this floor.
+    """
+
+    within: bool  # every stage within tolerance, and no bug against float64 where that was asked
+    first_divergent: str | None
+    largest_own: str | None
+    tokens_agree: bool | None
+    sentence: str  # all of it in one
+    details: tuple[str, ...]  # further sentences, without their full stops
+
+
+def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
+    """The verdict on a comparison, and on the same traces held against one in float64 where there is one."""
+    first = next((each for each in comparison.stages if not comparison.passes(each)), None)
+    largest = _largest(comparison)
+    parts = [_opening(comparison, first)]
+    if first and largest:
+        where = "there too" if largest is first else f"at {largest.stage}"
+        parts.append(f"the error grows most {where}, to {largest.growth:.3g} times that of the stage before")
+    parts += _about_tokens(comparison)
+    if noise:
+        parts.append(noise.sentence)
+    details = [
+        f"{each.stage}: {each.hint or each.mismatch}" for each in comparison.stages if each.hint or each.mismatch
+    ]
+    return Verdict(
+        within=first is None and (noise is None or noise.first_bug is None),
+        first_divergent=first.stage if first else None,
+        largest_own=largest.stage if largest else None,
+        tokens_agree=comparison.tokens_agree,
+        sentence="; ".join(parts) + ".",
+        details=tuple(details),
+    )
+
+
+def _largest(comparison: Comparison) -> StageComparison | None:
+    grown = [each for each in comparison.stages if each.growth is not None and each.growth > 1]
+    return max(grown, key=lambda each: each.growth or 0.0, default=None)
+
+
+def _opening(comparison: Comparison, first: StageComparison | None) -> str:
+    name = comparison.tolerances.preset.name + (" with changes" if comparison.tolerances.rules else "")
+    count = len(comparison.stages)
+    if first is None:
+        if not any(each.differs for each in comparison.stages):
+            return f"Identical: {_stages(count)}"
+        said = f"Within tolerance {name}: {_stages(count)}"
+        errors = [each for each in comparison.stages if each.numbers]
+        if errors:
+            worst = max(errors, key=lambda each: each.numbers.relative_l2 if each.numbers else 0.0)
+            assert worst.numbers
+            said += f", relative L2 at most {worst.numbers.relative_l2:.2g} ({worst.stage})"
+        return said
+    return f"{first.stage} is the first of {_stages(count)} beyond tolerance {name}: {_why(first)}"
+
+
+def _stages(count: int) -> str:
+    return f"{count} stage" + ("s" if count != 1 else "")
+
+
+def _why(stage: StageComparison) -> str:
+    if stage.mismatch:
+        return stage.mismatch
+    if stage.numbers and stage.numbers.nonfinite_differences:
+        found = stage.numbers
+        return (
+            f"{found.candidate_nonfinite} values of the candidate and {found.reference_nonfinite} of the reference are "
+            f"infinite or not a number"
+        )
+    # The measure that is farthest beyond; which limit is 0 is beyond any multiple.
+    far = max(
+        stage.beyond,
+        key=lambda each: (
+            (1 - each.value) if each.measure == "top1" else each.value / each.limit if each.limit else math.inf
+        ),
+    )
+    said = f"{_WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"
+    return f"{said} ({stage.hint})" if stage.hint else said
+
+
+def _about_tokens(comparison: Comparison) -> list[str]:
+    agree = comparison.tokens_agree
+    if agree is None:
+        return []
+    if agree:
+        return ["the tokens agree"]
+    first = comparison.first_token
+    return [
+        "the tokens differ" if first is None else f"the tokens differ from place {first.place} on, {_choice(first)}"
+    ]
+
+
+def _choice(first: FirstToken) -> str:
+    ids = " and ".join("the end" if each is None else str(each) for each in (first.reference, first.candidate))
+    if first.choice is None:
+        return f"{ids}, whose logits the traces do not hold"
+    margins = f"margins {first.choice.reference_margin:.2g} and {first.choice.candidate_margin:.2g}"
+    return f"{ids}, {'a near tie' if first.near_tie else 'no near tie'} ({margins})"

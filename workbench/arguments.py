@@ -118,8 +118,15 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Exit status: 0 within tolerance, 1 beyond it (with --float64, also where there is a bug), 2 where a file cannot be "
-        "used."
+        "Exit status: 0 within tolerance, 1 beyond it (with --float64, also where there is a bug), 2 where a file "
+        "cannot be used."
+    )
+    files = ".safetensors, .npz, or a directory of .npy files"
+    parser.add_argument("reference", metavar="REFERENCE", type=Path, help=f"the trace to compare with: {files}")
+    parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the trace to judge")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--profiles", action="store_true", help="in the JSON, also the error over positions and channels"
     )
     parser.add_argument(
         "--preset",

@@ -51,8 +51,8 @@ def explain_numbers(reference: np.ndarray, candidate: np.ndarray, found: Measure
         return None
     enough = _MUCH_NEARER * min(found.relative_l2, 1.0)
     if found.factor_residual <= enough and found.factor:
-        left = _percent(found.factor_residual)
-        return f"it is {found.factor:.6g} times the reference, beside which it differs by {left}"
+        beside = _percent(found.factor_residual)
+        return f"it is {found.factor:.6g} times the reference, beside which it differs by {beside}"
     if reference.ndim != 2:
         return None
     guesses = list[Guess]()

@@ -29,7 +29,7 @@ from workbench.runtimes.vllm.environment import environment, running_on_cpu
 from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
 from workbench.runtimes.vllm.processes import Processes
 from workbench.runtimes.vllm.request import Limits, Request, check_request
-from workbench.runtimes.vllm.sampling import sampling_params, tokens_asked
+from workbench.runtimes.vllm.sampling import sampling_params
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -254,7 +254,7 @@ class Engine:
         limits = self.limits
         asked = []
         for request, decoding in zip(requests, decodings, strict=True):
-            check_request(request, limits, tokens_asked(decoding, 0))
+            check_request(request, limits)
             asked.append((request, sampling_params(decoding, 0, request.capture)))
         llm = self._running()
         answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()

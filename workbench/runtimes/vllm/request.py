@@ -43,17 +43,20 @@ class Limits:
     hears: bool = True  # whether a prompt may have sound
 
 
-def check_request(request: Request, limits: Limits, max_new_tokens: int) -> None:
-    """Raises `BadInput` for a request that the engine would refuse, or that would end it."""
+def check_request(request: Request, limits: Limits) -> None:
+    """Raises `BadInput` for a request that the engine would refuse, or that would end it.
+
+    There must be room for one token after the prompt; at `max_length` an answer ends.
+    """
     if not len(request.ids):
         raise BadInput("the prompt is empty; expected at least one token")
     for number in request.ids:
         if not 0 <= number < limits.vocabulary:
             raise BadInput(f"the prompt has the token {number}; expected numbers from 0 to {limits.vocabulary - 1}")
-    if request.positions + max_new_tokens > limits.max_length:
+    if request.positions >= limits.max_length:
         raise BadInput(
-            f"the prompt has {request.positions} positions and max_new_tokens is {max_new_tokens}; the engine was "
-            f"started for {limits.max_length} together: ask for fewer, or open the model with a larger max_length"
+            f"the prompt has {request.positions} positions, and the engine was started for {limits.max_length} of "
+            "prompt and answer together; shorten it, or open the model with a larger max_length if it has more"
         )
     if request.audio is not None:
         if not limits.hears:

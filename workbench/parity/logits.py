@@ -131,24 +131,23 @@ def deciding_row(
     and blanks dropped. None where the layout is none of these, or the row is not there.
     """
     rows = len(reference)
-    if prompt is not None:
-        row = prompt - 1 + place
-        return row if prompt > 0 and row < rows else None
-    if rows == len(tokens[0]) or rows == len(tokens[1]):
+    if rows == prompt:
+        return rows - 1 if place == 0 else None
+    if rows in (len(tokens[0]), len(tokens[1])):
         return place if place < rows else None
-    return _deciding_frame(reference.argmax(axis=1), candidate.argmax(axis=1), tokens, place, reference.shape[1])
+    paths = reference.argmax(axis=1), candidate.argmax(axis=1)
+    for blank in (0, reference.shape[1] - 1):
+        begins = [_begins(path, blank) for path in paths]
+        if all(np.array_equal(path[begin], given) for path, begin, given in zip(paths, begins, tokens)):
+            return _deciding_frame(paths, begins, place)
+    return prompt - 1 + place if prompt and prompt - 1 + place < rows else None
 
 
-def _deciding_frame(
-    r: np.ndarray, c: np.ndarray, tokens: tuple[np.ndarray, np.ndarray], place: int, vocabulary: int
-) -> int | None:
-    for blank in (0, vocabulary - 1):
-        begins = [_begins(best, blank) for best in (r, c)]
-        if all(np.array_equal(best[begin], given) for best, begin, given in zip((r, c), begins, tokens)):
-            first = min(int(begin[place]) if place < len(begin) else len(r) - 1 for begin in begins)
-            differing = np.flatnonzero(r[: first + 1] != c[: first + 1])
-            return int(differing[-1]) if len(differing) else None
-    return None
+def _deciding_frame(paths: tuple[np.ndarray, np.ndarray], begins: list[np.ndarray], place: int) -> int | None:
+    """The last frame with different favourites up to where either side's token of that place begins."""
+    first = min(int(begin[place]) if place < len(begin) else len(paths[0]) - 1 for begin in begins)
+    differing = np.flatnonzero(paths[0][: first + 1] != paths[1][: first + 1])
+    return int(differing[-1]) if len(differing) else None
 
 
 def _begins(best: np.ndarray, blank: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 BLOCK_VALUES = 1 << 16  # of each array at a time: the float64 copies stay in the processor's cache
+_TINY = 1e-6  # cosine distances below it have lost too many digits when they come from the cosine
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def as_table(array: np.ndarray) -> np.ndarray:
         array = np.ascontiguousarray(array).view(array.real.dtype.str)
     if array.ndim == 1:
         return array[:, None]
-    return array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1]) if array.ndim else array.reshape(1, 1)
 
 
 def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
@@ -149,14 +150,15 @@ def _ratios(sums: _Sums) -> dict[str, Any]:
     values = max(sums.values, 1)
     rms = reference / math.sqrt(values)
     relative = difference / reference if reference else math.inf if difference else 0.0
-    # ||d||^2 = (||c|| - ||r||)^2 + 2 ||c|| ||r|| (1 - cosine), which loses nothing to 1 - 0.9999999.
     if reference and candidate:
-        apart = difference**2 - (candidate - reference) ** 2
-        distance = min(max(apart / (2 * reference * candidate), 0.0), 2.0)
+        distance = 1 - sums.product / (reference * candidate)
+        if distance < _TINY:
+            # ||d||^2 = (||c|| - ||r||)^2 + 2 ||c|| ||r|| (1 - cosine), which loses nothing to 1 - 0.9999999.
+            distance = (difference**2 - (candidate - reference) ** 2) / (2 * reference * candidate)
+        distance = min(max(distance, 0.0), 2.0)
     else:
         distance = 1.0 if reference or candidate else 0.0
     factor = sums.product / sums.reference if sums.reference else 1.0
-    cosine = 1.0 - distance
     return {
         "values": sums.values,
         "max_abs": sums.largest,
@@ -166,7 +168,7 @@ def _ratios(sums: _Sums) -> dict[str, Any]:
         "cosine_distance": distance,
         "peak": sums.largest / rms if rms else math.inf if sums.largest else 0.0,
         "factor": factor,
-        "factor_residual": math.sqrt(max(1.0 - cosine**2, 0.0)) if reference and candidate else relative,
+        "factor_residual": math.sqrt(distance * (2 - distance)) if reference and candidate else relative,
         "reference_rms": rms,
     }
 

@@ -1,7 +1,7 @@
 """In what order stages are computed, and what each holds: numbers, logits, token ids or a text.
 
 The names are those of `Trace`. This file knows no models: the order is that of the names' groups, with layers by their
-number, and stages that a family adds stand before or after the stage that their name goes on from.
+number, and parts of a layer before the layer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 Kind = Literal["numbers", "logits", "tokens", "text"]
 
 GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "adaptor", "decoder", "llm", "codec")
-"""The first words of stages, in the order of the computation; `logits`, `tokens` and `text` end it."""
+"""The first words of stages, in the order of the computation, which `_LAST` end."""
 _WITHIN = {
     "frontend": ("fbank", "lfr", "features"),
     "encoder": ("input", "layers", "output"),
@@ -23,7 +23,7 @@ _WITHIN = {
     "decoder": ("input", "layers", "output"),
     "llm": ("embeddings", "layers", "norm"),
 }
-_ENDS = ("logits", "tokens", "text")
+_LAST = ("logits", "ctc.posteriors", "tokens", "text")
 
 
 def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str]:
@@ -37,23 +37,19 @@ def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str
     stages = list(stages)
     if not recorded:
         return sorted(stages, key=_place)
-    return sorted(stages, key=lambda stage: {"frontend": 0, "prompt": 1}.get(_head(stage), 3 if stage in _ENDS else 2))
-
-
-def _head(stage: str) -> str:
-    return stage.partition(".")[0]
+    first = {"frontend": 0, "prompt": 1}
+    return sorted(stages, key=lambda stage: 3 if stage in _LAST else first.get(stage.partition(".")[0], 2))
 
 
 def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
     """Sorts by group, then by place in the group, then by layer; parts of a layer stand before its output."""
-    if stage == "ctc.posteriors":
-        return len(GROUPS) + 1, 1, ()  # made of the logits
     head, *rest = stage.split(".")
-    if stage in _ENDS:
-        return len(GROUPS) + 1, (0, 2, 3)[_ENDS.index(stage)], ()
+    if stage in _LAST:
+        return len(GROUPS) + 1, _LAST.index(stage), ()
     group = GROUPS.index(head) if head in GROUPS else len(GROUPS)
     within = _WITHIN.get(head, ())
-    place = within.index(rest[0]) if rest and rest[0] in within else len(within)
+    # What a family adds, such as a norm halfway, stands before the end of its group.
+    place = 2 * within.index(rest[0]) if rest and rest[0] in within else 2 * len(within) - 3
     words = [head, *rest] if group == len(GROUPS) else rest
     parts = tuple((0, int(word), "") if re.fullmatch("[0-9]{1,15}", word) else (1, 0, word) for word in words)
     return group, place, (*parts, (2, 0, ""))

@@ -1,0 +1,168 @@
+"""Two traces: what is compared, what is refused, and where an error is said to come from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.parity.networks import META, NUMBERS, STAGES, computed
+from workbench.errors import BadInput
+from workbench.parity import compare
+from workbench.parity.presets import PRESETS, Tolerances
+from workbench.session import Trace
+
+
+def without(trace: Trace, *stages: str) -> Trace:
+    return Trace({name: array for name, array in trace.items() if name not in stages}, trace.meta)
+
+
+def other_input(trace: Trace) -> Trace:
+    return Trace(trace, trace.meta | {"input_digest": "other"})
+
+
+def test_all_stages_are_compared_in_the_order_of_the_computation() -> None:
+    calls = []
+    trace = computed()
+    found = compare(
+        trace, Trace(dict(reversed(list(trace.items()))), trace.meta), on_stage=lambda *each: calls.append(each)
+    )
+    assert [each.stage for each in found.stages] == STAGES
+    assert calls == [(number, len(STAGES), stage) for number, stage in enumerate(STAGES)]
+    assert found.within and found.tokens_agree and found.first_token is None and found.warnings == ()
+    assert found["logits"].logits is not None
+    with pytest.raises(KeyError, match="no stage 'x' was compared"):
+        found["x"]
+
+
+@pytest.mark.parametrize("stage", NUMBERS)
+def test_own_error_and_growth_are_those_of_the_stage_where_it_enters(stage: str) -> None:
+    noisy = computed(faults={stage: lambda x: x + 0.01 * np.random.default_rng(1).standard_normal(x.shape)})
+    found = compare(computed(), noisy)
+    before = [each for each in found.stages[: [each.stage for each in found.stages].index(stage)] if each.numbers]
+    assert all(each.own == 0 for each in before)
+    error = found[stage].numbers
+    assert error and found[stage].own == pytest.approx(error.relative_l2)
+    assert found[stage].growth == pytest.approx(error.relative_l2 / 1e-5)
+    assert max(found.stages, key=lambda each: each.growth or 0).stage == stage
+
+
+def test_independent_errors_add_up_in_squares() -> None:
+    rng = np.random.default_rng(0)
+    x, first, second = rng.standard_normal((3, 400, 50))
+    one = Trace({"encoder.layers.0": x, "encoder.layers.1": x}, META)
+    other = Trace({"encoder.layers.0": x + 0.03 * first, "encoder.layers.1": x + 0.03 * first + 0.04 * second}, META)
+    found = compare(one, other)
+    assert found.stages[1].numbers and found.stages[1].numbers.relative_l2 == pytest.approx(0.05, rel=0.02)
+    assert found.stages[1].own == pytest.approx(0.04, rel=0.02)
+
+
+def test_a_stage_after_one_that_could_not_be_measured_has_no_growth() -> None:
+    found = compare(computed(), computed(faults={"encoder.layers.2": lambda x: np.where(x > 2, np.inf, x)}))
+    assert found["encoder.layers.2"].growth is None and found["encoder.layers.3"].growth is None
+    assert not found["encoder.layers.2"].passes and found["encoder.layers.1"].passes
+
+
+def test_only_wanted_stages_are_compared_and_each_pattern_must_match() -> None:
+    found = compare(computed(), computed(), stages="encoder.layers.*, tokens")
+    assert [each.stage for each in found.stages] == [f"encoder.layers.{n}" for n in range(8)] + ["tokens"]
+    with pytest.raises(BadInput, match=r"^no stage that both traces have matches decoder\.\*; they share frontend"):
+        compare(computed(), computed(), stages="decoder.*")
+    with pytest.raises(BadInput, match=r"^no stage that both traces have matches decoder\.\*; they share tokens"):
+        compare(computed(), computed(), stages="tokens,decoder.*")
+
+
+def test_missing_stages_are_named_and_the_others_compared() -> None:
+    found = compare(without(computed(), "logits"), without(computed(), "tokens", "encoder.output"))
+    assert found.only_reference == ("encoder.output", "tokens") and found.only_candidate == ("logits",)
+    assert found.warnings == (
+        "not compared, since the candidate does not have them: encoder.output, tokens",
+        "not compared, since the reference does not have them: logits",
+    )
+    assert found.tokens_agree is None and found.within
+    with pytest.raises(
+        BadInput, match="the traces have no stage in common: the reference has tokens, the candidate blk.0; a mapping"
+    ):
+        compare(without(computed(), *[s for s in STAGES if s != "tokens"]), Trace({"blk.0": np.ones(2)}, META))
+
+
+def test_other_inputs_are_refused_unless_they_are_wanted() -> None:
+    said = "the traces are of different inputs (digests a1b2 and other)"
+    with pytest.raises(BadInput) as caught:
+        compare(computed(), other_input(computed()))
+    assert str(caught.value) == f"{said}; expected two traces of one input, or --force to compare them all the same"
+    assert compare(computed(), other_input(computed()), force=True).warnings == (said,)
+    silent = Trace(computed(), {})
+    assert compare(computed(), silent).warnings[0].startswith("one of the traces does not say what input")
+    assert compare(silent, silent).warnings[0].startswith("neither trace says what input")
+
+
+def test_models_of_other_depth_are_refused_unless_only_common_layers_are_wanted() -> None:
+    ours, theirs = computed(), computed(layers=5)
+    with pytest.raises(
+        BadInput, match="the reference has 8 encoder.layers and the candidate 5; expected traces of one"
+    ):
+        compare(ours, theirs)
+    assert [each.stage for each in compare(ours, theirs, stages="encoder.layers.[0-4]").stages][
+        -1
+    ] == "encoder.layers.4"
+    assert compare(ours, theirs, force=True).warnings[0] == "the reference has 8 encoder.layers and the candidate 5"
+    assert compare(ours, without(ours, "encoder.layers.3")).within, "a stack with gaps is a choice of layers"
+
+
+def nudged(size: float, row: int = 10) -> tuple[Trace, Trace, int]:
+    """Two traces whose logits differ in one row, so little or much that the best two of it change places."""
+    trace = computed()
+    logits = trace["logits"].astype(np.float64)
+    best, second = np.argsort(logits[row])[::-1][:2]
+    logits[row, second] = logits[row, best] - size
+    flipped = logits.copy()
+    flipped[row, second] = logits[row, best] + size
+
+    def rest(logits: np.ndarray) -> dict[str, np.ndarray]:
+        return {"logits": logits, "tokens": logits.argmax(axis=1)}
+
+    return Trace({**trace, **rest(logits)}, META), Trace({**trace, **rest(flipped)}, META), row
+
+
+def test_a_near_tie_is_called_one_and_let_pass() -> None:
+    ours, theirs, row = nudged(1e-6)
+    found = compare(ours, theirs)
+    first = found.first_token
+    assert first is not None and first.place == row and first.near_tie and first.choice is not None
+    assert (first.reference, first.candidate) == (int(ours["tokens"][row]), int(theirs["tokens"][row]))
+    assert (first.choice.reference_token, first.choice.candidate_token) == (first.reference, first.candidate)
+    assert first.choice.reference_margin == pytest.approx(1e-6, rel=1e-3)
+    assert not found["tokens"].passes and found.passes(found["tokens"]) and found.within and not found.tokens_agree
+    exact = compare(ours, theirs, Tolerances(PRESETS["exact"]))
+    assert exact.first_token and exact.first_token.near_tie and not exact.within, "the logits are not the same"
+
+
+def test_a_clear_choice_is_not_let_pass() -> None:
+    ours, theirs, _ = nudged(0.5)
+    found = compare(ours, theirs)
+    assert found.first_token and not found.first_token.near_tie and not found.within
+    loose = compare(ours, theirs, Tolerances(PRESETS["f32"], (("logits", {"relative_l2": 1, "peak": 9, "kl": 9}),)))
+    assert not loose.passes(loose["tokens"])
+
+
+def test_tokens_without_logits_are_no_near_tie() -> None:
+    ours, theirs, _ = nudged(1e-6)
+    found = compare(without(ours, "logits"), without(theirs, "logits"))
+    assert found.first_token and found.first_token.choice is None and not found.first_token.near_tie
+    assert not found.within
+
+
+def test_a_prompt_that_differs_is_no_near_tie() -> None:
+    ours, theirs, _ = nudged(1e-6)
+    prompted = Trace({**theirs, "prompt.tokens": np.array([7, 8, 10])}, META)
+    found = compare(ours, prompted)
+    assert found.first_token and found.first_token.near_tie and not found.passes(found["prompt.tokens"])
+
+
+def test_the_first_token_of_a_language_model_is_decided_in_the_last_row_of_its_prompt() -> None:
+    ours, theirs, row = nudged(1e-6, row=23)
+    embeddings = {"llm.embeddings": np.ones((24, 2))}
+    first = {"tokens": ours["tokens"][row:]}, {"tokens": theirs["tokens"][row:]}
+    traces = [Trace({**trace, **embeddings, **tokens}, META) for trace, tokens in zip((ours, theirs), first)]
+    found = compare(*traces).first_token
+    assert found is not None and found.place == 0 and found.choice and found.choice.row == 23 and found.near_tie

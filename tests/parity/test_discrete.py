@@ -1,0 +1,72 @@
+"""Sequences of tokens and texts, aligned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import BadInput
+from workbench.parity.discrete import as_text, as_tokens, measure_text, measure_tokens
+
+IDS = st.lists(st.integers(0, 4), max_size=12)
+
+
+def distance(one: list[int], other: list[int]) -> int:
+    """Levenshtein's, the obvious way."""
+    row = list(range(len(other) + 1))
+    for n, a in enumerate(one, 1):
+        last, row[0] = row[0], n
+        for m, b in enumerate(other, 1):
+            last, row[m] = row[m], min(row[m] + 1, row[m - 1] + 1, last + (a != b))
+    return row[-1]
+
+
+@given(IDS, IDS)
+def test_tokens_are_aligned_with_the_fewest_edits(one: list[int], other: list[int]) -> None:
+    found = measure_tokens(np.array(one, int), np.array(other, int))
+    assert found.errors == distance(one, other)
+    assert found.error_rate == pytest.approx(found.errors / max(len(one) or len(other), 1))
+    first = next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+    assert found.first_difference == (None if one == other else first)
+    assert (found.reference_length, found.candidate_length) == (len(one), len(other))
+    ours = [int(token) for edit in found.edits for token in edit.reference.split()]
+    theirs = [int(token) for edit in found.edits for token in edit.candidate.split()]
+    assert ours == one and theirs == other, "the script makes one of the other"
+
+
+def test_texts_have_both_rates_and_count_capitals() -> None:
+    found = measure_text("three seven one", "Three seven one")
+    assert (found.unit, found.errors, found.wer) == ("WER", 1, pytest.approx(1 / 3))
+    assert found.cer == pytest.approx(1 / 15) and found.first_difference == 0
+    assert [(edit.kind, edit.reference, edit.candidate) for edit in found.edits][0] == ("substitute", "three", "Three")
+    assert measure_text("三七一", "三七").cer == pytest.approx(1 / 3)
+    same = measure_text("one", "one")
+    assert same.first_difference is None and same.error_rate == 0
+    assert measure_text("one  two", "one two").first_difference == 4, "white space is no word, but a difference"
+    assert measure_text("", "one").error_rate == 1 and measure_text("", "").error_rate == 0
+
+
+@pytest.mark.parametrize("array", [np.array([1.0, 2.0], np.float32), np.array([[1, 2]], np.uint16)])
+def test_ids_come_as_other_programs_write_them(array: np.ndarray) -> None:
+    assert as_tokens("tokens", array).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("array", [np.array([1.5]), np.array([np.nan]), np.array(["1"]), np.array([1j])])
+def test_what_is_no_id_is_refused(array: np.ndarray) -> None:
+    with pytest.raises(BadInput, match=r"^stage tokens holds .* expected whole numbers$"):
+        as_tokens("tokens", array)
+
+
+@pytest.mark.parametrize(
+    "array", [np.array("七 a"), np.array([b"\xe4\xb8\x83 a"]), np.frombuffer("七 a".encode(), np.uint8)]
+)
+def test_text_comes_as_a_string_or_as_bytes(array: np.ndarray) -> None:
+    assert as_text("text", array) == "七 a"
+
+
+@pytest.mark.parametrize("array", [np.array(1.0), np.array(["a", "b"]), np.array([1, 2])])
+def test_what_is_no_text_is_refused(array: np.ndarray) -> None:
+    with pytest.raises(BadInput, match=r"^stage text holds .* expected one string or bytes of UTF-8$"):
+        as_text("text", array)

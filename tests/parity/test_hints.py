@@ -1,0 +1,63 @@
+"""What happened to an array is guessed, and the guess checked on the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.parity.hints import explain_numbers, explain_shape
+from workbench.parity.measures import measure
+
+X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
+SQUARE = np.random.default_rng(4).standard_normal((5, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "candidate, said",
+    [
+        (X.T, "the shapes are 6×4 and 4×6: the candidate is transposed; what then is compared differs by 0 %"),
+        (X[None], "the candidate has a dimension of 1 more, such as a batch; what then is compared differs by 0 %"),
+        (np.vstack([X, X[:1]]), "the candidate has 1 row more at the end; what then"),
+        (np.vstack([X[:1] + 9, X]), "the candidate has 1 row more at the beginning; what then"),
+        (np.vstack([X, 0 * X[:2]]), "the candidate has 2 rows more of zeros, padding, at the end; what then"),
+        (X[1:], "the reference has 1 row more at the beginning; what then"),
+        (np.hstack([X, 0 * X]), "the candidate has 4 columns more of zeros, padding, at the end; what then"),
+        (X.reshape(4, 6) * 1.001, "the same number of values is laid out in another shape; what then is compared diff"),
+        (X.T + 9, "as if the candidate is transposed, but the numbers differ then too"),
+        (np.ones((5, 3)), "the shapes are 6×4 and 5×3: 6 and 5 along axis 0, 4 and 3 along axis 1"),
+        (np.ones((2, 5, 3)), "the reference has 2 dimensions, the candidate 3"),
+        (np.array(1.0), "the shapes are 6×4 and a scalar"),
+        (np.ones((0, 4)), "the shapes are 6×4 and 0×4"),
+        (X.T[None], "one has a dimension of 1 more, and is transposed; what"),
+    ],
+)
+def test_another_shape_is_explained(candidate: np.ndarray, said: str) -> None:
+    assert said in explain_shape(X, candidate)
+
+
+@pytest.mark.parametrize(
+    "reference, candidate, said",
+    [
+        (X, 22.5 * X, "it is 22.5 times the reference"),
+        (X, -X, "it is -1 times the reference"),
+        (SQUARE, SQUARE.T, "it is transposed"),
+        (X, np.vstack([X[:1], X[:-1]]), "its rows come one position late"),
+        (X, np.vstack([X[1:], X[:1]]), "its rows come one position early"),
+        (X, X[::-1], "its rows are in reverse order"),
+    ],
+)
+def test_other_numbers_are_explained(reference: np.ndarray, candidate: np.ndarray, said: str) -> None:
+    rng = np.random.default_rng(5)
+    noisy = candidate + 1e-6 * rng.standard_normal(candidate.shape)
+    found = explain_numbers(reference, noisy, measure(reference, noisy))
+    assert found is not None and found.startswith(said)
+
+
+def test_nothing_simple_is_not_explained() -> None:
+    other = np.random.default_rng(9).standard_normal(X.shape)
+    assert explain_numbers(X, other, measure(X, other)) is None
+    assert explain_numbers(X, X, measure(X, X)) is None
+    gap = X.copy()
+    gap[0, 0] = np.nan
+    assert explain_numbers(X, gap, measure(X, gap)) is None
+    assert explain_numbers(X[0], other[0], measure(X[0], other[0])) is None

@@ -1,0 +1,139 @@
+"""Logits as predictions: divergence and agreement against slow definitions, and which row decided on a token."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from workbench.parity.logits import Choice, choice_at, deciding_row, measure_logits
+
+LOGITS = npst.arrays(np.float32, (4, 9), elements=st.floats(-30, 30, width=32))
+
+
+def softmax(row: np.ndarray) -> list[float]:
+    powers = [math.exp(x - float(row.max())) for x in row.tolist()]
+    return [power / math.fsum(powers) for power in powers]
+
+
+@given(LOGITS, LOGITS)
+def test_measures_are_what_their_definitions_say(reference: np.ndarray, candidate: np.ndarray) -> None:
+    found = measure_logits(reference, candidate)
+    divergence = [
+        math.fsum(p * math.log(p / q) for p, q in zip(softmax(r), softmax(c)))
+        for r, c in zip(reference.astype(np.float64), candidate.astype(np.float64))
+    ]
+    assert found.kl_mean == pytest.approx(sum(divergence) / 4, rel=1e-6, abs=1e-12)
+    assert found.kl_max == pytest.approx(max(divergence), rel=1e-6, abs=1e-12)
+    assert divergence[found.kl_worst_row] == pytest.approx(max(divergence), rel=1e-6, abs=1e-12)
+    same = [int(r.argmax()) == int(c.argmax()) for r, c in zip(reference, candidate)]
+    assert found.top1_agreement == sum(same) / 4 and found.flips == 4 - sum(same) and found.rows == 4
+
+
+@given(
+    npst.arrays(np.float32, (3, 9), elements=st.floats(-9, 9, width=32), unique=True),
+    npst.arrays(np.float32, (3, 9), elements=st.floats(-9, 9, width=32), unique=True),
+)
+def test_the_best_overlap_as_sets(reference: np.ndarray, candidate: np.ndarray) -> None:
+    best = [[set(sorted(range(9), key=row.__getitem__)[-5:]) for row in side] for side in (reference, candidate)]
+    expected = sum(len(r & c) / 5 for r, c in zip(*best)) / 3
+    assert measure_logits(reference, candidate).top_overlap == pytest.approx(expected)
+
+
+@given(LOGITS, st.permutations(range(4)), st.permutations(range(9)), st.floats(-5, 5, width=32))
+def test_order_and_a_constant_do_not_matter(
+    reference: np.ndarray, rows: list[int], columns: list[int], constant: float
+) -> None:
+    candidate = reference[::-1].copy()
+    plain = measure_logits(reference, candidate)
+    moved = measure_logits(reference[rows][:, columns], candidate[rows][:, columns].astype(np.float64) + constant)
+    assert moved.kl_mean == pytest.approx(plain.kl_mean, rel=1e-5, abs=1e-9)
+    assert moved.kl_max == pytest.approx(plain.kl_max, rel=1e-5, abs=1e-9)
+
+
+def test_equal_logits_have_no_divergence_and_banned_tokens_no_say() -> None:
+    logits = np.array([[0.0, -np.inf, 3.0], [1.0, 2.0, -np.inf]])
+    found = measure_logits(logits, logits)
+    assert (found.kl_mean, found.top1_agreement, found.top_overlap) == (0, 1, 1)
+    banned = measure_logits(np.zeros((1, 3)), np.array([[0.0, 0.0, -np.inf]]))
+    assert banned.kl_mean == math.inf
+    assert measure_logits(np.zeros((1, 3)), np.full((1, 3), np.nan)).kl_mean == math.inf
+    assert measure_logits(np.zeros((0, 3)), np.zeros((0, 3))).top1_agreement == 1
+
+
+def test_a_choice_is_a_near_tie_only_where_both_margins_are_small() -> None:
+    r = np.array([[0.0, 5.0, 5.0 - 1e-5, 1.0]])
+    c = np.array([[0.0, 5.0, 5.0 + 1e-5, 1.0]])
+    near = choice_at(r, c, 0)
+    assert near is not None and (near.reference_token, near.candidate_token) == (1, 2)
+    assert near.reference_margin == pytest.approx(1e-5) and near.candidate_margin == pytest.approx(1e-5)
+    assert near.spread == pytest.approx(r[0].std())
+    assert near.is_near_tie(1e-4) and not near.is_near_tie(1e-8)
+    clear = choice_at(r, np.array([[0.0, 5.0, 6.0, 1.0]]), 0)
+    assert clear is not None and not clear.is_near_tie(1e-4)
+    assert choice_at(r, r, 0) is None
+    assert choice_at(r, np.full((1, 4), np.nan), 0) is None
+
+
+def test_larger_logits_do_not_change_what_a_near_tie_is() -> None:
+    small = Choice(0, 1, 2, 1e-4, 1e-4, 1.0)
+    large = Choice(0, 1, 2, 1e-1, 1e-1, 1e3)
+    for noise in (1e-6, 1e-5, 1e-4, 1e-3):
+        assert small.is_near_tie(noise) == large.is_near_tie(noise)
+
+
+def one_hot(path: list[int], vocabulary: int = 6) -> np.ndarray:
+    return np.eye(vocabulary)[path]
+
+
+def ids(path: list[int], blank: int) -> np.ndarray:
+    """What CTC makes of a path, the obvious way."""
+    found, last = [], None
+    for token in path:
+        if token != last and token != blank:
+            found.append(token)
+        last = token
+    return np.array(found, int)
+
+
+@pytest.mark.parametrize(
+    "reference, candidate, row",
+    [
+        ([0, 1, 1, 0, 2], [0, 1, 0, 0, 3], 4),  # another token; that a run is shorter decided nothing
+        ([0, 1, 0, 0, 2], [0, 1, 0, 3, 2], 3),  # one more
+        ([0, 1, 0, 1, 2], [0, 1, 1, 1, 2], 2),  # two that have become one
+        ([1, 0, 0], [1, 0, 2], 2),  # one at the end
+        ([1, 0, 2], [1, 0, 0], 2),
+        ([0, 0, 1], [0, 0, 2], 2),
+    ],
+)
+@pytest.mark.parametrize("blank", [0, 5])
+def test_the_frame_that_decided_on_a_token(reference: list[int], candidate: list[int], row: int, blank: int) -> None:
+    paths = [[blank if token == 0 else token for token in path] for path in (reference, candidate)]
+    tokens = ids(paths[0], blank), ids(paths[1], blank)
+    place = next((n for n, (a, b) in enumerate(zip(*tokens)) if a != b), min(len(tokens[0]), len(tokens[1])))
+    assert deciding_row(one_hot(paths[0]), one_hot(paths[1]), tokens, place) == row
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.data())
+def test_the_frame_that_decided_is_one_where_the_best_differ(path: list[int], data: st.DataObject) -> None:
+    other = data.draw(st.lists(st.integers(0, 5), min_size=len(path), max_size=len(path)))
+    tokens = ids(path, 0), ids(other, 0)
+    place = next((n for n, (a, b) in enumerate(zip(*tokens)) if a != b), min(map(len, tokens)))
+    if list(tokens[0]) == list(tokens[1]) or len(path) in map(len, tokens):
+        return
+    row = deciding_row(one_hot(path), one_hot(other), tokens, place)
+    assert row is None or path[row] != other[row]
+
+
+def test_rows_by_token_and_by_position_of_a_prompt() -> None:
+    logits, tokens = np.zeros((3, 6)), (np.array([1, 2, 3]), np.array([1, 4, 3]))
+    assert deciding_row(logits, logits, tokens, 1) == 1
+    assert deciding_row(np.zeros((5, 6)), np.zeros((5, 6)), tokens, 0, prompt=5) == 4
+    assert deciding_row(np.zeros((5, 6)), np.zeros((5, 6)), tokens, 1, prompt=5) is None
+    assert deciding_row(np.zeros((8, 6)), np.zeros((8, 6)), tokens, 1, prompt=5) == 5
+    assert deciding_row(one_hot([1, 1, 2, 2, 5]), one_hot([1, 1, 2, 2, 5]), tokens, 1) is None, "of another decoding"

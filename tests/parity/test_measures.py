@@ -1,0 +1,139 @@
+"""Measures of two arrays, against slow definitions and what must not change them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from workbench.parity import measures
+from workbench.parity.measures import Measures, measure
+
+FLOATS = st.floats(-1e6, 1e6, width=32)
+SHAPES = npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=7)
+
+
+@st.composite
+def pairs(draw: st.DrawFn, elements: st.SearchStrategy[float] = FLOATS) -> tuple[np.ndarray, np.ndarray]:
+    shape = draw(SHAPES)
+    return tuple(draw(npst.arrays(np.float32, shape, elements=elements)) for _ in range(2))
+
+
+@given(pairs(), st.sampled_from([1, 5, 1 << 16]))
+def test_measures_are_what_their_definitions_say(both: tuple[np.ndarray, np.ndarray], block: int) -> None:
+    reference, candidate = (each.astype(np.float64) for each in both)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measures, "BLOCK_VALUES", block)
+        found = measure(*both)
+    d = [c - r for r, c in zip(reference.ravel().tolist(), candidate.ravel().tolist())]
+    assert found.values == len(d)
+    assert found.max_abs == max(map(abs, d), default=0.0)
+    assert found.mean_abs == pytest.approx(sum(map(abs, d)) / max(len(d), 1))
+    assert found.identical == all(x == 0 for x in d)
+    assert found.reference_nonfinite == found.candidate_nonfinite == found.nonfinite_differences == 0
+    ours, size = math.fsum(x * x for x in d), math.fsum(x * x for x in reference.ravel().tolist())
+    if size > 1e-60:
+        assert found.relative_l2 == pytest.approx(math.sqrt(ours / size))
+        assert found.snr_db == (pytest.approx(10 * math.log10(size / ours)) if ours else math.inf)
+        assert found.peak == pytest.approx(found.max_abs / math.sqrt(size / len(d)))
+    theirs = math.fsum(x * x for x in candidate.ravel().tolist())
+    if min(size, theirs) > 1e-60:
+        product = math.fsum(r * c for r, c in zip(reference.ravel().tolist(), candidate.ravel().tolist()))
+        assert found.cosine == pytest.approx(product / math.sqrt(size * theirs), abs=1e-9)
+        assert found.factor == pytest.approx(product / size, rel=1e-6, abs=1e-9 * math.sqrt(theirs / size))
+    if found.worst:
+        assert abs(candidate[found.worst.index] - reference[found.worst.index]) == found.max_abs
+        assert found.worst.reference == reference[found.worst.index]
+        assert found.worst.candidate == candidate[found.worst.index]
+    if reference.ndim and reference.size:
+        square = (candidate - reference) ** 2
+        rows = square.reshape(len(square), -1).mean(axis=1)
+        np.testing.assert_allclose(found.by_position, np.sqrt(rows), atol=1e-30)
+        if reference.ndim > 1:
+            np.testing.assert_allclose(
+                found.by_channel, np.sqrt(square.mean(axis=tuple(range(square.ndim - 1)))), atol=1e-30
+            )
+
+
+@given(pairs(), st.randoms(use_true_random=False), st.sampled_from([2.0**-20, 8.0, -2.0]))
+def test_order_and_scale_of_both_do_not_matter(
+    both: tuple[np.ndarray, np.ndarray], random: np.random.Generator, scale: float
+) -> None:
+    flat = [each.ravel().astype(np.float64) for each in both]
+    order = list(range(flat[0].size))
+    random.shuffle(order)
+    plain, mixed = measure(*flat), measure(*(scale * each[order] for each in flat))
+    for name in ("relative_l2", "cosine_distance", "peak", "factor"):
+        assert getattr(mixed, name) == pytest.approx(getattr(plain, name), rel=1e-6, abs=1e-12), name
+    assert mixed.max_abs == pytest.approx(abs(scale) * plain.max_abs)
+    assert mixed.mean_abs == pytest.approx(abs(scale) * plain.mean_abs)
+
+
+@given(pairs())
+def test_the_distance_is_the_same_both_ways(both: tuple[np.ndarray, np.ndarray]) -> None:
+    there, back = measure(*both), measure(*reversed(both))
+    assert there.max_abs == back.max_abs and there.mean_abs == pytest.approx(back.mean_abs)
+    assert there.cosine_distance == pytest.approx(back.cosine_distance, abs=1e-12)
+
+
+@given(npst.arrays(np.float32, (5, 3), elements=st.sampled_from([1.0, 2.0, math.nan, math.inf, -math.inf])), st.data())
+def test_what_is_not_finite_is_counted_and_left_out(reference: np.ndarray, data: st.DataObject) -> None:
+    candidate = data.draw(npst.arrays(np.float32, (5, 3), elements=st.sampled_from([1.0, math.nan, math.inf])))
+    found = measure(reference, candidate)
+    fine = np.isfinite(reference) & np.isfinite(candidate)
+    d = candidate[fine] - reference[fine]
+    assert found.reference_nonfinite == (~np.isfinite(reference)).sum()
+    assert found.candidate_nonfinite == (~np.isfinite(candidate)).sum()
+    alike = [str(r) == str(c) for r, c in zip(reference.ravel(), candidate.ravel())]
+    assert found.nonfinite_differences == sum(not a for a, f in zip(alike, fine.ravel()) if not f)
+    assert found.values == fine.sum() and found.max_abs == max(np.abs(d), default=0)
+    assert found.mean_abs == pytest.approx(np.abs(d).mean() if d.size else 0)
+    assert found.identical == all(alike)
+
+
+def test_a_tiny_cosine_distance_is_not_lost_to_rounding() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 100))
+    error = rng.standard_normal(x.shape)
+    found = measure(x, x + 1e-9 * error)
+    assert found.cosine_distance == pytest.approx(0.5e-18, rel=0.05)
+    assert found.cosine == 1.0
+
+
+def test_zeros_have_distances_too() -> None:
+    nothing, something = np.zeros((2, 2)), np.ones((2, 2))
+    assert measure(nothing, nothing).identical and measure(nothing, nothing).cosine == 1
+    found = measure(nothing, something)
+    assert found.relative_l2 == found.peak == math.inf and found.snr_db == -math.inf and found.cosine == 0
+    assert measure(something, nothing).relative_l2 == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int64, np.uint8, np.bool_, ">f4", np.complex64])
+def test_every_type_of_number_is_measured(dtype: type) -> None:
+    reference = np.array([[0, 1], [1, 1], [0, 0]], dtype)
+    candidate = np.array([[0, 1], [0, 1], [0, 0]], dtype)
+    found = measure(reference, candidate)
+    assert found.max_abs == 1 and found.worst and found.worst.index == (1, 0)
+    assert (found.worst.reference, found.worst.candidate) == (1, 0)
+
+
+def test_memory_is_that_of_a_block() -> None:
+    import tracemalloc
+
+    x = np.ones((2000, 1000), np.float32)
+    y = x + np.float32(0.5)
+    tracemalloc.start()
+    found: Measures = measure(x, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.mean_abs == 0.5
+    assert peak < x.nbytes / 2
+
+
+def test_other_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match="differ"):
+        measure(np.zeros((2, 3)), np.zeros((3, 2)))

@@ -1,0 +1,82 @@
+"""The order of the computation, and what stages hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.parity.order import computation_order, kind_of, layer_counts
+
+ORDER = [
+    "frontend.fbank",
+    "frontend.lfr",
+    "frontend.features",
+    "prompt.tokens",
+    "encoder.input",
+    "encoder.layers.0",
+    "encoder.layers.1.fsmn",
+    "encoder.layers.1",
+    "encoder.layers.2",
+    "encoder.layers.10",
+    "encoder.after_norm",
+    "encoder.output",
+    "predictor.alphas",
+    "predictor.embeddings",
+    "adaptor.output",
+    "decoder.layers.0",
+    "decoder.output",
+    "llm.embeddings",
+    "llm.layers.9",
+    "llm.layers.11",
+    "llm.norm",
+    "logits",
+    "ctc.posteriors",
+    "tokens",
+    "text",
+]
+
+
+@given(st.permutations(ORDER))
+def test_names_alone_give_the_order_of_the_computation(shuffled: list[str]) -> None:
+    assert computation_order(shuffled) == ORDER
+
+
+@given(st.lists(st.text(alphabet="enc.layrs019²tok", max_size=24), unique=True))
+def test_any_names_have_one_order_and_none_is_lost(names: list[str]) -> None:
+    found = computation_order(names)
+    assert sorted(found) == sorted(names)
+    assert computation_order(reversed(names)) == found
+
+
+@given(st.permutations(ORDER))
+def test_a_recorded_order_is_kept_but_for_its_ends(shuffled: list[str]) -> None:
+    found = computation_order(shuffled, recorded=True)
+    middle = [stage for stage in shuffled if stage in found[4:-4]]
+    assert found[4:-4] == middle
+    assert {stage.split(".")[0] for stage in found[:3]} == {"frontend"} and found[3] == "prompt.tokens"
+    assert set(found[-4:]) == {"logits", "ctc.posteriors", "tokens", "text"}
+
+
+@pytest.mark.parametrize(
+    "stage, array, kind",
+    [
+        ("encoder.output", np.zeros((3, 4), np.float32), "numbers"),
+        ("logits", np.zeros((3, 4)), "logits"),
+        ("logits", np.zeros(4), "numbers"),
+        ("ctc.logits", np.zeros((3, 4)), "logits"),
+        ("tokens", np.zeros(4, np.float32), "tokens"),
+        ("prompt.tokens", np.zeros(4, np.int32), "tokens"),
+        ("codec.streams", np.zeros((4, 8), np.int64), "numbers"),
+        ("text", np.array("it"), "text"),
+        ("title", np.array("it"), "text"),
+    ],
+)
+def test_a_stage_holds_what_its_name_and_type_say(stage: str, array: np.ndarray, kind: str) -> None:
+    assert kind_of(stage, array) == kind
+
+
+def test_stacks_are_counted_unless_they_have_gaps() -> None:
+    names = ["encoder.layers.0", "encoder.layers.1", "encoder.layers.1.fsmn", "llm.layers.3", "llm.layers.4", "logits"]
+    assert layer_counts(names) == {"encoder.layers": 2}

@@ -1,0 +1,84 @@
+"""What is expected of each arithmetic, and limits of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from tests.parity.networks import computed
+from workbench.errors import BadInput
+from workbench.parity import compare, judge
+from workbench.parity.presets import MEASURES, PRESETS, Limits, Tolerances, find_preset, preset_of, read_rules
+
+STEPS = ["float32", "float16", "q8_0", "q4_0"]
+NAMES = {"float32": "f32", "float16": "f16", "q8_0": "q8_0", "q4_0": "q4"}
+
+
+def test_presets_stand_from_the_strictest_to_the_loosest() -> None:
+    limits = [preset.limits for preset in PRESETS.values()]
+    for one, other in zip(limits, limits[1:]):
+        for field in fields(Limits):
+            strict, loose = getattr(one, field.name), getattr(other, field.name)
+            assert strict >= loose if field.name == "top1" else strict <= loose, field.name
+
+
+@pytest.mark.parametrize("dtype", STEPS)
+@pytest.mark.parametrize("seed", range(3))
+def test_each_arithmetic_passes_its_preset_with_room(dtype: str, seed: int) -> None:
+    found = compare(computed("float32", seed), computed(dtype, seed, reverse=True))
+    assert found.tolerances.preset.name == NAMES[dtype]
+    assert found.within, judge(found).sentence
+    largest = max(each.numbers.relative_l2 for each in found.stages if each.numbers)
+    limit = found.tolerances.preset.limits.relative_l2
+    assert limit / 500 < largest < limit / 1.2, "neither out of reach nor at its edge"
+
+
+@pytest.mark.parametrize("dtype, stricter", list(zip(STEPS, ["exact", *NAMES.values()])))
+def test_each_arithmetic_fails_the_preset_that_is_stricter(dtype: str, stricter: str) -> None:
+    found = compare(computed("float32"), computed(dtype, reverse=True), Tolerances(PRESETS[stricter]))
+    assert not found.within
+
+
+@pytest.mark.parametrize(
+    "metas, name, reason",
+    [
+        ([{"dtype": "float32"}, {"dtype": "float32"}], "f32", "dtype is float32"),
+        ([{"dtype": "float32"}, {"dtype": "q8_0"}], "q8_0", "dtype is q8_0"),
+        ([{"dtype": "torch.bfloat16"}, {"dtype": "F16"}], "bf16", "dtype is torch.bfloat16"),
+        ([{"dtype": "float32"}, {"dtype": "f16", "quantization": "Q4_K_M"}], "q4", "quantization is Q4_K_M"),
+        ([{}, {"dtype": "float16"}], "f16", "dtype is float16"),
+        ([{"dtype": "q5_1"}], "q4", "dtype is q5_1"),
+        ([{"dtype": "float64"}, {}], "f32", "dtype is float64"),
+        ([{"dtype": "posit8"}, {"dtype": 3}], "f32", "no trace says how it was computed"),
+        ([{}], "f32", "no trace says how it was computed"),
+    ],
+)
+def test_the_preset_is_that_of_the_coarsest_arithmetic(metas: list[dict], name: str, reason: str) -> None:
+    preset, why = preset_of(*metas)
+    assert (preset.name, why) == (name, reason)
+
+
+def test_rules_change_limits_of_stages_in_turn() -> None:
+    rules = read_rules(["relative_l2=1e-3,peak=2", "encoder.*: relative_l2 = 0.5", "encoder.layers.3:relative_l2=inf"])
+    found = Tolerances(PRESETS["f32"], rules)
+    assert found.of("logits").relative_l2 == 1e-3 and found.of("logits").peak == 2
+    assert found.of("logits").kl == PRESETS["f32"].limits.kl
+    assert found.of("encoder.output").relative_l2 == 0.5 and found.of("encoder.output").peak == 2
+    assert found.of("encoder.layers.3").relative_l2 == float("inf")
+
+
+@pytest.mark.parametrize(
+    "text", ["relative_l2", "l2=1", "relative_l2=x", "peak=-1", "peak=nan", ":peak=1", "", "a:", "peak=1,"]
+)
+def test_a_rule_that_is_none_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(BadInput, match="^tolerance .*; expected ") as caught:
+        read_rules([text])
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_presets_name_the_known() -> None:
+    with pytest.raises(BadInput, match="there is no preset 'f8'; expected one of exact, f32, f16, "):
+        find_preset("f8")
+    assert find_preset("q4").limits.peak > find_preset("q8_0").limits.peak
+    assert "relative_l2" in MEASURES

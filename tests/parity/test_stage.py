@@ -1,0 +1,101 @@
+"""One stage: limits kept or not, and the limits that would be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from workbench.errors import BadInput
+from workbench.parity.presets import EXACT, PRESETS, Tolerances
+from workbench.parity.stage import compare_stage
+
+F32 = PRESETS["f32"].limits
+X = np.random.default_rng(0).standard_normal((20, 8))
+
+
+@given(
+    npst.arrays(np.float64, (4, 5), elements=st.floats(-100, 100)),
+    npst.arrays(np.float64, (4, 5), elements=st.floats(-1, 1)),
+    st.sampled_from(["logits", "encoder.output"]),
+)
+def test_the_limits_that_would_pass_do_and_tighter_ones_do_not(
+    reference: np.ndarray, error: np.ndarray, stage: str
+) -> None:
+    found = compare_stage(stage, reference, reference + error, EXACT.limits)
+    limits = found.passing_limits
+    if any(math.isinf(value) for value in found.measured.values()):
+        return
+    assert set(limits) == set(found.measured)
+    again = compare_stage(stage, reference, reference + error, Tolerances(EXACT, (("*", limits),)).of(stage))
+    assert again.passes, (limits, found.measured)
+    for name, limit in limits.items():
+        value = found.measured[name]
+        assert limit == value == 0 or (
+            0.85 * value <= limit <= value if name == "top1" else value <= limit <= 1.15 * value
+        )
+
+
+@given(st.floats(1e-9, 3.0))
+def test_the_passing_preset_is_the_strictest(size: float) -> None:
+    found = compare_stage("encoder.output", X, X + size * X[::-1] / 2, F32)
+    names = [
+        name
+        for name, preset in PRESETS.items()
+        if compare_stage("encoder.output", X, X + size * X[::-1] / 2, preset.limits).passes
+    ]
+    assert found.passing_preset == (names[0] if names else None)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_limits_are_relative(scale: float) -> None:
+    for error, passes in ((1e-6, True), (1e-3, False)):
+        assert compare_stage("encoder.output", scale * X, scale * X * (1 + error), F32).passes is passes
+
+
+def test_one_flip_of_the_best_is_let_off_but_not_under_exact() -> None:
+    logits = np.zeros((10, 4))
+    logits[:, 1] = 1.0
+    logits[0, 2] = 1 - 1e-9
+    other = logits.copy()
+    other[0, 2] = 1 + 1e-9
+    found = compare_stage("logits", logits, other, F32)
+    assert found.logits and found.logits.flips == 1 and found.passes
+    assert [each.measure for each in compare_stage("logits", logits, other, EXACT.limits).beyond][-1] == "top1"
+    other[1, 2] = logits[1, 2] = 1 - 1e-9
+    other[1, 2] = 1 + 1e-9
+    assert not compare_stage("logits", logits, other, F32).passes
+
+
+def test_what_is_not_finite_on_one_side_never_passes() -> None:
+    broken = X.copy()
+    broken[3, 4] = np.inf
+    found = compare_stage("encoder.output", X, broken, Tolerances(PRESETS["q4"]).of("x"))
+    assert not found.passes and found.differs and found.passing_preset is None and found.passing_limits == {}
+    assert compare_stage("encoder.output", broken, broken, EXACT.limits).passes
+
+
+def test_another_shape_is_a_difference_with_a_reason() -> None:
+    found = compare_stage("encoder.output", X, X.T, F32)
+    assert found.mismatch and "transposed" in found.mismatch
+    assert found.numbers is None and found.differs and not found.passes and found.passing_limits == {}
+
+
+def test_tokens_pass_or_not_by_their_errors() -> None:
+    found = compare_stage("tokens", np.array([1, 2, 3]), np.array([1.0, 3.0]), F32)
+    assert found.kind == "tokens" and found.measured == {"token_errors": pytest.approx(1 / 3)} and not found.passes
+    assert found.passing_limits["token_errors"] == pytest.approx(0.34)
+    found = compare_stage("text", np.array("ab"), np.frombuffer(b"ab", np.uint8), F32)
+    assert found.kind == "text" and found.passes and not found.differs and found.passing_preset == "exact"
+
+
+def test_a_reference_of_nothing_but_nan_is_refused() -> None:
+    with pytest.raises(
+        BadInput, match="^stage x of the reference holds no finite number; nothing can be compared with it$"
+    ):
+        compare_stage("x", np.full((2, 2), np.nan), np.ones((2, 2)), F32)
+    assert compare_stage("x", np.ones((0, 2)), np.ones((0, 2)), EXACT.limits).passes

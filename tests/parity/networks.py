@@ -44,12 +44,17 @@ def computed(
         faults: what happens to the output of a stage, before what follows it.
         reverse: sum in the opposite order, as another library may: the same numbers but for rounding.
     """
+    with np.errstate(all="ignore"):  # an overflow may be what is planted
+        return Trace(_stages(dtype, seed, layers, faults or {}, reverse), META | {"dtype": dtype})
+
+
+def _stages(dtype: str, seed: int, layers: int, faults: Mapping[str, Fault], reverse: bool) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     kind = np.float64 if dtype == "float64" else np.float32
     stages: dict[str, np.ndarray] = {}
 
     def put(stage: str, value: np.ndarray) -> np.ndarray:
-        change = (faults or {}).get(stage)
+        change = faults.get(stage)
         stages[stage] = value if change is None else change(value).astype(value.dtype)
         return stages[stage]
 
@@ -73,7 +78,7 @@ def computed(
     tokens = best[(np.diff(best, prepend=-1) != 0) & (best != 0)]
     put("tokens", tokens)
     put("text", np.array(" ".join(f"w{token}" for token in tokens)))
-    return Trace(stages, META | {"dtype": dtype})
+    return stages
 
 
 STAGES = list(computed(layers=LAYERS))

@@ -80,7 +80,7 @@ def test_missing_stages_are_named_and_the_others_compared() -> None:
     )
     assert found.tokens_agree is None and found.within
     with pytest.raises(
-        BadInput, match="the traces have no stage in common: the reference has tokens, the candidate blk.0; a mapping"
+        BadInput, match=r"the traces have no stage in common: the reference has tokens, the candidate blk.0; a mapping"
     ):
         compare(without(computed(), *[s for s in STAGES if s != "tokens"]), Trace({"blk.0": np.ones(2)}, META))
 
@@ -99,7 +99,7 @@ def test_other_inputs_are_refused_unless_they_are_wanted() -> None:
 def test_models_of_other_depth_are_refused_unless_only_common_layers_are_wanted() -> None:
     ours, theirs = computed(), computed(layers=5)
     with pytest.raises(
-        BadInput, match="the reference has 8 encoder.layers and the candidate 5; expected traces of one"
+        BadInput, match=r"the reference has 8 encoder.layers and the candidate 5; expected traces of one"
     ):
         compare(ours, theirs)
     assert [each.stage for each in compare(ours, theirs, stages="encoder.layers.[0-4]").stages][

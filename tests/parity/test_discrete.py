@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import BadInput
-from workbench.parity.discrete import as_text, as_tokens, measure_text, measure_tokens
+from workbench.parity.discrete import Edit, as_text, as_tokens, measure_text, measure_tokens
 
 IDS = st.lists(st.integers(0, 4), max_size=12)
 
@@ -40,7 +40,7 @@ def test_texts_have_both_rates_and_count_capitals() -> None:
     found = measure_text("three seven one", "Three seven one")
     assert (found.unit, found.errors, found.wer) == ("WER", 1, pytest.approx(1 / 3))
     assert found.cer == pytest.approx(1 / 15) and found.first_difference == 0
-    assert [(edit.kind, edit.reference, edit.candidate) for edit in found.edits][0] == ("substitute", "three", "Three")
+    assert found.edits[0] == Edit("substitute", "three", "Three")
     assert measure_text("三七一", "三七").cer == pytest.approx(1 / 3)
     same = measure_text("one", "one")
     assert same.first_difference is None and same.error_rate == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 
@@ -17,7 +18,7 @@ NAMES = {"float32": "f32", "float16": "f16", "q8_0": "q8_0", "q4_0": "q4"}
 
 def test_presets_stand_from_the_strictest_to_the_loosest() -> None:
     limits = [preset.limits for preset in PRESETS.values()]
-    for one, other in zip(limits, limits[1:]):
+    for one, other in pairwise(limits):
         for field in fields(Limits):
             strict, loose = getattr(one, field.name), getattr(other, field.name)
             assert strict >= loose if field.name == "top1" else strict <= loose, field.name
@@ -72,7 +73,7 @@ def test_rules_change_limits_of_stages_in_turn() -> None:
     "text", ["relative_l2", "l2=1", "relative_l2=x", "peak=-1", "peak=nan", ":peak=1", "", "a:", "peak=1,"]
 )
 def test_a_rule_that_is_none_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(BadInput, match="^tolerance .*; expected ") as caught:
+    with pytest.raises(BadInput, match=r"^tolerance .*; expected ") as caught:
         read_rules([text])
     assert "\n" not in str(caught.value)
 

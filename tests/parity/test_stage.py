@@ -95,7 +95,7 @@ def test_tokens_pass_or_not_by_their_errors() -> None:
 
 def test_a_reference_of_nothing_but_nan_is_refused() -> None:
     with pytest.raises(
-        BadInput, match="^stage x of the reference holds no finite number; nothing can be compared with it$"
+        BadInput, match=r"^stage x of the reference holds no finite number; nothing can be compared with it$"
     ):
         compare_stage("x", np.full((2, 2), np.nan), np.ones((2, 2)), F32)
     assert compare_stage("x", np.ones((0, 2)), np.ones((0, 2)), EXACT.limits).passes

@@ -128,7 +128,7 @@ def _tensor(path: Path, name: str, entry: Any, begin: int, size: int) -> Reader:
         whole = False
     if not whole:
         raise BadInput(f"{where} is not described as safetensors files do, by dtype, shape and data_offsets")
-    if code not in _TYPES:
+    if not isinstance(code, str) or code not in _TYPES:
         raise BadInput(f"{where} holds {code!r:.20}; expected one of {', '.join(_TYPES)}")
     dtype = np.dtype(_TYPES[code])
     if stop - start != math.prod(shape) * dtype.itemsize:

@@ -1,0 +1,131 @@
+"""`workbench compare`: exit status, what goes to stdout and what to stderr."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.parity.networks import META, computed
+from workbench.cli import main
+from workbench.session import Trace
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    computed().save("reference.safetensors")
+    computed(reverse=True).save("noise.safetensors")
+    computed("q8_0").save("q8_0.safetensors")
+    computed("float64").save("float64.safetensors")
+    computed(faults={"encoder.layers.3": lambda x: 1.01 * x}).save("fault.safetensors")
+
+
+def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
+    try:
+        status = main(["compare", *words])
+    except SystemExit as left:
+        status = int(left.code or 0)
+    out, err = capsys.readouterr()
+    return status, out.splitlines(), err.splitlines()
+
+
+def test_within_tolerance_is_0(capsys: Capture) -> None:
+    status, out, err = run(capsys, "reference.safetensors", "noise.safetensors")
+    assert status == 0 and err == []
+    assert out[0].startswith("Within tolerance f32: 15 stages") and out[1] == "Tolerance f32 (dtype is float32)."
+
+
+def test_beyond_tolerance_is_1_and_names_the_stage(capsys: Capture) -> None:
+    status, out, err = run(capsys, "reference.safetensors", "fault.safetensors")
+    assert status == 1 and err == []
+    assert out[0].startswith("encoder.layers.3 is the first of 15 stages beyond tolerance f32: ")
+
+
+def test_the_preset_follows_the_metadata_or_is_chosen(capsys: Capture) -> None:
+    files = ("reference.safetensors", "q8_0.safetensors")
+    assert run(capsys, *files)[:2][0] == 0
+    assert run(capsys, *files)[1][1] == "Tolerance q8_0 (dtype is q8_0)."
+    assert run(capsys, *files, "--preset", "f32")[0] == 1
+    assert run(capsys, *files, "--preset", "f32", "--stages", "frontend.*,prompt.*")[0] == 0
+    assert run(capsys, *files, "--preset", "f32", "--tolerance", "relative_l2=1,peak=9,cosine_distance=1,kl=1")[0] == 0
+    assert run(capsys, *files, "--tolerance", "encoder.layers.5:relative_l2=1e-5")[0] == 1
+
+
+def test_json_is_all_that_stdout_has(capsys: Capture) -> None:
+    status, out, err = run(capsys, "reference.safetensors", "fault.safetensors", "--json")
+    found = json.loads("\n".join(out))
+    assert status == 1 and err == [] and found["verdict"]["first_divergent"] == "encoder.layers.3"
+    _, out, _ = run(capsys, "reference.safetensors", "fault.safetensors", "--json", "--profiles")
+    assert "error_by_channel" in json.loads("\n".join(out))["stages"][0]["numbers"]
+
+
+def test_noise_and_bugs_are_told_apart_by_float64(capsys: Capture) -> None:
+    computed(faults={"encoder.layers.3": lambda x: x * (1 + 3e-5)}).save("bug.safetensors")
+    three = ("--float64", "float64.safetensors")
+    status, out, _ = run(capsys, "reference.safetensors", "noise.safetensors", *three)
+    assert status == 0 and "arithmetic noise: at logits" in out[0]
+    assert run(capsys, "reference.safetensors", "bug.safetensors")[0] == 0
+    status, out, _ = run(capsys, "reference.safetensors", "bug.safetensors", *three)
+    assert status == 1 and "a bug, not noise: at encoder.layers.3" in out[0]
+
+
+def test_other_inputs_are_compared_after_a_warning_only(capsys: Capture) -> None:
+    Trace(computed(), META | {"input_digest": "other"}).save("other.safetensors")
+    status, out, err = run(capsys, "reference.safetensors", "other.safetensors")
+    assert (status, out) == (2, []) and len(err) == 1 and "different inputs (digests a1b2 and other)" in err[0]
+    status, out, err = run(capsys, "reference.safetensors", "other.safetensors", "--force")
+    assert status == 0 and out[0].startswith("Identical: ")
+    assert err == ["workbench: the traces are of different inputs (digests a1b2 and other)"]
+
+
+def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "dumps").mkdir()
+    np.save(tmp_path / "dumps" / "out.npy", computed(reverse=True)["encoder.output"].T)
+    (tmp_path / "names.toml").write_text('[stages]\n"encoder.output" = { from = "out", transpose = true }')
+    status, out, err = run(capsys, "reference.safetensors", "dumps", "--mapping", "names.toml")
+    assert status == 0 and "Within tolerance f32: 1 stage, " in out[0]
+    assert err[0] == "workbench: one of the traces does not say what input it was computed on (input_digest)"
+    assert err[1].startswith("workbench: not compared, since the candidate does not have them: frontend.fbank, ")
+    status, out, _ = run(capsys, "reference.safetensors", "dumps")
+    assert status == 2 and out == []
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("reference.safetensors nothing.safetensors", "there is no trace nothing.safetensors; expected "),
+        ("reference.safetensors cut.safetensors", "cut.safetensors is truncated"),
+        ("reference.safetensors huge.safetensors", "its header claims 10000000000 bytes, and the file has 9"),
+        ("nan.safetensors reference.safetensors", "stage encoder.output of the reference holds no finite number"),
+        ("reference.safetensors shallow.safetensors", "the reference has 8 encoder.layers and the candidate 3"),
+        ("reference.safetensors noise.safetensors --stages x.*", "no stage that both traces have matches x.*"),
+        ("reference.safetensors noise.safetensors --tolerance l2=1", "tolerance 'l2=1' is not understood; expected "),
+        ("reference.safetensors noise.safetensors --mapping no.toml", "the mapping file no.toml cannot be read"),
+        ("reference.safetensors noise.safetensors --float64 noise.safetensors", "expected one computed in float64"),
+        ("reference.safetensors noise.safetensors --profiles", "--profiles are part of the JSON; give --json too"),
+        ("reference.safetensors noise.safetensors --preset f8", "invalid choice: 'f8'"),
+        ("reference.safetensors", "the following arguments are required: CANDIDATE"),
+    ],
+)
+def test_bad_input_is_2_and_one_sentence(capsys: Capture, words: str, said: str) -> None:
+    Path("cut.safetensors").write_bytes(Path("reference.safetensors").read_bytes()[:-9])
+    Path("huge.safetensors").write_bytes((10**10).to_bytes(8, "little") + b"{")
+    Trace({"encoder.output": np.full((24, 64), np.nan)}, META).save("nan.safetensors")
+    computed(layers=3).save("shallow.safetensors")
+    status, out, err = run(capsys, *words.split())
+    assert (status, out) == (2, []) and len(err) == 1 and said in err[0]
+
+
+def test_a_candidate_of_nothing_but_nan_is_a_difference(capsys: Capture) -> None:
+    Trace({**computed(), "encoder.output": np.full((24, 64), np.nan)}, META).save("nan.safetensors")
+    status, out, _ = run(capsys, "reference.safetensors", "nan.safetensors")
+    assert status == 1
+    assert out[0].startswith(
+        "encoder.output is the first of 15 stages beyond tolerance f32: 1536 values of the candidate and 0 of the "
+        "reference are infinite or not a number"
+    )

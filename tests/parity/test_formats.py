@@ -1,0 +1,109 @@
+"""Traces from files of every form compare as they are, or by a mapping, in little memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tests.parity.networks import META, STAGES, computed
+from workbench.errors import BadInput
+from workbench.parity import compare, read_mapping, read_trace
+from workbench.session import Trace
+
+FOREIGN = """
+[meta]
+dtype = "float32"
+input_digest = "a1b2"
+[stages]
+"frontend.fbank" = { from = "mel", transpose = true }
+"prompt.tokens" = "prompt"
+"encoder.input" = { from = "inp", shape = [24, 64] }
+"encoder.layers.{n}" = { from = "l_{n}", first = 1, squeeze = true }
+"encoder.output" = { from = "enc", rows = [0, 24] }
+"logits" = { from = "ctc", scale = 0.5 }
+"""
+
+
+def foreign(trace: Trace) -> dict[str, np.ndarray]:
+    """The stages as another program might write them."""
+    found = {
+        "mel": trace["frontend.fbank"].T.copy(),
+        "prompt": trace["prompt.tokens"].astype(np.float32),
+        "inp": trace["encoder.input"].ravel(),
+        "enc": np.vstack([trace["encoder.output"], np.zeros((8, 64), np.float32)]),
+        "ctc": 2 * trace["logits"],
+        "tokens": trace["tokens"].astype(np.int32),
+        "text": np.frombuffer(str(trace["text"]).encode(), np.uint8),
+    }
+    return found | {f"l_{n + 1}": trace[f"encoder.layers.{n}"][None] for n in range(8)}
+
+
+def written(folder: Path, kind: str, arrays: dict[str, np.ndarray]) -> Path:
+    path = folder / f"foreign.{kind}"
+    if kind == "safetensors":
+        save_file(arrays, path)
+    elif kind == "npz":
+        np.savez(path, **arrays)
+    else:
+        path.mkdir()
+        for name, array in arrays.items():
+            np.save(path / f"{name}.npy", array)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "npz", "folder"])
+def test_dumps_of_another_program_compare_without_code(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "names.toml").write_text(FOREIGN)
+    ours = read_trace(computed().save(tmp_path / "ours.safetensors"))
+    path = written(tmp_path, kind, foreign(computed(reverse=True)))
+    theirs = read_trace(path, read_mapping(tmp_path / "names.toml"))
+    assert list(ours) == list(theirs) == STAGES
+    found = compare(ours, theirs)
+    assert found.within and found.warnings == () and len(found.stages) == len(STAGES)
+
+
+def test_a_trace_of_ours_is_what_was_saved(tmp_path: Path) -> None:
+    trace = Trace({"z.first": np.ones((2, 3)), **computed()}, META)
+    found = read_trace(trace.save(tmp_path / "t.safetensors"))
+    assert list(found) == list(trace) and found.meta == trace.meta and len(found) == len(trace)
+    for stage, array in trace.items():
+        np.testing.assert_array_equal(found[stage], array)
+    assert "logits" in found and "x" not in found and found.get("x") is None
+    assert compare(trace, found).within
+    with pytest.raises(KeyError, match=r"no stage 'x' in this trace; it has z.first, "):
+        found["x"]
+
+
+def test_a_trace_without_an_order_gets_that_of_the_computation(tmp_path: Path) -> None:
+    names = ["tokens", "encoder.layers.10", "encoder.layers.9", "logits", "frontend.fbank"]
+    np.savez(tmp_path / "t.npz", **{name: np.ones((2, 2)) for name in names})
+    assert list(read_trace(tmp_path / "t.npz")) == [
+        "frontend.fbank",
+        "encoder.layers.9",
+        "encoder.layers.10",
+        "logits",
+        "tokens",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "npz", "folder"])
+def test_two_traces_compare_in_the_memory_of_one_stage(tmp_path: Path, kind: str) -> None:
+    stages = {f"encoder.layers.{n}": np.full((500, 400), n + 1, np.float32) for n in range(24)}
+    path = written(tmp_path, kind, stages)
+    size = sum(array.nbytes for array in stages.values())
+    tracemalloc.start()
+    compare(read_trace(path), read_trace(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 3, "both traces are twice as large"
+
+
+def test_what_is_missing_is_said_in_our_names(tmp_path: Path) -> None:
+    (tmp_path / "names.toml").write_text("[stages]\nlogits = 'ctc'")
+    np.savez(tmp_path / "t.npz", other=np.ones(2))
+    with pytest.raises(BadInput, match=r"^names.toml takes logits from ctc, which is not there; the arrays are other$"):
+        read_trace(tmp_path / "t.npz", read_mapping(tmp_path / "names.toml"))

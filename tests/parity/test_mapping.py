@@ -1,0 +1,121 @@
+"""Mapping files: foreign names and layouts made ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.errors import BadInput
+from workbench.parity.mapping import Rule, StageMapping, read_mapping
+
+X = np.arange(24.0).reshape(4, 6)
+
+
+def mapping(folder: Path, text: str, name: str = "names.toml") -> StageMapping:
+    (folder / name).write_text(text, encoding="utf-8")
+    return read_mapping(folder / name)
+
+
+def test_names_are_ours_and_layers_are_counted(tmp_path: Path) -> None:
+    found = mapping(
+        tmp_path,
+        """
+        [meta]
+        dtype = "float16"
+        [stages]
+        "encoder.output" = "enc_out"
+        "encoder.layers.{n}" = { from = "blk.{n}.out", first = 1 }
+        """,
+    )
+    assert found.meta == {"dtype": "float16"}
+    names = ["blk.10.out", "blk.2.out", "blk.1.out", "blk.0.out", "blk.x.out", "enc_out", "logits"]
+    assert {each.stage: each.source for each in found.stages(names)} == {
+        "encoder.output": "enc_out",
+        "encoder.layers.0": "blk.1.out",
+        "encoder.layers.1": "blk.2.out",
+        "encoder.layers.9": "blk.10.out",
+        "blk.0.out": "blk.0.out",
+        "blk.x.out": "blk.x.out",
+        "logits": "logits",
+    }
+
+
+def test_json_says_the_same_as_toml(tmp_path: Path) -> None:
+    content = {"stages": {"logits": {"from": "ctc", "shape": [4, -1], "transpose": True, "rows": [0, -1]}}}
+    toml = mapping(tmp_path, '[stages]\n"logits" = { from = "ctc", shape = [4, -1], transpose = true, rows = [0, -1] }')
+    assert mapping(tmp_path, json.dumps(content), "names.json").rules == toml.rules
+
+
+@pytest.mark.parametrize(
+    "rule, expected",
+    [
+        (Rule("a", "b"), X),
+        (Rule("a", "b", shape=(6, 4)), X.reshape(6, 4)),
+        (Rule("a", "b", shape=(-1,)), X.ravel()),
+        (Rule("a", "b", transpose=True), X.T),
+        (Rule("a", "b", shape=(2, 3, 4), axes=(2, 0, 1)), X.reshape(2, 3, 4).transpose(2, 0, 1)),
+        (Rule("a", "b", shape=(1, 4, 6), squeeze=True), X),
+        (Rule("a", "b", rows=(1, 3), columns=(0, -2)), X[1:3, :-2]),
+        (Rule("a", "b", shape=(6, 4), transpose=True, rows=(0, 2)), X.reshape(6, 4).T[:2]),
+        (Rule("a", "b", scale=0.5), X / 2),
+    ],
+)
+def test_layouts_are_made_ours_in_order(rule: Rule, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(rule.apply(X), expected)
+
+
+@pytest.mark.parametrize(
+    "rule", [Rule("a", "b", shape=(5, 5)), Rule("a", "b", axes=(0, 1, 2)), Rule("a", "b", axes=(0, 0))]
+)
+def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
+    with pytest.raises(BadInput, match=r"^the mapping of a does not fit b of shape \(4, 6\): "):
+        rule.apply(X)
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("[stages", "the mapping file names.toml is no TOML: "),
+        ("", "names.toml needs a table [stages], of our names and theirs"),
+        ("stages = 3", "names.toml needs a table [stages], of our names and theirs"),
+        ("[stage]\na = 'b'", "names.toml has the unknown entry 'stage'; expected [meta] and [stages]"),
+        ("[stages]\na = 3", "'a' in names.toml is 3; expected the name of an array, or a table with from"),
+        ("[stages]\na = { form = 'b' }", "'a' in names.toml has the unknown key 'form'; known are from, first, shape"),
+        ("[stages]\na = { rows = 3 }", "'a' in names.toml has rows = 3; expected [begin, end]"),
+        ("[stages]\na = { rows = [1, 2, 3] }", "expected [begin, end]"),
+        ("[stages]\na = { shape = [1.5] }", "expected a list of whole numbers"),
+        ("[stages]\na = { transpose = 1 }", "expected true or false"),
+        ("[stages]\na = { first = true }", "expected a whole number of at least 0"),
+        ("[stages]\na = { scale = 'x' }", "expected a number"),
+        ("[stages]\na = { from = 3 }", "'a' in names.toml comes from 3; expected a name"),
+        ("[stages]\n'a.{n}' = 'b'", "expected a name, with {n} once on both sides or on none"),
+        ("[stages]\n'a' = 'b.{n}'", "expected a name, with {n} once on both sides or on none"),
+    ],
+)
+def test_a_mapping_that_is_none_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        mapping(tmp_path, text)
+    assert said in str(caught.value)
+
+
+def test_a_mapping_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^the mapping file .* cannot be read: No such file or directory$"):
+        read_mapping(tmp_path / "names.toml")
+    with pytest.raises(BadInput, match=r"^the mapping file names.json is no JSON: "):
+        mapping(tmp_path, "[" * 100_000, "names.json")
+    with pytest.raises(
+        BadInput, match=r"^the mapping file names.json has no tables; expected \[meta\] and \[stages\]$"
+    ):
+        mapping(tmp_path, "[]", "names.json")
+
+
+def test_a_name_that_is_not_there_or_taken_twice_is_refused(tmp_path: Path) -> None:
+    found = mapping(tmp_path, "[stages]\nlogits = 'ctc'")
+    with pytest.raises(BadInput, match=r"^names.toml takes logits from ctc, which is not there; the arrays are a, b$"):
+        found.stages(["b", "a"])
+    twice = mapping(tmp_path, "[stages]\n'x.{n}' = 'a.{n}'\n'x.1' = 'b'")
+    with pytest.raises(BadInput, match=r"^names.toml names x.1 twice, for a.1 and b$"):
+        twice.stages(["a.1", "b"])

@@ -1,0 +1,89 @@
+"""A comparison as JSON and as a table."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.parity.networks import META, STAGES, computed
+from workbench.parity import compare, judge, noise_or_bug
+from workbench.parity.presets import PRESETS, Tolerances
+from workbench.parity.report import table, to_dict, to_json
+from workbench.session import Trace
+
+
+def faulty() -> Trace:
+    return computed(
+        faults={"encoder.layers.3": lambda x: x * 2, "encoder.output": lambda x: np.where(x > 2, np.nan, x)}
+    )
+
+
+def test_json_has_every_measure_and_no_number_that_json_lacks() -> None:
+    comparison = compare(computed(), faulty())
+    found = json.loads(to_json(comparison, judge(comparison)))
+    assert found["format"] == 1 and found["verdict"]["first_divergent"] == "encoder.layers.3"
+    assert found["tolerance"]["preset"] == "f32" and found["reference"]["dtype"] == "float32"
+    assert [each["stage"] for each in found["stages"]] == STAGES
+    stages = {each["stage"]: each for each in found["stages"]}
+    numbers = stages["encoder.layers.3"]["numbers"]
+    assert numbers["relative_l2"] == pytest.approx(1, rel=1e-6) and numbers["cosine"] == pytest.approx(1)
+    assert set(numbers["worst"]) == {"index", "reference", "candidate"} and len(numbers["worst"]["index"]) == 2
+    assert stages["encoder.input"]["numbers"]["snr_db"] is None, "infinite"
+    assert stages["encoder.output"]["numbers"]["candidate_nonfinite"] > 0
+    assert stages["encoder.layers.3"]["passing_preset"] is None
+    assert stages["encoder.layers.3"]["passing_limits"]["relative_l2"] >= numbers["relative_l2"]
+    assert stages["encoder.layers.3"]["hint"].startswith("it is 2 times the reference")
+    assert stages["logits"]["logits"].keys() >= {"kl_mean", "kl_max", "top1_agreement", "top_overlap"}
+    assert stages["tokens"]["sequence"]["edits"] and stages["text"]["sequence"]["wer"] is not None
+    assert stages["encoder.layers.0"]["within"] and not stages["encoder.layers.3"]["within"]
+    assert "error_by_position" not in numbers
+
+
+def test_profiles_are_there_where_they_are_asked_for() -> None:
+    comparison = compare(computed(), computed(faults={"encoder.input": lambda x: x + (np.arange(64) == 7)}))
+    [_, _, stage, *_] = to_dict(comparison, judge(comparison), profiles=True)["stages"]
+    assert stage["numbers"]["worst_channel"] == 7
+    assert len(stage["numbers"]["error_by_position"]) == 24
+    assert stage["numbers"]["error_by_channel"][7] == pytest.approx(1) and stage["numbers"]["error_by_channel"][8] == 0
+
+
+def test_a_table_has_the_verdict_at_its_head_and_a_row_for_each_stage() -> None:
+    comparison = compare(computed(), faulty())
+    verdict = judge(comparison)
+    head, tolerance, empty, columns, *rows = table(comparison, verdict)
+    assert head == verdict.sentence and tolerance == "Tolerance f32 (dtype is float32)." and empty == ""
+    assert columns.split()[:3] == ["stage", "rel.", "L2"]
+    assert [row.split()[0] if row[0] != "!" else row.split()[1] for row in rows] == STAGES
+    assert next(row.split()[1] for row in rows if row[0] == "!") == "encoder.layers.3"
+    by_stage = dict(zip(STAGES, rows))
+    assert "1.0e+00" in by_stage["encoder.layers.3"] and "worst at [" in by_stage["encoder.layers.3"]
+    assert "not finite: 0 in the reference, " in by_stage["encoder.output"]
+    assert "first at " in by_stage["tokens"] and "WER " in by_stage["text"]
+    assert all(line == line.rstrip() for line in rows)
+
+
+def test_changed_limits_and_distances_from_float64_are_shown() -> None:
+    rules = (("encoder.*", {"relative_l2": 0.5}), ("decoder.*", {"peak": 1.0}))
+    comparison = compare(computed(), computed(reverse=True), Tolerances(PRESETS["f16"], rules))
+    noise = noise_or_bug(computed(), computed(reverse=True), computed("float64"))
+    lines = list(table(comparison, judge(comparison, noise), noise))
+    assert lines[1] == "Tolerance f16 (as asked); relative_l2 0.5 for encoder.*."
+    assert "from float64: reference" in lines[3] and lines[0].startswith("Within tolerance f16 with changes: ")
+    found = json.loads(to_json(comparison, judge(comparison, noise), noise))
+    assert found["noise"]["first_bug"] is None and len(found["noise"]["stages"]) == 12
+    assert found["tolerance"]["rules"][0] == {"stages": "encoder.*", "relative_l2": 0.5}
+
+
+def test_a_mismatch_is_a_row_too() -> None:
+    comparison = compare(computed(), computed(faults={"encoder.layers.3": lambda x: x[1:]}))
+    row = next(line for line in table(comparison, judge(comparison)) if "encoder.layers.3 " in line and line[0] == "!")
+    assert row.endswith("the reference has 1 row more at the beginning; what then is compared differs by 0 %")
+
+
+def test_wide_text_in_metadata_and_stages_of_any_name_do_not_break_it() -> None:
+    odd = Trace({"編碼.層": np.ones((2, 2)), "ü": np.array(3.0)}, META | {"model": "模型"})
+    comparison = compare(odd, odd)
+    assert len(list(table(comparison, judge(comparison)))) == 6
+    assert "模型" in to_json(comparison, judge(comparison))

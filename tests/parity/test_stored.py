@@ -1,0 +1,220 @@
+"""Trace files: what is read, and one sentence for each way of being broken."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from safetensors.numpy import save_file
+
+from workbench.errors import BadInput
+from workbench.parity import stored
+from workbench.parity.stored import Stored, open_stored
+from workbench.session import Trace
+
+TYPES = st.sampled_from(["<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1", "<c8"])
+ARRAYS = npst.arrays(TYPES, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
+NAMED = st.dictionaries(st.sampled_from(["a", "b.0", "logits", "ü"]), ARRAYS, min_size=1)
+
+
+def values(found: Stored) -> dict[str, np.ndarray]:
+    return {name: read() for name, read in found.arrays.items()}
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype and found[name].shape == array.shape
+        np.testing.assert_array_equal(found[name], array)
+
+
+@given(NAMED)
+def test_safetensors_are_read_as_their_own_library_wrote_them(
+    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray]
+) -> None:
+    path = tmp_path_factory.mktemp("s") / "t.safetensors"
+    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    assert_same(values(open_stored(path)), arrays)
+
+
+@given(NAMED, st.booleans())
+def test_npz_and_folders_are_read_as_numpy_wrote_them(
+    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray], small: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("n")
+    (np.savez_compressed if small else np.savez)(folder / "t.npz", **arrays)
+    assert_same(values(open_stored(folder / "t.npz")), arrays)
+    (folder / "npy").mkdir()
+    for name, array in arrays.items():
+        np.save(folder / "npy" / f"{name}.npy", np.asarray(array, order="F"))
+    assert_same(values(open_stored(folder / "npy")), arrays)
+
+
+def test_a_trace_of_ours_keeps_its_metadata_order_and_text(tmp_path: Path) -> None:
+    trace = Trace({"z": np.ones(2), "a": np.ones(3), "text": np.array("七 one")}, {"model": "x"})
+    found = open_stored(trace.save(tmp_path / "t.safetensors"))
+    assert found.order == ("z", "a", "text") and found.meta == {"model": "x"} and found.texts == {"text"}
+
+
+def test_bfloat16_becomes_float32(tmp_path: Path) -> None:
+    bits = np.array([0x3FC0, 0xC000, 0x7F80], "<u2")
+    path = tmp_path / "t.safetensors"
+    write_tensors(path, {"a": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}}, bits.tobytes())
+    assert values(open_stored(path))["a"].tolist() == [1.5, -2.0, np.inf]
+
+
+def test_folders_within_a_folder_are_parts_of_names(tmp_path: Path) -> None:
+    (tmp_path / "encoder").mkdir()
+    np.save(tmp_path / "encoder" / "layers.0.npy", np.ones(2))
+    (tmp_path / "meta.json").write_text('{"dtype": "f16"}')
+    (tmp_path / "notes.txt").write_text("not an array")
+    found = open_stored(tmp_path)
+    assert list(found.arrays) == ["encoder.layers.0"] and found.meta == {"dtype": "f16"}
+    assert list(open_stored(tmp_path / "encoder" / "layers.0.npy").arrays) == ["layers.0"]
+
+
+def write_tensors(path: Path, header: Any, data: bytes = b"") -> None:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def tensor(**changes: Any) -> dict[str, Any]:
+    return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes}
+
+
+SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty": (lambda p: p.write_bytes(b""), "truncated or no safetensors file: it is too short for a header"),
+    "10 GB header": (
+        lambda p: p.write_bytes(struct.pack("<Q", 10 << 30) + b"{}"),
+        "its header claims 10737418240 bytes, and the file has 10",
+    ),
+    "no JSON": (lambda p: write_tensors(p, b"{nope"), "the header of t.safetensors is not JSON"),
+    "deep JSON": (lambda p: write_tensors(p, b"[" * 100_000), "the header of t.safetensors is not JSON"),
+    "a list": (lambda p: write_tensors(p, []), "is no JSON object"),
+    "cut": (lambda p: write_tensors(p, tensor(), b"1234"), "t.safetensors is truncated: tensor 'a'"),
+    "claim": (
+        lambda p: write_tensors(p, tensor(shape=[10 << 30], data_offsets=[0, 40 << 30]), b"12"),
+        "t.safetensors is truncated: tensor 'a'",
+    ),
+    "shape": (lambda p: write_tensors(p, tensor(shape=[3]), b"12345678"), "8 bytes, which do not fit"),
+    "negative": (lambda p: write_tensors(p, tensor(shape=[-2]), b"12345678"), "is not described as safetensors"),
+    "no entry": (lambda p: write_tensors(p, {"a": 3}), "is not described as safetensors"),
+    "type": (lambda p: write_tensors(p, tensor(dtype="F8_E4M3"), b"12345678"), "holds 'F8_E4M3'; expected one of F64"),
+    "type list": (lambda p: write_tensors(p, tensor(dtype=["F32"]), b"12345678"), "holds ['F32']; expected one of"),
+    "metadata": (lambda p: write_tensors(p, {"__metadata__": 3}), "__metadata__ of t.safetensors is no JSON object"),
+    "meta": (
+        lambda p: write_tensors(p, {"__metadata__": {"meta": "[]"}}),
+        "the metadata meta of t.safetensors is a JSON list; expected an object",
+    ),
+    "order": (
+        lambda p: write_tensors(p, {"__metadata__": {"stages": "{"}}),
+        "the metadata stages of t.safetensors is not JSON",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAFETENSORS)
+def test_a_broken_safetensors_file_is_one_sentence(tmp_path: Path, case: str) -> None:
+    write, said = SAFETENSORS[case]
+    write(tmp_path / "t.safetensors")
+    refused(tmp_path / "t.safetensors", said)
+
+
+def refused(path: Path, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        values(open_stored(path))
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@given(st.binary(max_size=60), st.sampled_from(["t.safetensors", "t.npz", "t.npy"]))
+def test_any_bytes_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, junk: bytes, name: str) -> None:
+    path = tmp_path_factory.mktemp("j") / name
+    path.write_bytes(junk)
+    with contextlib.suppress(BadInput):  # anything else is a fault
+        values(open_stored(path))
+
+
+@pytest.mark.parametrize("name", ["t.safetensors", "t.npz", "t.npy"])
+def test_every_cut_is_refused(tmp_path: Path, name: str) -> None:
+    whole = tmp_path / name
+    arrays = {"a": np.arange(20.0), "b": np.arange(6).reshape(2, 3)}
+    if name == "t.npy":
+        np.save(whole, arrays["a"])
+    elif name == "t.npz":
+        np.savez(whole, **arrays)
+    else:
+        save_file(arrays, whole)
+    content = whole.read_bytes()
+    cut = tmp_path / f"cut{whole.suffix}"
+    for length in range(0, len(content), 7):
+        cut.write_bytes(content[:length])
+        with pytest.raises(BadInput):
+            values(open_stored(cut))
+
+
+class Trap:
+    def __reduce__(self) -> tuple:
+        return os.mkdir, ("/nonexistent/trap",)
+
+
+def test_objects_are_never_unpickled(tmp_path: Path) -> None:
+    trap = np.array([Trap()], dtype=object)
+    np.savez(tmp_path / "t.npz", a=trap)
+    refused(tmp_path / "t.npz", "'a.npy' of t.npz holds objects; expected numbers or a string")
+    np.save(tmp_path / "t.npy", trap, allow_pickle=True)
+    refused(tmp_path / "t.npy", "t.npy holds objects; expected numbers or a string")
+    (tmp_path / "dumps").mkdir()
+    np.save(tmp_path / "dumps" / "x.npy", np.zeros(2, dtype=[("a", "f4"), ("b", "i4")]))
+    refused(tmp_path / "dumps", "x.npy holds [('a', '<f4'), ('b', '<i4')]; expected numbers")
+
+
+def npy_header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def test_arrays_that_claim_more_than_they_have_cost_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.npy").write_bytes(npy_header((10 << 30,)))
+    refused(tmp_path / "t.npy", "t.npy is truncated: its shape (10737418240,) of float32 is 42949672960 bytes")
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("a.npy", npy_header((1 << 50,)))
+    refused(tmp_path / "t.npz", "'a.npy' of t.npz is truncated: its shape (1125899906842624,)")
+    monkeypatch.setattr(stored, "LARGEST_ARRAY", 1000)
+    np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(1000))
+    refused(tmp_path / "bomb.npz", "'a.npy' of bomb.npz is 8000 bytes large; expected at most 1000")
+
+
+def test_what_is_no_trace_is_said_to_be_none(tmp_path: Path) -> None:
+    refused(tmp_path / "t.safetensors", "there is no trace ")
+    (tmp_path / "t.bin").write_bytes(b"1")
+    refused(tmp_path / "t.bin", "t.bin is no trace; expected a .safetensors or .npz file, or a directory of .npy files")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "the directory empty holds no .npy files; expected one for each stage")
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    refused(tmp_path / "t.npz", "t.npz holds 'readme.txt'; expected arrays only, as numpy.savez writes them")
+    (tmp_path / "empty" / "a.npy").write_bytes(npy_header((0,)))
+    (tmp_path / "empty" / "meta.json").write_text("[1]")
+    refused(tmp_path / "empty", "meta.json of empty is no JSON object")
+
+
+def test_a_damaged_member_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    np.savez(path, a=np.zeros(100_000))
+    content = bytearray(path.read_bytes())
+    content[400_000] ^= 1
+    path.write_bytes(content)
+    refused(path, "'a.npy' of t.npz is truncated or damaged: Bad CRC-32")

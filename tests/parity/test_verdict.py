@@ -1,0 +1,109 @@
+"""The verdict names the stage where a fault was planted, whichever that is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.parity.networks import LAYERS, META, NUMBERS, computed
+from workbench.parity import compare, judge, noise_or_bug
+from workbench.session import Trace
+
+FAULTS = {
+    "a scale": lambda x: 1.01 * x,
+    "a transposed corner": lambda x: np.vstack([np.hstack([x[:8, :8].T, x[:8, 8:]]), x[8:]]),
+    "a channel zeroed": lambda x: x * (np.arange(x.shape[1]) != 3),
+    "rows one late": lambda x: np.vstack([x[:1], x[:-1]]),
+    "an overflow": lambda x: np.where(x > x.max() * 0.99, np.inf, x),
+    "a constant": lambda x: x + 0.02,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("stage", NUMBERS)
+def test_a_planted_fault_is_found_where_it_was_planted(stage: str, fault: str) -> None:
+    faulty = computed(faults={stage: FAULTS[fault]}, reverse=True)
+    verdict = judge(compare(computed(), faulty))
+    assert verdict.first_divergent == stage and not verdict.within
+    assert verdict.sentence.startswith(f"{stage} is the first of 15 stages beyond tolerance f32: ")
+    if fault != "an overflow":
+        assert verdict.largest_own == stage
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, LAYERS - 1),
+    st.integers(0, 1000),
+    st.sampled_from([("float32", 0.01), ("float16", 0.1), ("q8_0", 0.5)]),
+)
+def test_a_fault_in_any_layer_stands_out_of_the_noise_of_its_arithmetic(
+    layer: int, seed: int, case: tuple[str, float]
+) -> None:
+    dtype, size = case
+    stage = f"encoder.layers.{layer}"
+
+    def fault(x: np.ndarray) -> np.ndarray:
+        return x + size * x.std() * np.random.default_rng(seed).standard_normal(x.shape)
+
+    verdict = judge(compare(computed("float32", seed), computed(dtype, seed, faults={stage: fault})))
+    assert verdict.first_divergent == verdict.largest_own == stage
+
+
+def test_the_front_end_and_the_prompt_come_before_any_layer() -> None:
+    def worse(x: np.ndarray) -> np.ndarray:
+        return x * 3
+
+    prompt = computed(faults={"prompt.tokens": lambda ids: ids[::-1], "encoder.input": worse})
+    reordered = Trace({"encoder.input": prompt["encoder.input"], **prompt}, META)
+    verdict = judge(compare(reordered, computed()))
+    assert verdict.first_divergent == "prompt.tokens" and "token error rate 0.67, limit 0" in verdict.sentence
+    both = computed(faults={"frontend.fbank": lambda x: x + 1, "prompt.tokens": lambda ids: ids[::-1]})
+    assert judge(compare(computed(), both)).first_divergent == "frontend.fbank"
+
+
+def test_equal_traces_are_identical_and_noise_is_within() -> None:
+    same = judge(compare(computed(), computed()))
+    assert same.sentence == "Identical: 15 stages; the tokens agree." and same.within
+    assert same.first_divergent is None and same.largest_own is None and same.tokens_agree and same.details == ()
+    noise = judge(compare(computed(), computed(reverse=True)))
+    assert noise.within and noise.largest_own is None
+    assert noise.sentence.startswith("Within tolerance f32: 15 stages, relative L2 at most ")
+
+
+def test_the_sentence_says_what_happened() -> None:
+    scaled = judge(compare(computed(), computed(faults={"encoder.input": lambda x: 8 * x}))).sentence
+    assert "(it is 8 times the reference" in scaled
+    assert "the error grows most there too, to " in scaled
+    cut = judge(compare(computed(), computed(faults={"encoder.layers.3": lambda x: x[1:]})))
+    assert "the reference has 1 row more at the beginning" in cut.sentence
+    assert cut.details[0].startswith("encoder.layers.3: the shapes are 24×64 and 23×64")
+    overflow = judge(
+        compare(computed(), computed(faults={"encoder.layers.3": lambda x: x * np.where(x > 2, np.nan, 1)}))
+    )
+    assert "values of the candidate and 0 of the reference are infinite or not a number" in overflow.sentence
+
+
+def test_the_sentence_says_whether_tokens_still_agree() -> None:
+    other = judge(compare(computed(), computed(faults={"encoder.layers.3": lambda x: -x})))
+    assert other.tokens_agree is False
+    assert "; the tokens differ from place " in other.sentence and "no near tie (margins " in other.sentence
+    no_logits = [Trace({k: v for k, v in t.items() if k != "logits"}, META) for t in (computed(), computed(seed=1))]
+    assert "whose logits the traces do not hold" in judge(compare(*no_logits)).sentence
+    ended = computed(faults={"tokens": lambda ids: ids[:3]})
+    assert " and the end, " in judge(compare(computed(), ended)).sentence
+    no_tokens = [Trace({"encoder.input": t["encoder.input"]}, META) for t in (computed(), computed())]
+    assert judge(compare(*no_tokens)).sentence == "Identical: 1 stage."
+
+
+def test_a_bug_within_tolerance_is_no_pass() -> None:
+    exact, ours = computed("float64"), computed()
+    bug = computed(faults={"encoder.layers.3": lambda x: x * (1 + 3e-5)})
+    comparison = compare(ours, bug)
+    assert judge(comparison).within
+    verdict = judge(comparison, noise_or_bug(ours, bug, exact))
+    assert not verdict.within and verdict.first_divergent is None
+    assert (
+        "a bug, not noise: at encoder.layers.3 the candidate is 3e-05 from float64, the reference " in verdict.sentence
+    )

@@ -469,7 +469,9 @@ def test_the_version(capsys: Capture) -> None:
     assert run(capsys, "--version") == (0, [f"workbench {__version__}"], [])
 
 
-@pytest.mark.parametrize("command", ["", "app", "models", "transcribe", "generate", "trace", "train-demo"])
+@pytest.mark.parametrize(
+    "command", ["", "app", "models", "transcribe", "generate", "trace", "compare", "convert", "train-demo"]
+)
 def test_every_command_explains_itself(capsys: Capture, command: str) -> None:
     status, out, err = run(capsys, *command.split(), "--help")
     assert (status, err) == (0, []) and out[0].startswith("usage: workbench")

@@ -53,6 +53,38 @@ def test_other_numbers_are_explained(reference: np.ndarray, candidate: np.ndarra
     assert found is not None and found.startswith(said)
 
 
+TALL = np.random.default_rng(6).standard_normal((60, 30)).astype(np.float32)
+
+
+def swapped(rows: list[int], order: list[int]) -> np.ndarray:
+    found = TALL.copy()
+    found[rows] = TALL[order]
+    return found
+
+
+def zeroed(rows: object, columns: object) -> np.ndarray:
+    found = TALL.copy()
+    found[rows, columns] = 0
+    return found
+
+
+@pytest.mark.parametrize(
+    "candidate, said",
+    [
+        (swapped([1, 2], [2, 1]), "rows 1, 2 hold what the reference has in rows 2, 1"),
+        (swapped([0, 5, 9], [9, 0, 5]), "rows 0, 5, 9 hold what the reference has in rows 9, 0, 5"),
+        ((TALL + np.arange(30)) * np.linspace(0.5, 2, 30), "each channel is a multiple of the reference's plus a"),
+        (zeroed(slice(0, 1), slice(None)), "of 60 rows, only row 0 differs"),
+        (zeroed(slice(0, 4), slice(None)), "of 60 rows, only rows 0, 1, 2, 3 differ"),
+        (zeroed(slice(None), slice(7, 8)), "of 30 channels, only channel 7 differs"),
+        (zeroed(slice(0, 30), slice(0, 20)), None),
+    ],
+)
+def test_where_the_difference_is_is_said(candidate: np.ndarray, said: str | None) -> None:
+    found = explain_numbers(TALL, candidate, measure(TALL, candidate))
+    assert found is None if said is None else found is not None and found.startswith(said)
+
+
 def test_nothing_simple_is_not_explained() -> None:
     other = np.random.default_rng(9).standard_normal(X.shape)
     assert explain_numbers(X, other, measure(X, other)) is None

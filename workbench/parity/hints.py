@@ -16,6 +16,9 @@ from workbench.parity.measures import Measures, measure
 _MUCH_NEARER = 0.1  # of the error that there is, for a guess to be worth naming
 _NEAR = 0.5  # relative L2 above which two arrays have nothing in common
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
+_MOST_REORDERED = 64  # rows; each is compared with each
+_FITTED_ROWS = 8  # fewer could be fitted by chance
+_FEW = 0.1  # of all rows or channels
 
 Guess = tuple[str, np.ndarray, np.ndarray]
 
@@ -53,21 +56,77 @@ def explain_numbers(reference: np.ndarray, candidate: np.ndarray, found: Measure
     if found.factor_residual <= enough and found.factor:
         beside = _percent(found.factor_residual)
         return f"it is {found.factor:.6g} times the reference, beside which it differs by {beside}"
-    if reference.ndim != 2:
+    if reference.ndim != 2 or reference.dtype.kind == "c":
         return None
-    guesses = list[Guess]()
-    rows, columns = reference.shape
-    if rows == columns and rows > 1:
-        guesses.append(("it is transposed", reference.T, candidate))
-    if rows > 2:
-        guesses.append(("its rows come one position late", reference[:-1], candidate[1:]))
-        guesses.append(("its rows come one position early", reference[1:], candidate[:-1]))
-    if rows > 1:
-        guesses.append(("its rows are in reverse order", reference[::-1], candidate))
-    for words, one, other in guesses:
+    for words, one, other in _rearranged(reference, candidate):
         if (left := _left(one, other)) <= enough:
             return f"{words}, beside which it differs by {_percent(left)}"
+    if place := _reordered(reference, candidate, found, enough) or _concentrated(found):
+        return place
+    if (left := _affine_left(reference, candidate)) <= enough:
+        return (
+            "each channel is a multiple of the reference's plus a constant, as where CMVN is left out or done twice, "
+            f"beside which it differs by {_percent(left)}"
+        )
     return None
+
+
+def _rearranged(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
+    """Ways in which an array of the right shape can have come out of order, each with what is compared then."""
+    rows, columns = reference.shape
+    if rows == columns and rows > 1:
+        yield "it is transposed", reference.T, candidate
+    if rows > 2:
+        yield "its rows come one position late", reference[:-1], candidate[1:]
+        yield "its rows come one position early", reference[1:], candidate[:-1]
+    if rows > 1:
+        yield "its rows are in reverse order", reference[::-1], candidate
+
+
+def _reordered(reference: np.ndarray, candidate: np.ndarray, found: Measures, enough: float) -> str | None:
+    """Whether the few rows that differ are each other's."""
+    rows = _standing_out(found.by_position)
+    if not 2 <= len(rows) <= _MOST_REORDERED:
+        return None
+    one, other = reference[rows].astype(np.float64), candidate[rows].astype(np.float64)
+    order = ((other[:, None] - one[None]) ** 2).sum(axis=2).argmin(axis=1)
+    if len(set(order.tolist())) < len(rows) or _left(one[order], other) > enough:
+        return None
+    return f"rows {_listed(rows)} hold what the reference has in rows {_listed(rows[order])}"
+
+
+def _affine_left(reference: np.ndarray, candidate: np.ndarray) -> float:
+    """The relative L2 that is left when each channel is fitted by a multiple of the reference's and a constant."""
+    if len(reference) < _FITTED_ROWS:
+        return math.inf
+    most = max(_FITTED_ROWS, _TRIED_VALUES // max(reference.shape[1], 1))
+    r, c = (side[:most].astype(np.float64) for side in (reference, candidate))
+    r -= r.mean(axis=0)
+    c -= c.mean(axis=0)
+    variance = (r * r).sum(axis=0)
+    factor = np.divide((r * c).sum(axis=0), variance, out=np.zeros_like(variance), where=variance > 0)
+    size = float(np.linalg.norm(c))
+    return float(np.linalg.norm(c - factor * r)) / size if size and np.any(factor) else math.inf
+
+
+def _concentrated(found: Measures) -> str | None:
+    """Where the difference is, if that is in a few rows or channels only."""
+    for errors, what in ((found.by_position, "row"), (found.by_channel, "channel")):
+        places = _standing_out(errors)
+        if len(places) <= _FEW * len(errors):
+            many = f"{what} {places[0]} differs" if len(places) == 1 else f"{what}s {_listed(places)} differ"
+            return f"of {len(errors)} {what}s, only {many}"
+    return None
+
+
+def _standing_out(errors: np.ndarray) -> np.ndarray:
+    """The places with nearly all of the error: those above a hundredth of the largest."""
+    return np.flatnonzero(errors > 0.01 * errors.max(initial=0.0))
+
+
+def _listed(places: np.ndarray, most: int = 8) -> str:
+    shown = ", ".join(map(str, places[:most].tolist()))
+    return f"{shown} and {len(places) - most} more" if len(places) > most else shown
 
 
 def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:

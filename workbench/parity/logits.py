@@ -96,10 +96,8 @@ def _divergence(r: np.ndarray, c: np.ndarray) -> np.ndarray:
 def choice_at(reference: np.ndarray, candidate: np.ndarray, row: int) -> Choice | None:
     """The choice in a row of logits; None where both sides prefer the same token, or one has no order."""
     r, c = reference[row].astype(np.float64), candidate[row].astype(np.float64)
-    if np.isnan(r).any() or np.isnan(c).any():
-        return None
-    one, other = int(r.argmax()), int(c.argmax())
-    if one == other:
+    one, other = int(r.argmax()), int(c.argmax())  # of a row with NaN, that
+    if one == other or not np.isfinite([r[one], c[other]]).all():
         return None
     finite = r[np.isfinite(r)]
     return Choice(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from workbench.parity.compare import Comparison, FirstToken
@@ -99,13 +98,7 @@ def _why(stage: StageComparison) -> str:
             f"{found.candidate_nonfinite} values of the candidate and {found.reference_nonfinite} of the reference are "
             f"infinite or not a number"
         )
-    # The measure that is farthest beyond; which limit is 0 is beyond any multiple.
-    far = max(
-        stage.beyond,
-        key=lambda each: (
-            (1 - each.value) if each.measure == "top1" else each.value / each.limit if each.limit else math.inf
-        ),
-    )
+    far = stage.beyond[0]  # in the order in which they say most
     said = f"{_WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"
     return f"{said} ({stage.hint})" if stage.hint else said
 

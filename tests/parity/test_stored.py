@@ -180,6 +180,35 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     refused(tmp_path / "dumps", "x.npy holds [('a', '<f4'), ('b', '<i4')]; expected numbers")
 
 
+def test_names_that_cannot_be_shown_or_stand_twice_are_refused(tmp_path: Path) -> None:
+    save_file({"a\n\x1b[31m": np.ones(2)}, tmp_path / "t.safetensors")
+    refused(tmp_path / "t.safetensors", "t.safetensors has an array with the name 'a\\n\\x1b[31m'; expected letters")
+    (tmp_path / "dumps" / "a").mkdir(parents=True)
+    np.save(tmp_path / "dumps" / "a.b.npy", np.ones(2))
+    np.save(tmp_path / "dumps" / "a" / "b.npy", np.ones(2))
+    refused(tmp_path / "dumps", "the directory dumps has two files for a.b; expected one for each stage")
+
+
+@given(st.data())
+def test_any_changed_byte_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("c")
+    arrays = {"a": np.arange(4.0), "b": np.arange(6, dtype=np.int32).reshape(2, 3)}
+    kind = data.draw(st.sampled_from(["safetensors", "npz", "npy"]))
+    path = folder / f"t.{kind}"
+    if kind == "safetensors":
+        Trace(arrays, {"model": "x"}).save(path)
+    elif kind == "npz":
+        np.savez(path, **arrays)
+    else:
+        np.save(path, arrays["b"])
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with contextlib.suppress(BadInput):  # anything else is a fault
+        values(open_stored(path))
+
+
 def npy_header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})

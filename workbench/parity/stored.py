@@ -60,7 +60,7 @@ def open_stored(path: str | Path) -> Stored:
     path = Path(path)
     try:
         if path.is_dir():
-            return _directory(path)
+            return _named(_directory(path), path.name)
         if not path.is_file():
             raise BadInput(
                 f"there is no trace {path}; expected a .safetensors or .npz file, or a directory of .npy files"
@@ -70,9 +70,17 @@ def open_stored(path: str | Path) -> Stored:
             raise BadInput(
                 f"{path.name} is no trace; expected a .safetensors or .npz file, or a directory of .npy files"
             )
-        return kind(path)
+        return _named(kind(path), path.name)
     except OSError as error:
         raise BadInput(f"{path.name} cannot be read: {error.strerror or error}") from error
+
+
+def _named(found: Stored, where: str) -> Stored:
+    """What was found, unless a name could not be shown as it is."""
+    strange = next((name for name in found.arrays if not name.isprintable()), None)
+    if strange is not None:
+        raise BadInput(f"{where} has an array with the name {strange!r:.80}; expected letters, digits and dots")
+    return found
 
 
 # safetensors
@@ -192,7 +200,13 @@ def _directory(path: Path) -> Stored:
         meta = _json((path / META).read_bytes(), f"{META} of {path.name}")
         if not isinstance(meta, dict):
             raise BadInput(f"{META} of {path.name} is no JSON object; expected dtype, input_digest and the like")
-    return Stored({".".join(file.relative_to(path).with_suffix("").parts): _file(file) for file in files}, meta)
+    arrays: dict[str, Reader] = {}
+    for file in files:
+        name = ".".join(file.relative_to(path).with_suffix("").parts)
+        if name in arrays:
+            raise BadInput(f"the directory {path.name} has two files for {name}; expected one for each stage")
+        arrays[name] = _file(file)
+    return Stored(arrays, meta)
 
 
 def _single(path: Path) -> Stored:
@@ -213,15 +227,14 @@ def _file(path: Path) -> Reader:
     return read
 
 
+_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
 def _header(file: IO[bytes], size: int, where: str) -> None:
     """Checks what an array says of itself, of a file of that many bytes, before it is believed."""
     try:
-        version = np.lib.format.read_magic(file)
-        if version not in ((1, 0), (2, 0)):
-            raise BadInput(f"{where} is of version {version} of numpy's format; expected plain numbers")
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-    except (ValueError, EOFError) as error:
+        shape, _, dtype = _READ_HEADER[np.lib.format.read_magic(file)](file)
+    except Exception as error:  # numpy parses headers as Python, with all the errors that has
         raise BadInput(f"{where} is truncated or no .npy array: {' '.join(str(error).split())[:120]}") from error
     if dtype.hasobject or dtype.kind not in "biufcSU":
         raise BadInput(f"{where} holds {'objects' if dtype.hasobject else dtype}; expected numbers or a string")

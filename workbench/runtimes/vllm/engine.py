@@ -259,7 +259,7 @@ class Engine:
         llm = self._running()
         answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         settled = threading.Event()
-        following = self._submit(self._follow_all(llm, asked, answers, settled))
+        following = self._submit(self._followed(llm, asked, answers, settled)).result()
         ends: list[Finished | None] = [None] * len(requests)
         try:
             while None in ends:
@@ -271,9 +271,9 @@ class Engine:
                 else:
                     yield number, answer
         finally:
-            # Requests that are still at work are aborted in the engine.
-            following.cancel()
-            settled.wait(ABORT_SECONDS)
+            if None in ends:  # requests that are still at work are aborted in the engine
+                self._loop.call_soon_threadsafe(following.cancel)
+                settled.wait(ABORT_SECONDS)
         return [end for end in ends if end is not None]
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -293,25 +293,19 @@ class Engine:
             raise SessionDied(f"the engine of {self.options.name} was stopped")
         return llm
 
-    async def _follow_all(
+    async def _followed(
         self,
         llm: AsyncLLM,
         asked: Sequence[tuple[Request, Any]],
         answers: queue.SimpleQueue[tuple[int, Any]],
         settled: threading.Event,
-    ) -> None:
-        """Follows every request to its end; sets `settled` when none of them is at work any more."""
-        tasks = [
-            asyncio.create_task(self._follow(llm, request, sampling, number, answers))
-            for number, (request, sampling) in enumerate(asked)
-        ]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            settled.set()
+    ) -> asyncio.Future[Any]:
+        """What follows every request to its end, or can be cancelled; `settled` is set when none is at work any more."""
+        following = asyncio.gather(
+            *(self._follow(llm, request, sampling, number, answers) for number, (request, sampling) in enumerate(asked))
+        )
+        following.add_done_callback(lambda _: settled.set())
+        return following
 
     async def _follow(
         self, llm: AsyncLLM, request: Request, sampling: Any, number: int, answers: queue.SimpleQueue[tuple[int, Any]]

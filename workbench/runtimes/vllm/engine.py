@@ -300,7 +300,7 @@ class Engine:
         answers: queue.SimpleQueue[tuple[int, Any]],
         settled: threading.Event,
     ) -> asyncio.Future[Any]:
-        """What follows every request to its end, or can be cancelled; `settled` is set when none is at work any more."""
+        """Follows every request to its end, and can be cancelled; `settled` is set when none is at work any more."""
         following = asyncio.gather(
             *(self._follow(llm, request, sampling, number, answers) for number, (request, sampling) in enumerate(asked))
         )

@@ -23,7 +23,6 @@ from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
 from workbench.stages import Recorder
 
-
 STAGES = ("fbank", "features")  # of the front end: nothing is stacked
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,12 +169,11 @@ def _npz(path: Path) -> Stored:
                 with archive.open(member) as file:
                     _header(file, member.file_size, f"{member.filename!r:.80} of {path.name}")
                 arrays[member.filename.removesuffix(".npy")] = _member(path, member.filename)
-    except _BROKEN as error:
-        raise BadInput(f"{path.name} is truncated or no .npz file: {error}") from error
+    except (BadInput, OSError):
+        raise
+    except Exception as error:  # zipfile has no one error for what is damaged
+        raise BadInput(f"{path.name} is truncated or no .npz file: {_said(error)}") from error
     return Stored(arrays, {})
-
-
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 def _member(path: Path, name: str) -> Reader:
@@ -183,8 +181,8 @@ def _member(path: Path, name: str) -> Reader:
         try:
             with zipfile.ZipFile(path) as archive, archive.open(name) as file:
                 return np.lib.format.read_array(file, allow_pickle=False)
-        except (*_BROKEN, ValueError, OSError) as error:
-            raise BadInput(f"{name!r:.80} of {path.name} is truncated or damaged: {error}") from error
+        except Exception as error:
+            raise BadInput(f"{name!r:.80} of {path.name} is truncated or damaged: {_said(error)}") from error
 
     return read
 
@@ -222,7 +220,7 @@ def _file(path: Path) -> Reader:
         try:
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except (ValueError, OSError, EOFError) as error:
-            raise BadInput(f"{path.name} is truncated or damaged: {error}") from error
+            raise BadInput(f"{path.name} is truncated or damaged: {_said(error)}") from error
 
     return read
 
@@ -235,7 +233,7 @@ def _header(file: IO[bytes], size: int, where: str) -> None:
     try:
         shape, _, dtype = _READ_HEADER[np.lib.format.read_magic(file)](file)
     except Exception as error:  # numpy parses headers as Python, with all the errors that has
-        raise BadInput(f"{where} is truncated or no .npy array: {' '.join(str(error).split())[:120]}") from error
+        raise BadInput(f"{where} is truncated or no .npy array: {_said(error)}") from error
     if dtype.hasobject or dtype.kind not in "biufcSU":
         raise BadInput(f"{where} holds {'objects' if dtype.hasobject else dtype}; expected numbers or a string")
     claimed = math.prod(shape) * dtype.itemsize
@@ -251,4 +249,9 @@ def _json(text: bytes, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where} is not JSON: {str(error)[:120]}") from error
+        raise BadInput(f"{where} is not JSON: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """What another library says of a fault, on one short line."""
+    return " ".join(str(error).split())[:120] or type(error).__name__

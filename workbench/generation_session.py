@@ -59,7 +59,24 @@ class Writer(Protocol):
         ...
 
 
-class TextSession(Session):
+class DeafSession(Session):
+    """What a session of a language model says of sound."""
+
+    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
+        """A language model alone hears nothing: raises `BadInput`."""
+        raise self._deaf()
+
+    def stream_batch(
+        self, audios: Sequence[AudioSource], **options: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """As `stream`."""
+        raise self._deaf()
+
+    def _deaf(self) -> BadInput:
+        return BadInput(f"{self.model} writes text; to transcribe, open a speech model")
+
+
+class TextSession(DeafSession):
     """A writer as a session (see `workbench.session.Session`)."""
 
     def __init__(self, model: str, runtime: str, writer: Writer):
@@ -124,19 +141,6 @@ class TextSession(Session):
             found |= {stage: array for stage, array in ends.items() if wanted(stage)}
         digest = hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16]
         return trace_of(self, found, stages, writer.dtype, options, input_digest=digest)
-
-    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """A language model alone hears nothing: raises `BadInput`."""
-        raise self._deaf()
-
-    def stream_batch(
-        self, audios: Sequence[AudioSource], **options: Any
-    ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `stream`."""
-        raise self._deaf()
-
-    def _deaf(self) -> BadInput:
-        return BadInput(f"{self.model} writes text; to transcribe, open a speech model")
 
     def close(self) -> None:
         """Drops the model, and frees it where its runtime leaves that to others."""

@@ -109,7 +109,7 @@ class SpeechLanguagePipeline:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Heard:
         """What is said in float32 samples [n] at 16 kHz."""
-        return _drained(self.hear([samples], options))[0]
+        return drained(self.hear([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The transcript of generated ids, or of some of them."""
@@ -122,7 +122,7 @@ class SpeechLanguagePipeline:
         recorder.put("prompt.tokens", self.ear.prompt_ids(options))
         self.language.trace(prompt, recorder)
         if wanted("tokens") or wanted("text"):
-            [heard] = _drained(self._written(prompt, self.ear.decoding(options, counts)))
+            [heard] = drained(self._written(prompt, self.ear.decoding(options, counts)))
             recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
             recorder.put("text", np.array(heard.text))
         return recorder.stages
@@ -172,8 +172,8 @@ def _without(ids: Sequence[int], stop_ids: Sequence[int]) -> list[int]:
     return [number for number in ids if number not in stop_ids]
 
 
-def _drained(writing: Generator[list[str], None, list[Heard]]) -> list[Heard]:
-    """What was heard, the text on the way left aside."""
+def drained(writing: Generator[list[str], None, list[Heard]]) -> list[Heard]:
+    """What was heard when the writing has ended, the text on the way left aside."""
     while True:
         try:
             next(writing)

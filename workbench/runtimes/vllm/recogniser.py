@@ -14,7 +14,7 @@ from workbench.families.language import AUDIO
 from workbench.opening import Settings
 from workbench.options import ListeningOptions
 from workbench.pipelines.features import Features
-from workbench.pipelines.speech_language import Words, heard_of, partial_text, text_of
+from workbench.pipelines.speech_language import Words, drained, heard_of, partial_text, text_of
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
@@ -77,13 +77,7 @@ class EngineRecogniser:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Heard:
         """What is said in float32 samples [n] at 16 kHz."""
-        writing = self.hear([samples], options)
-        while True:
-            try:
-                next(writing)
-            except StopIteration as done:
-                [heard] = done.value
-                return heard
+        return drained(self.hear([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The transcript of generated ids, or of some of them."""

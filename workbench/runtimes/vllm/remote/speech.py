@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.errors import BadInput, Unavailable
 from workbench.options import ListeningOptions, build_options
+from workbench.pipelines.speech_language import drained
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
@@ -95,13 +96,7 @@ class RemoteRecogniser:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Heard:
         """What is said in float32 samples [n] at 16 kHz."""
-        writing = self.hear([samples], options)
-        while True:
-            try:
-                next(writing)
-            except StopIteration as done:
-                [heard] = done.value
-                return heard
+        return drained(self.hear([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The transcript of some tokens, as far as the server has told their text."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from workbench.errors import BadInput, Unavailable
 from workbench.families.causal_lm import CausalLmOptions, conversation
+from workbench.generation_session import DeafSession
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
 from workbench.runtimes.vllm.remote.answers import written
@@ -20,10 +21,10 @@ from workbench.runtimes.vllm.remote.sampling import sampling_fields, streaming_f
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
 from workbench.runtimes.vllm.remote.tensors import saved_tensor
-from workbench.session import AudioSource, Event, Generation, Piece, Prompt, Session, Trace
+from workbench.session import Generation, Piece, Prompt, Trace
 
 
-class RemoteTextSession(Session):
+class RemoteTextSession(DeafSession):
     """A language model on a server (see `workbench.session.Session`). Any threads may call it at a time.
 
     Raises `Unavailable` where the server offers neither chats nor completions.
@@ -82,24 +83,11 @@ class RemoteTextSession(Session):
         """A server shows no stages: raises `Unavailable`."""
         raise Unavailable(NO_STAGES)
 
-    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """A language model alone hears nothing: raises `BadInput`."""
-        raise self._deaf()
-
-    def stream_batch(
-        self, audios: Sequence[AudioSource], **options: Any
-    ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `stream`."""
-        raise self._deaf()
-
     def close(self) -> None:
         """Closes the connections."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
-
-    def _deaf(self) -> BadInput:
-        return BadInput(f"{self.model} writes text; to transcribe, open a speech model")
 
     def _options(self, given: Mapping[str, Any]) -> CausalLmOptions:
         return build_options(CausalLmOptions, given, self.model)

@@ -1,0 +1,60 @@
+"""A speech language model's prompt as a chat template: a message with speech gets the family's own words around it.
+
+For servers that know conversations only. Words beside the speech stand instead of the family's instruction. A
+conversation without speech is written by the language model's own template. It knows no family.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from workbench.families.language import AUDIO, TURN_END
+
+# A message's content is a text with the placeholder in it, or a list of parts. A loop over the parts would make vLLM
+# give lists to the language model's own template too, so filters go through them.
+_TEMPLATE = """\
+{%- set found = namespace(speech=false) %}
+{%- for message in messages %}
+{%- if message['content'] is string %}
+{%- if %AUDIO% in message['content'] %}{% set found.speech = true %}{% endif %}
+{%- elif message['content'] | selectattr('type', 'equalto', 'audio') | list %}{% set found.speech = true %}
+{%- endif %}
+{%- endfor %}
+{%- if found.speech %}
+<BEFORE>
+{%- for message in messages %}
+{%- set content = message['content'] %}
+{%- set speech = (%AUDIO% in content) if content is string
+    else content | selectattr('type', 'equalto', 'audio') | list | length > 0 %}
+{%- if content is not string %}
+{%- set text = content | selectattr('type', 'equalto', 'text') | map(attribute='text') | join('\\n') %}
+{%- elif content.startswith(%AUDIO%) %}{% set text = content[%LENGTH%:] | trim %}
+{%- else %}{% set text = content %}
+{%- endif %}
+{{- '<|im_start|>' ~ message['role'] ~ '\\n' }}
+{%- if speech and %AUDIO% not in text %}{{- <SPOKEN> }}{% else %}{{- text }}{% endif %}
+{{- %TURN_END% ~ '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' ~ %THINKING% }}{% endif %}
+{%- else %}
+<OWN>
+{%- endif %}
+"""
+
+
+def speech_template(spoken: str, values: Mapping[str, object], own: str, before: str = "", thinking: str = "") -> str:
+    """The template in Jinja, as `transformers` and vLLM take it.
+
+    Args:
+        spoken: the expression of a message with speech, of `text`, the words beside it, and %AUDIO%.
+        values: what stands for %NAME% in the expressions, by name.
+        own: the template of conversations without speech.
+        before: statements ahead of the first message.
+        thinking: what the answer begins with.
+    """
+    template = _TEMPLATE.replace("<BEFORE>\n", before).replace("<SPOKEN>", spoken)
+    known = {"AUDIO": AUDIO, "LENGTH": len(AUDIO), "TURN_END": TURN_END, "THINKING": thinking, **values}
+    for name, value in known.items():
+        template = template.replace(f"%{name}%", json.dumps(value, ensure_ascii=False))
+    return template.replace("<OWN>", own)

@@ -89,7 +89,7 @@ def test_other_inputs_are_refused_unless_they_are_wanted() -> None:
     said = "the traces are of different inputs (digests a1b2 and other)"
     with pytest.raises(BadInput) as caught:
         compare(computed(), other_input(computed()))
-    assert str(caught.value) == f"{said}; expected two traces of one input, or --force to compare them all the same"
+    assert str(caught.value) == f"{said}; expected two traces of one input, or to be forced to compare them (--force)"
     assert compare(computed(), other_input(computed()), force=True).warnings == (said,)
     silent = Trace(computed(), {})
     assert compare(computed(), silent).warnings[0].startswith("one of the traces does not say what input")

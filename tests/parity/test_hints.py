@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -83,6 +85,21 @@ def zeroed(rows: object, columns: object) -> np.ndarray:
 def test_where_the_difference_is_is_said(candidate: np.ndarray, said: str | None) -> None:
     found = explain_numbers(TALL, candidate, measure(TALL, candidate))
     assert found is None if said is None else found is not None and found.startswith(said)
+
+
+def test_guesses_need_little_memory() -> None:
+    reference = np.random.default_rng(7).standard_normal((600, 3000)).astype(np.float32)
+    candidate = reference.copy()
+    candidate[:60] = reference[:60][::-1]
+    found = measure(reference, candidate)
+    tracemalloc.start()
+    said = explain_numbers(reference, candidate, found)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert said is not None and said.startswith(
+        "rows 0, 1, 2, 3, 4, 5, 6, 7 and 52 more hold what the reference has in"
+    )
+    assert peak < 2 * reference.nbytes
 
 
 def test_nothing_simple_is_not_explained() -> None:

@@ -189,7 +189,7 @@ def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
         return []
     said = f"the traces are of different inputs (digests {digests[0]!s:.32} and {digests[1]!s:.32})"
     if not force:
-        raise BadInput(f"{said}; expected two traces of one input, or --force to compare them all the same")
+        raise BadInput(f"{said}; expected two traces of one input, or to be forced to compare them (--force)")
     return [said]
 
 
@@ -199,7 +199,10 @@ def _same_layers(reference: list[str], candidate: list[str], force: bool) -> lis
         if counts[0][stack] != counts[1][stack]:
             said = f"the reference has {counts[0][stack]} {stack} and the candidate {counts[1][stack]}"
             if not force:
-                raise BadInput(f"{said}; expected traces of one model; --stages or --force compares what both have")
+                raise BadInput(
+                    f"{said}; expected traces of one model, or to be forced to compare the layers "
+                    "that both have (--force, or --stages)"
+                )
             return [said]
     return []
 

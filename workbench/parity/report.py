@@ -126,22 +126,29 @@ def table(comparison: Comparison, verdict: Verdict, noise: NoiseReport | None = 
     )
     yield f"Tolerance {comparison.tolerances.preset.name} ({comparison.reason}){changes}."
     yield ""
-    distances = {each.stage: each for each in noise.stages} if noise else {}
-    columns = (*COLUMNS[:-1], "from float64: reference", "candidate", "") if noise else COLUMNS
-    rows: list[tuple[str, ...]] = [columns]
-    for each in comparison.stages:
-        row = ["" if comparison.passes(each) else "!", each.stage, *_cells(each), each.passing_preset or "-"]
-        if noise:
-            found = distances.get(each.stage)
-            row += [_short(found.reference), _short(found.candidate)] if found else ["", ""]
-        rows.append((*row, _remark(each)))
-    widths = [max(display_width(row[column]) for row in rows) for column in range(len(columns))]
-    for line in rows:
+    lines = rows(comparison, noise)
+    columns = lines[0]
+    widths = [max(display_width(row[column]) for row in lines) for column in range(len(columns))]
+    for line in lines:
         cells = [
             cell + " " * (width - display_width(cell)) if column in (0, 1, len(line) - 1) else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths))
         ]
         yield "  ".join(cells).rstrip()
+
+
+def rows(comparison: Comparison, noise: NoiseReport | None = None) -> list[tuple[str, ...]]:
+    """The cells of the table: names of the columns first, then a row for each stage."""
+    distances = {each.stage: each for each in noise.stages} if noise else {}
+    columns = (*COLUMNS[:-1], "from float64: reference", "candidate", "") if noise else COLUMNS
+    found: list[tuple[str, ...]] = [columns]
+    for each in comparison.stages:
+        row = ["" if comparison.passes(each) else "!", each.stage, *_cells(each), each.passing_preset or "-"]
+        if noise:
+            far = distances.get(each.stage)
+            row += [_short(far.reference), _short(far.candidate)] if far else ["", ""]
+        found.append((*row, _remark(each)))
+    return found
 
 
 def _cells(each: StageComparison) -> list[str]:

@@ -1,0 +1,17 @@
+"""The parity lab: one model on several runtimes, one input, and where their computations part ways.
+
+>>> with run_parity(registry, "demo/sensevoice", "talk.wav", candidates=["gguf:q8_0", "vllm"]) as run:
+...     for outcome in run.outcomes:
+...         print(outcome.name, outcome.sentence)
+...     write_page(run, "report.html")
+
+`sides` reads what is to be compared, `run` has it computed and compared, `outcome` holds what was found, `page` puts it
+down for a browser. What a comparison is, `workbench.parity` knows.
+"""
+
+from workbench.lab.outcome import Outcome, ParityRun
+from workbench.lab.page import page, write_page
+from workbench.lab.run import run_parity
+from workbench.lab.sides import Side, read_side, read_sides
+
+__all__ = ["Outcome", "ParityRun", "Side", "page", "read_side", "read_sides", "run_parity", "write_page"]

@@ -1,0 +1,140 @@
+"""What came of a parity run: for each candidate how it compares, or why it could not be compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import weakref
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.errors import BadInput, Unavailable
+from workbench.parity.compare import Comparison
+from workbench.parity.noise import NoiseReport
+from workbench.parity.report import to_dict
+from workbench.parity.verdict import Verdict
+from workbench.session import Trace
+
+FORMAT = 1  # of the JSON; goes up when a key changes its meaning
+WITHIN, BEYOND = 0, 1  # exit status, with those of `BadInput` and `Unavailable`
+
+Status = Literal["within", "beyond", "unavailable", "unusable"]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A trace, and how long it took."""
+
+    name: str  # as the side was written
+    trace: Trace
+    load_seconds: float = 0.0  # 0 for one that was read from a file
+    trace_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A candidate and what came of it."""
+
+    name: str
+    status: Status
+    reason: str = ""  # why it was not compared, where it was not
+    computed: Computed | None = None
+    comparison: Comparison | None = None
+    verdict: Verdict | None = None
+    noise: NoiseReport | None = None
+    no_noise: str = ""  # why noise was not told from a bug, where that was asked for
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, or why there is none."""
+        return self.verdict.sentence if self.verdict else self.reason
+
+    def to_dict(self, profiles: bool = False) -> dict[str, Any]:
+        """The outcome as plain JSON values; `comparison` as of `workbench.parity.report.to_dict`."""
+        found: dict[str, Any] = {"name": self.name, "status": self.status, "sentence": self.sentence}
+        if self.computed:
+            found |= {"load_seconds": self.computed.load_seconds, "trace_seconds": self.computed.trace_seconds}
+        if self.comparison and self.verdict:
+            found["comparison"] = to_dict(self.comparison, self.verdict, self.noise, profiles)
+            found["no_noise"] = self.no_noise or None
+        return found
+
+
+class ParityRun:
+    """The outcomes of a run. The traces lie in files until `close`, or for good where they were to be kept.
+
+    Args:
+        folder: with the traces.
+        kept: whether they stay.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        source: str,
+        reference: Computed,
+        exact: Computed | None,
+        no_exact: str,
+        outcomes: Collection[Outcome],
+        folder: Path,
+        kept: bool,
+    ):
+        self.model = model
+        self.source = source  # the recording's name, or the beginning of the prompt
+        self.reference = reference
+        self.exact = exact  # the reference in float64
+        self.no_exact = no_exact  # why there is none
+        self.outcomes = tuple(outcomes)
+        self.folder = folder
+        self._end = None if kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def __getitem__(self, name: str) -> Outcome:
+        try:
+            return next(each for each in self.outcomes if each.name == name)
+        except StopIteration:
+            raise KeyError(f"no candidate {name!r}; there are {', '.join(o.name for o in self.outcomes)}") from None
+
+    @property
+    def status(self) -> int:
+        """The exit status: 0 where all that could be compared is within tolerance, 1 where one is beyond, else 2 where
+        one could not be used, and 3 where no candidate is available."""
+        found = {each.status for each in self.outcomes}
+        if "beyond" in found:
+            return BEYOND
+        if "unusable" in found:
+            return BadInput.exit_status
+        return WITHIN if "within" in found else Unavailable.exit_status
+
+    def to_dict(self, profiles: bool = False) -> dict[str, Any]:
+        """The run as plain JSON values, without arrays.
+
+        Args:
+            profiles: with the error of each stage over positions and over channels.
+        """
+        return {
+            "format": FORMAT,
+            "model": self.model,
+            "source": self.source,
+            "reference": {"name": self.reference.name, **self.reference.trace.meta},
+            "float64": self.exact is not None,
+            "no_float64": self.no_exact or None,
+            "status": self.status,
+            "candidates": [each.to_dict(profiles) for each in self.outcomes],
+        }
+
+    def to_json(self, profiles: bool = False) -> str:
+        """`to_dict` as indented JSON; text stays readable (no ASCII escapes)."""
+        return json.dumps(self.to_dict(profiles), indent=1, ensure_ascii=False, allow_nan=False)
+
+    def close(self) -> None:
+        """Removes the traces, unless they were to be kept. May be called again."""
+        if self._end is not None:
+            self._end()
+
+    def __enter__(self) -> ParityRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

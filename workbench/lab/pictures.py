@@ -1,0 +1,91 @@
+"""Which stages of a comparison are worth a look, and their pictures as parts of an HTML page."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.parity.compare import Comparison
+from workbench.parity.measures import as_table
+from workbench.parity.noise import NoiseReport
+from workbench.parity.stage import StageComparison
+from workbench.plots import stages as plots
+from workbench.session import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ALIKE = 3.0  # times the reference's range of values that the same colours still show
+
+
+def worth_a_look(comparison: Comparison, largest_own: str | None, most: int = 4) -> list[StageComparison]:
+    """The first divergent stage, the one where the error grows most, and those farthest beyond or nearest to their
+    limits; stages of numbers only, in the order of the computation."""
+    numeric = [each for each in comparison.stages if not each.sequence and (each.differs or each.mismatch)]
+    first = [each for each in numeric if not comparison.passes(each)][:1]
+    grown = [each for each in numeric if each.stage == largest_own]
+    chosen = dict.fromkeys(each.stage for each in (*first, *grown, *sorted(numeric, key=_excess, reverse=True)))
+    kept = list(chosen)[:most]
+    return [each for each in comparison.stages if each.stage in kept]
+
+
+def _excess(each: StageComparison) -> float:
+    """How many times its limit the relative L2 error is."""
+    if each.numbers is None or each.numbers.nonfinite_differences:
+        return np.inf
+    return each.numbers.relative_l2 / max(each.limits.relative_l2, 1e-12)
+
+
+def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) -> Iterator[str]:
+    """Both arrays, their difference, and the error over positions and channels, as HTML figures."""
+    one, other = as_table(np.asarray(reference[each.stage])), as_table(np.asarray(candidate[each.stage]))
+    if each.numbers is None:  # of different shapes
+        for table, whose in ((one, "reference"), (other, "candidate")):
+            yield picture(plots.array_figure(table), f"{whose}, {_size(table)}", f"{each.stage} of the {whose}")
+        return
+    if one.shape[1] == 1:
+        yield picture(plots.curves_figure(one[:, 0], other[:, 0]), "both", f"{each.stage} of both sides")
+    else:
+        ours, theirs = plots.value_limits(one), plots.value_limits(other)
+        alike = theirs[1] - theirs[0] < _ALIKE * (ours[1] - ours[0]) and theirs[0] < ours[1] and ours[0] < theirs[1]
+        for table, whose, limits in ((one, "reference", ours), (other, "candidate", ours if alike else theirs)):
+            figure = plots.array_figure(table, limits)
+            yield picture(figure, f"{whose}, {_size(table)}", f"{each.stage} of the {whose}")
+        difference = plots.difference_figure(one, other)
+        yield picture(difference, "candidate less reference", f"difference at {each.stage}")
+    for errors, along in ((each.numbers.by_position, "position"), (each.numbers.by_channel, "channel")):
+        if errors.size > 1:
+            figure = plots.error_figure(errors, along)
+            yield picture(figure, f"error over {along}s", f"error of {each.stage} over {along}s")
+
+
+def noise_picture(noise: NoiseReport) -> str:
+    """The distances from float64 over the stages, as an HTML figure."""
+    figure = plots.distances_figure(
+        [each.stage for each in noise.stages],
+        [each.reference for each in noise.stages],
+        [each.candidate for each in noise.stages],
+        [each.bound for each in noise.stages],
+    )
+    return picture(figure, "distance from the reference in float64", "distances from float64", "broad")
+
+
+def picture(figure: Figure, caption: str, meaning: str, kind: str = "") -> str:
+    """A figure as an image inside the page, with a caption and a text for those who do not see it."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", transparent=True)
+    source = base64.b64encode(data.getvalue()).decode("ascii")
+    width, height = (round(side * figure.dpi) for side in figure.get_size_inches())
+    return (
+        f'<figure class="{kind}"><img alt="{escape(meaning)}" width="{width}" height="{height}" '
+        f'src="data:image/png;base64,{source}"><figcaption>{escape(caption)}</figcaption></figure>'
+    )
+
+
+def _size(table: np.ndarray) -> str:
+    return f"{table.shape[0]} × {table.shape[1]}"

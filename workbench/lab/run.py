@@ -1,0 +1,287 @@
+"""Runs a model on several runtimes, one after another, and compares each with the reference.
+
+Traces go to files as soon as they are there and are read a stage at a time, and a session is closed before the next is
+opened: the memory is that of one session and one trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput, Cancelled, Unavailable, WorkbenchError
+from workbench.lab.outcome import Computed, Outcome, ParityRun
+from workbench.lab.sides import Side, read_side, read_sides
+from workbench.open_session import OpenSession
+from workbench.options import build_options
+from workbench.parity.compare import compare
+from workbench.parity.formats import read_trace
+from workbench.parity.mapping import StageMapping
+from workbench.parity.noise import NoiseReport, noise_or_bug
+from workbench.parity.presets import Tolerances, find_preset, preset_of, read_rules
+from workbench.parity.verdict import judge
+from workbench.progress import OnProgress
+from workbench.registry import Registry
+from workbench.scratch import make_scratch
+from workbench.session import AudioSource, Prompt, StageFilter, Trace
+from workbench.writing import clipped
+
+EXACT = "float64"
+BEAT_SECONDS = 0.25  # whoever waits for a trace is told of it after so long, and can stop it then
+GRACE_SECONDS = 5.0  # a trace that was told to stop has this long before its process ends
+_LOADED, _TRACED = 0.4, 0.7  # shares of a side's step
+
+
+def run_parity(
+    registry: Registry,
+    model: str | Path,
+    source: AudioSource | Prompt,
+    reference: str = "pytorch",
+    candidates: str | Iterable[str] = ("gguf",),
+    stages: str = "*",
+    options: Mapping[str, Any] | None = None,
+    exact: bool = True,
+    on_progress: OnProgress | None = None,
+    preset: str | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    rules: Sequence[str] = (),
+    mapping: StageMapping | None = None,
+    force: bool = False,
+    keep: str | Path | None = None,
+) -> ParityRun:
+    """Traces the reference and each candidate on one input, compares them, and says for each whether that is noise.
+
+    Args:
+        source: a recording; of a language model, a prompt.
+        reference: a side as `workbench.lab.sides` writes it; in float32, unless it says otherwise.
+        candidates: sides; one that is not available, or fails, has that as its outcome, and the others go on.
+        stages: which to trace and compare, a glob.
+        options: of the model, for every side that has none of its own by that name.
+        exact: compute the reference in float64 too, to tell noise from a bug. Where that cannot be done, the run says
+            so.
+        on_progress: told a share 0..1 and what is going on, several times a second; what it raises stops the run, and
+            nothing of it stays.
+        preset: what to expect (`workbench.parity.PRESETS`); without, what each candidate's arithmetic asks for.
+        settings: such as `threads`, for every side whose runtime has them.
+        rules: limits of one's own, as `workbench.parity.read_rules` takes them.
+        mapping: names and layouts of the candidates that are trace files.
+        force: compare traces of different inputs too.
+        keep: a folder for the traces; without, they go when the run is closed.
+
+    Raises `BadInput` for a model, a side or an input that cannot be used, and whatever keeps the reference from being
+    computed.
+    """
+    options_class = registry.options_class(model)
+    card = registry.card(model)
+    shared = dict(options or {})
+    build_options(options_class, registry.resolve_options(shared), card.id)
+    StageFilter(stages)
+    changes, chosen = read_rules(rules), find_preset(preset) if preset else None
+    first = read_side(str(reference), options_class, card.id).with_default(**dict(settings or {}))
+    first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
+    others = [each.with_default(**dict(settings or {})) for each in read_sides(candidates, options_class, card.id)]
+    tracer = _Tracer(
+        registry, model, source, stages, shared, mapping, _place(keep), on_progress, 1 + exact + len(others)
+    )
+    try:
+        computed = tracer.compute(first, "reference")
+        truth, no_truth = (None, "")
+        if exact:
+            truth, no_truth = _float64(tracer, first)
+        judged = partial(_judged, computed, truth, no_truth, stages, chosen, changes, force)
+        outcomes = [_outcome(tracer, side, f"candidate-{number}", judged) for number, side in enumerate(others, 1)]
+    except BaseException:
+        tracer.discard()
+        raise
+    tracer.tell(1.0, "done")
+    return ParityRun(
+        card.id, _described(source), computed, truth, no_truth, outcomes, tracer.folder, kept=keep is not None
+    )
+
+
+def _place(keep: str | Path | None) -> Path | None:
+    """The folder to keep traces in, made where it is not there."""
+    if keep is None:
+        return None
+    folder = Path(keep).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder} is no folder to keep traces in: {error.strerror or error}") from error
+    return folder
+
+
+def _float64(tracer: _Tracer, reference: Side) -> tuple[Computed | None, str]:
+    """The reference in float64 on PyTorch, or why there is none."""
+    kept = {name: value for name, value in reference.settings.items() if name in ("threads", "device")}
+    options = dict(reference.options)
+    side = Side(f"pytorch:{EXACT}", "pytorch", {**kept, "dtype": EXACT}, options)
+    try:
+        return tracer.compute(side, EXACT), ""
+    except Cancelled:
+        raise
+    except WorkbenchError as error:
+        return None, str(error)
+
+
+def _outcome(
+    tracer: _Tracer, side: Side, file: str, judged: Callable[[Computed, Callable[[int, int, str], None]], Outcome]
+) -> Outcome:
+    try:
+        return judged(tracer.compute(side, file), tracer.comparing(side.name))
+    except Cancelled:
+        raise
+    except Unavailable as error:
+        return Outcome(side.name, "unavailable", str(error))
+    except WorkbenchError as error:
+        return Outcome(side.name, "unusable", str(error))
+
+
+def _judged(
+    reference: Computed,
+    truth: Computed | None,
+    no_truth: str,
+    stages: str,
+    chosen: Any,
+    changes: tuple[tuple[str, Mapping[str, float]], ...],
+    force: bool,
+    candidate: Computed,
+    on_stage: Callable[[int, int, str], None],
+) -> Outcome:
+    found, reason = (chosen, "as asked") if chosen else preset_of(reference.trace.meta, candidate.trace.meta)
+    ours, theirs = reference.trace, candidate.trace
+    comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)
+    noise: NoiseReport | None = None
+    if truth:
+        try:
+            noise = noise_or_bug(ours, theirs, truth.trace, stages)
+        except BadInput as error:
+            no_truth = str(error)
+    verdict = judge(comparison, noise)
+    status = "within" if verdict.within else "beyond"
+    return Outcome(candidate.name, status, "", candidate, comparison, verdict, noise, no_truth)  # type: ignore[arg-type]
+
+
+class _Tracer:
+    """Computes traces into a folder, one after another, and tells how far that is."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        model: str | Path,
+        source: Any,
+        stages: str,
+        options: Mapping[str, Any],
+        mapping: StageMapping | None,
+        folder: Path | None,
+        on_progress: OnProgress | None,
+        steps: int,
+    ):
+        self._registry, self._model, self._source = registry, model, source
+        self._stages, self._options, self._mapping = stages, options, mapping
+        self._on_progress, self._steps, self._step = on_progress, steps, -1
+        self._own = folder is None
+        self._written: list[Path] = []
+        self.folder = folder or make_scratch()
+
+    def tell(self, share: float, activity: str) -> None:
+        """Tells whoever follows the run; what they raise ends it."""
+        if self._on_progress:
+            self._on_progress(min(share, 1.0), activity)
+
+    def comparing(self, name: str) -> Callable[[int, int, str], None]:
+        """What a comparison tells of its stages."""
+
+        def on_stage(done: int, count: int, stage: str) -> None:
+            self._within(_TRACED + (1 - _TRACED) * done / max(count, 1), f"comparing {name}: {stage}")
+
+        return on_stage
+
+    def compute(self, side: Side, file: str) -> Computed:
+        """The trace of a side, in a file of the folder; of one that is a trace, that."""
+        self._step += 1
+        if side.path is not None:
+            self._within(0.0, f"reading {side.name}")
+            return Computed(side.name, read_trace(side.path, self._mapping))
+        begun = time.perf_counter()
+        self._within(0.0, f"loading {side.name}")
+        session = self._registry.open(
+            self._model,
+            runtime=side.runtime,
+            on_progress=lambda share, activity: self._within(_LOADED * share, f"{side.name}: {activity}"),
+            **side.settings,
+        )
+        with session:
+            loaded = time.perf_counter()
+            trace = self._traced(session, side)
+            traced = time.perf_counter()
+        path = self.folder / f"{file}-{_file_name(side.name)}.safetensors"
+        self._written.append(path)
+        trace.save(path)
+        return Computed(side.name, read_trace(path), loaded - begun, traced - loaded)
+
+    def _traced(self, session: OpenSession, side: Side) -> Trace:
+        options = {**self._options, **side.options}
+        activity = f"tracing {side.name}"
+        if self._on_progress is None:
+            return session.trace(self._source, self._stages, **options)
+        self._within(_LOADED, activity)
+        found: list[Trace | BaseException] = []
+
+        def work() -> None:
+            try:
+                found.append(session.trace(self._source, self._stages, **options))
+            except BaseException as error:  # raised again where the run is
+                found.append(error)
+
+        worker = threading.Thread(target=work, name=activity, daemon=True)
+        worker.start()
+        try:
+            begun = time.monotonic()
+            while worker.is_alive():
+                worker.join(BEAT_SECONDS)
+                waited = time.monotonic() - begun
+                share = _LOADED + (_TRACED - _LOADED) * waited / (waited + 10)  # how long it takes, nobody knows
+                self._within(share, f"{activity}, {waited:.0f} s")
+        except BaseException:
+            session.cancel()
+            worker.join(GRACE_SECONDS)
+            raise
+        if isinstance(found[0], BaseException):
+            raise found[0]
+        return found[0]
+
+    def _within(self, share: float, activity: str) -> None:
+        self.tell((self._step + share) / self._steps, activity)
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        if self._own:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        for path in self._written:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")[:80] or "side"
+
+
+def _described(source: Any) -> str:
+    """A recording's file name, or the beginning of a prompt."""
+    if isinstance(source, Path) or (isinstance(source, str) and len(source) < 1000 and Path(source).is_file()):
+        return Path(source).name
+    if isinstance(source, str):
+        return clipped(source, 100)
+    if isinstance(source, Sequence) and source and isinstance(source[-1], Mapping):
+        return clipped(str(source[-1].get("content", "")), 100)
+    return "samples"

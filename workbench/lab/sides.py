@@ -1,0 +1,100 @@
+"""What is held against each other, as it is written: `pytorch`, `gguf:q8_0`, `vllm:bfloat16`, or a trace file.
+
+Behind it, settings and options of its own may follow: `pytorch+cmvn=off`, `gguf:f32+threads=1+dither=1`. With them the
+known causes of a divergence can be brought about on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput
+from workbench.opening import SETTINGS, check_setting
+from workbench.options import OptionSpec, build_options, option_specs
+from workbench.runtimes import RUNTIMES
+
+_DTYPES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One computation of a comparison: a runtime with its settings and options, or a trace of another program."""
+
+    name: str  # as it was written
+    runtime: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None  # of a trace
+
+    def with_default(self, **settings: Any) -> Side:
+        """The side with settings that it has not got, as far as its runtime has them."""
+        if self.runtime is None:
+            return self
+        known = {name: value for name, value in settings.items() if name in RUNTIMES[self.runtime].settings}
+        return Side(self.name, self.runtime, {**known, **self.settings}, self.options)
+
+
+def read_sides(texts: str | Iterable[str], options_class: type, model: str) -> list[Side]:
+    """The sides of a list, or of a text with commas between them. Raises `BadInput` where there is none."""
+    parts = [part.strip() for part in (texts.split(",") if isinstance(texts, str) else map(str, texts))]
+    sides = [read_side(part, options_class, model) for part in parts if part]
+    if not sides:
+        raise BadInput(f"no candidate is named; expected one of {_expected()}")
+    return sides
+
+
+def read_side(text: str, options_class: type, model: str) -> Side:
+    """The side that is written `runtime[:type][+name=value...]`, or as the path of a trace.
+
+    Args:
+        options_class: of the model; names that are neither a setting nor one of its options are refused.
+        model: its id, for messages.
+
+    Raises `BadInput` that says what is wrong with it.
+    """
+    first, *changes = text.split("+")
+    runtime, colon, kind = (part.strip() for part in first.partition(":"))
+    if runtime not in RUNTIMES:
+        path = Path(text).expanduser()
+        if path.exists():
+            return Side(text, path=path)
+        raise BadInput(f"{text!r:.80} is neither a runtime nor a trace that is there; expected {_expected()}")
+    settings: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    if colon:
+        name = "quantization" if "quantization" in RUNTIMES[runtime].settings else "dtype"
+        value = kind if name == "quantization" else _DTYPES.get(kind, kind)
+        settings[name] = check_setting(name, value, f"the type in {text!r:.80} is {kind!r:.40}")
+    specs = {spec.name: spec for spec in option_specs(options_class)}
+    for change in changes:
+        name, equals, value = (part.strip() for part in change.partition("="))
+        name = name.replace("-", "_")
+        if not equals or (name not in RUNTIMES[runtime].settings and name not in specs):
+            known = [*RUNTIMES[runtime].settings, *specs]
+            raise BadInput(f"{change!r:.80} in {text!r:.80} is not understood; expected NAME=VALUE of {known}")
+        if name in RUNTIMES[runtime].settings:
+            settings[name] = check_setting(name, _value(SETTINGS[name], value), f"{name} in {text!r:.80} is {value!r}")
+        else:
+            options[name] = _value(specs[name], value)
+    build_options(options_class, options, model)
+    return Side(text, runtime, settings, options)
+
+
+def _value(spec: OptionSpec, text: str) -> Any:
+    """What was written, in the option's type; a text that is of another type stays one, and is refused as such."""
+    if spec.kind is bool:
+        return _WORDS.get(text.lower(), text)
+    if spec.kind in (int, float):
+        try:
+            return spec.kind(text)
+        except ValueError:
+            return text
+    return text if spec.kind is str else [text]
+
+
+def _expected() -> str:
+    return f"{', '.join(RUNTIMES)}, a type behind a colon as in gguf:q8_0, or the path of a trace"

@@ -1,0 +1,230 @@
+"""A stage of two computations as pictures: each array, their difference, the error along either axis.
+
+Takes arrays, returns matplotlib Figures. Positions run along, channels up. Arrays larger than a picture are drawn by
+means over neighbours, differences by the largest among them, so that a single wrong value stays to be seen. Rows are
+read a block at a time: an array that lies in a file is never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from workbench.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+WIDTH_INCHES, HEIGHT_INCHES = 3.8, 2.3
+WIDE_INCHES = 7.0
+NOT_FINITE = "#d6336c"  # values that are infinite or not a number
+DIFFERENCE_MAP = "RdBu_r"  # blue below, red above
+_TOP_INCHES = 0.42  # holds the colour scale
+_ACROSS, _UP = 400, 220  # cells of a picture
+_CLIPPED_PERCENT = 0.2  # at either end of the values, so that an outlier does not take the contrast from the others
+
+How = Literal["mean", "largest"]
+
+
+def shrunk(table: np.ndarray, how: How = "mean", across: int = _ACROSS, up: int = _UP) -> np.ndarray:
+    """The values [positions, channels] as at most `across` by `up` cells of float64.
+
+    A cell is the mean of its values, or the one with the largest magnitude. One value that is infinite or not a number
+    makes its cell not a number.
+    """
+    rows, columns = table.shape
+    row_edges, column_edges = (
+        np.linspace(0, size, min(size, most) + 1).astype(int) for size, most in ((rows, across), (columns, up))
+    )
+    cells = np.empty((len(row_edges) - 1, len(column_edges) - 1))
+    for number, (start, end) in enumerate(itertools.pairwise(row_edges)):
+        block = table[start:end].astype(np.float64)
+        block[~np.isfinite(block)] = np.nan
+        if how == "mean":
+            sums = np.add.reduceat(block.sum(axis=0), column_edges[:-1])
+            cells[number] = sums / (np.diff(column_edges) * (end - start))
+        else:
+            high = np.maximum.reduceat(block.max(axis=0), column_edges[:-1])
+            low = np.minimum.reduceat(block.min(axis=0), column_edges[:-1])
+            cells[number] = np.where(-low > high, low, high)
+    return cells
+
+
+def value_limits(table: np.ndarray) -> tuple[float, float]:
+    """The values between which colours are spread for an array, its outliers aside."""
+    cells = shrunk(table)
+    finite = cells[np.isfinite(cells)]
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = np.percentile(finite, [_CLIPPED_PERCENT, 100 - _CLIPPED_PERCENT])
+    return float(low), float(high if high > low else low + max(abs(low), 1.0) * 1e-6)
+
+
+def array_figure(table: np.ndarray, limits: tuple[float, float] | None = None) -> Figure:
+    """An array [positions, channels] as an image, colours spread between `limits` (by default, its own)."""
+    low, high = limits or value_limits(table)
+    return _image(shrunk(table), table.shape, style.COLOUR_MAP, low, high, "value")
+
+
+def difference_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
+    """Candidate less reference, both [positions, channels] of one shape, as an image with white for no difference."""
+    cells = shrunk(_Difference(reference, candidate), "largest")  # type: ignore[arg-type]
+    finite = cells[np.isfinite(cells)]
+    most = float(np.abs(finite).max()) if finite.size else 0.0
+    return _image(cells, reference.shape, DIFFERENCE_MAP, -(most or 1.0), most or 1.0, "difference")
+
+
+class _Difference:
+    """Candidate less reference, computed for the rows that are asked for."""
+
+    def __init__(self, reference: np.ndarray, candidate: np.ndarray):
+        self.shape = reference.shape
+        self._reference, self._candidate = reference, candidate
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        with np.errstate(invalid="ignore", over="ignore"):
+            found: np.ndarray = self._candidate[rows].astype(np.float64) - self._reference[rows].astype(np.float64)
+        return found
+
+
+def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
+    """Two arrays of one channel, over their positions."""
+    figure, axes = _axes("position", "value", 0.25)
+    for values, colour, thickness in ((reference, style.SIGNAL, 1.8), (candidate, style.ACCENT, 0.9)):
+        cells = shrunk(values.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0]
+        places = np.linspace(0, max(values.size - 1, 0), len(cells))
+        axes.plot(places, cells, color=colour, linewidth=thickness)
+    _legend(figure, (("reference", style.SIGNAL), ("candidate", style.ACCENT)))
+    return figure
+
+
+def error_figure(errors: np.ndarray, along: str) -> Figure:
+    """The error at each position or channel, as root mean squares, on a scale of powers of ten; none where it is 0."""
+    figure, axes = _axes(along, "error (RMS)", 0.15)
+    cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0] if errors.size else np.zeros(0)
+    drawn = np.where(cells > 0, cells, np.nan)
+    places = np.linspace(0, max(errors.size - 1, 0), len(cells))
+    if not np.isfinite(drawn).any():
+        axes.set_xticks([])
+        axes.set_yticks([])
+        style.place_text(axes, 0.5, 0.5, "no error", transform=axes.transAxes, ha="center", va="center")
+        return figure
+    _powers(axes, drawn)
+    axes.plot(places, drawn, color=style.SIGNAL, linewidth=0.9, marker="." if len(drawn) < 60 else "", markersize=3)
+    return figure
+
+
+def distances_figure(
+    stages: Sequence[str], reference: Sequence[float], candidate: Sequence[float], bound: Sequence[float]
+) -> Figure:
+    """The distances of reference and candidate from float64 over the stages, with the bound above which is a bug.
+
+    Distances of 0, and infinite ones, are not drawn.
+    """
+    longest = max((style.text_inches(stage, style.SMALL_POINTS - 1) for stage in stages), default=0.0)
+    bottom = min(longest, 1.6) + 0.15
+    figure, axes = _axes("", "relative L2", 0.25, WIDE_INCHES, 2.0 + bottom, bottom)
+    _powers(axes, np.array([*reference, *candidate, *bound], np.float64))
+    lines = (("reference", style.SIGNAL, reference, "-"), ("candidate", style.ACCENT, candidate, "-"))
+    for _, colour, values, dash in (*lines, ("bound", style.QUIET, bound, "--")):
+        drawn = np.array([value if 0 < value < np.inf else np.nan for value in values])
+        axes.plot(range(len(drawn)), drawn, dash, color=colour, linewidth=1.1, marker=".", markersize=3)
+    room = max(1, int((WIDE_INCHES - style.LEFT_INCHES - style.RIGHT_INCHES) / 0.15))
+    shown = range(0, len(stages), max(1, -(-len(stages) // room)))
+    names = [style.shortened(style.legible(stages[place]), style.SMALL_POINTS - 1, 1.6) for place in shown]
+    axes.set_xticks(list(shown), names, rotation=90, fontsize=style.SMALL_POINTS - 1, parse_math=False)
+    _legend(figure, [*((name, colour) for name, colour, _, _ in lines), ("bug above", style.QUIET)])
+    return figure
+
+
+def _image(cells: np.ndarray, shape: tuple[int, ...], colours: str, low: float, high: float, name: str) -> Figure:
+    from matplotlib import colormaps
+    from matplotlib.colors import Normalize
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = _axes("position", "channel", _TOP_INCHES)
+    if not cells.size:
+        style.place_text(axes, 0.5, 0.5, "empty", transform=axes.transAxes, ha="center", va="center")
+        return figure
+    drawn = axes.imshow(
+        np.ma.masked_invalid(cells.T),
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+        extent=(-0.5, shape[0] - 0.5, -0.5, shape[1] - 0.5),
+        cmap=colormaps[colours].with_extremes(bad=NOT_FINITE),
+        norm=Normalize(low, high),
+    )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, integer=True))
+    _scale(figure, drawn, name)
+    return figure
+
+
+def _powers(axes: Axes, values: np.ndarray) -> None:
+    """A vertical scale of powers of ten over the positive values, with as many labels as have room."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    seen = values[np.isfinite(values) & (values > 0)]
+    low, high = (float(seen.min()) / 1.3, float(seen.max()) * 1.3) if seen.size else (0.1, 10.0)
+    decades = math.log10(high / low)
+    axes.set_yscale("log")
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_locator(LogLocator(subs=range(1, 10) if decades < 0.5 else (1, 2, 5) if decades < 2 else (1,)))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e"))
+    )
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _scale(figure: Figure, image: AxesImage, name: str) -> None:
+    """A flat colour scale above the picture with its two ends, whatever their power of ten."""
+    width, height = figure.get_size_inches()
+    length = 1.3
+    right, bottom = width - style.RIGHT_INCHES - 0.15, height - 0.14
+    place = ((right - length) / width, bottom / height, length / width, 0.08 / height)
+    scale = figure.colorbar(image, cax=figure.add_axes(place), orientation="horizontal")
+    scale.outline.set_visible(False)
+    low, high = image.get_clim()
+    ends = float(low or 0.0), float(high or 0.0)
+    middle = [(ends[0] + ends[1]) / 2] if abs(ends[0] + ends[1]) < 1e-9 * abs(ends[1]) else []
+    ticks = [ends[0], *middle, ends[1]]
+    scale.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+    scale.ax.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS - 1, length=2, width=0.6, pad=1)
+    left = (right - length - 0.3) / width
+    size = style.SMALL_POINTS
+    figure.text(left, (bottom + 0.04) / height, name, color=style.INK, fontsize=size, ha="right", va="center")
+
+
+def _axes(
+    x: str,
+    y: str,
+    top: float,
+    width: float = WIDTH_INCHES,
+    height: float = HEIGHT_INCHES,
+    bottom: float = style.BOTTOM_INCHES,
+) -> tuple[Figure, Axes]:
+    figure = style.new_figure(width, height)
+    inner = width - style.LEFT_INCHES - style.RIGHT_INCHES
+    place = (style.LEFT_INCHES / width, bottom / height, inner / width, (height - bottom - top) / height)
+    axes = figure.add_axes(place, facecolor="none")
+    axes.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS - 1, length=3, width=0.8, which="both")
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(style.INK)
+    style.label(axes, x, y)
+    return figure, axes
+
+
+def _legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
+    width, height = figure.get_size_inches()
+    left = style.LEFT_INCHES
+    for name, colour in entries:
+        figure.text(left / width, 1 - 0.1 / height, name, color=colour, fontsize=style.SMALL_POINTS, va="center")
+        left += style.text_inches(name, style.SMALL_POINTS) + 0.2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -76,6 +77,8 @@ def parser() -> argparse.ArgumentParser:
 
     _add_compare(commands.add_parser("compare", help="find the first stage at which two traces part ways"))
 
+    _add_parity(commands.add_parser("parity", help="run a model on several runtimes and compare them stage by stage"))
+
     convert = commands.add_parser("convert", help="write a checkpoint's weights as gguf or vllm takes them")
     convert.add_argument("model", metavar="M", help="a model's id (see: workbench models) or a checkpoint directory")
     convert.add_argument(
@@ -133,6 +136,17 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
         choices=tuple(PRESETS),
         help="what to expect (default: of the coarsest arithmetic that the traces name)",
     )
+    _add_tolerance(parser)
+    parser.add_argument(
+        "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
+    )
+    parser.add_argument(
+        "--float64", type=Path, metavar="TRACE", help="of the reference in float64, to tell noise from a bug"
+    )
+
+
+def _add_tolerance(parser: argparse.ArgumentParser) -> None:
+    """How candidates are read and held against the reference."""
     parser.add_argument(
         "--tolerance",
         action="append",
@@ -141,17 +155,50 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
         help=f"another limit, of all stages or of some; may be repeated; measures: {', '.join(MEASURES)}",
     )
     parser.add_argument(
-        "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
-    )
-    parser.add_argument(
         "--mapping", type=Path, metavar="FILE", help="TOML or JSON: the candidate's own names and layouts for stages"
-    )
-    parser.add_argument(
-        "--float64", type=Path, metavar="TRACE", help="of the reference in float64, to tell noise from a bug"
     )
     parser.add_argument(
         "--force", action="store_true", help="compare traces of different inputs or models all the same"
     )
+
+
+def _add_parity(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Exit status: 0 all candidates within tolerance, 1 one beyond it, 2 where one cannot be compared, 3 where none "
+        "is available."
+    )
+    side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for settings and options of its own"
+    parser.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
+    parser.add_argument("source", metavar="AUDIO", help="an audio file; of a language model, a prompt (- reads stdin)")
+    parser.add_argument(
+        "--reference", default="pytorch", metavar="SIDE", help=f"{side}, or a trace (default: %(default)s, in float32)"
+    )
+    parser.add_argument(
+        "--candidates",
+        action="extend",
+        type=_words,
+        required=True,
+        metavar="SIDE,...",
+        help="what to compare with it; the flag may be repeated",
+    )
+    parser.add_argument("--report", type=Path, metavar="OUT.html", help="write all of it, with pictures, to one file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
+    )
+    parser.add_argument(
+        "--float64",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="run the reference in float64 too, to tell noise from a bug (default: yes, on pytorch)",
+    )
+    parser.add_argument(
+        "--preset", choices=tuple(PRESETS), help="what to expect (default: of each candidate's arithmetic)"
+    )
+    _add_tolerance(parser)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the traces there")
+    _add_settings(parser, without=("dtype", "quantization"))
+    _add_options(parser)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -171,10 +218,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     _add_settings(parser)
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    """The settings of all runtimes; which of them a runtime has is checked when it is known."""
+def _add_settings(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """The settings of all runtimes but for some; which of them a runtime has is checked when it is known."""
     group = parser.add_argument_group("how it computes", "where not given, as the model's card says, else the default")
     for spec in SETTINGS.values():
+        if spec.name in without:
+            continue
         having = [name for name, runtime in RUNTIMES.items() if spec.name in runtime.settings]
         where = "" if len(having) == len(RUNTIMES) else f"; on {' and '.join(having)}"
         flags = ["--" + spec.name.replace("_", "-"), *SHORT.get(spec.name, ())]
@@ -225,7 +274,7 @@ def _all_options() -> list[OptionSpec]:
 
 def given_settings(parsed: argparse.Namespace) -> dict[str, Any]:
     """The settings of the session that were given, by name."""
-    return {name: getattr(parsed, name) for name in SETTINGS if getattr(parsed, name) is not None}
+    return {name: getattr(parsed, name) for name in SETTINGS if getattr(parsed, name, None) is not None}
 
 
 def given_options(parsed: argparse.Namespace) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The `workbench` command. Results go to stdout; progress and errors, one line each, to stderr.
 
-Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else; of `compare`, 1 means
-beyond tolerance. This file prints; what it prints is computed elsewhere, and what can be asked for stands in
-`workbench.arguments`.
+Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else; of `compare` and
+`parity`, 1 means beyond tolerance. This file prints; what it prints is computed elsewhere, and what can be asked for
+stands in `workbench.arguments`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from workbench.arguments import given_options, given_settings, one_line, parser
 from workbench.cards import Card
 from workbench.errors import BadInput, WorkbenchError
 from workbench.exports import find_format
+from workbench.families import FAMILIES
 from workbench.following import Line, transcripts
 from workbench.open_session import OpenSession
 from workbench.options import build_options
@@ -232,6 +233,48 @@ def _compare(parsed: argparse.Namespace) -> int:
     return result.status
 
 
+def _parity(parsed: argparse.Namespace) -> int:
+    from workbench.lab import run_parity, write_page
+    from workbench.lab.command import lines
+    from workbench.parity import read_mapping
+
+    if parsed.report and (parsed.report.is_dir() or not parsed.report.parent.is_dir()):
+        raise BadInput(f"{parsed.report} is no place for a report; expected a file in a folder that exists")
+    mapping = read_mapping(parsed.mapping) if parsed.mapping else None
+    progress = Line()
+    with Registry() as registry:
+        reads_text = FAMILIES[registry.card(parsed.model).family].reads_text
+        try:
+            run = run_parity(
+                registry,
+                parsed.model,
+                _prompt(parsed.source) if reads_text else parsed.source,
+                parsed.reference,
+                parsed.candidates,
+                parsed.stages,
+                given_options(parsed),
+                parsed.float64,
+                progress.fetching,
+                parsed.preset,
+                settings=given_settings(parsed),
+                rules=parsed.tolerance,
+                mapping=mapping,
+                force=parsed.force,
+                keep=parsed.keep,
+            )
+        finally:
+            progress.clear()
+    with run:
+        for outcome in run.outcomes:
+            for warning in outcome.comparison.warnings if outcome.comparison else [outcome.reason]:
+                _say(f"workbench: {outcome.name}: {warning}")
+        if parsed.report:
+            write_page(run, parsed.report)
+        for line in [run.to_json()] if parsed.json else lines(run):
+            print(line)
+        return run.status
+
+
 def _convert(parsed: argparse.Namespace) -> int:
     from workbench.conversion.command import check_request
     from workbench.sources import fetch
@@ -298,6 +341,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "generate": _generate,
     "trace": _trace,
     "compare": _compare,
+    "parity": _parity,
     "convert": _convert,
     "train-demo": _train_demo,
 }

@@ -65,7 +65,7 @@ def page(run: ParityRun, looks: int = 4) -> str:
         *(_verdict(each) for each in run.outcomes),
         f'<p class="quiet">Noise is not told from a bug: {escape(run.no_exact)}</p>' if run.no_exact else "",
         "<h2>Who computed what</h2>",
-        _sides(run),
+        *_sides(run),
         *_heat(run),
         *(part for each in run.outcomes if each.comparison for part in _candidate(run, each, looks)),
         f'<script type="application/json" id="data">{data}</script>',
@@ -109,12 +109,17 @@ def _kind(column: int, wide: Sequence[int]) -> str:
     return ' class="wide"' if column in wide else ' class="text"' if column == 0 else ""
 
 
-def _sides(run: ParityRun) -> str:
+def _sides(run: ParityRun) -> Iterator[str]:
     computed = [("reference", run.reference), *([("reference in float64", run.exact)] if run.exact else [])]
     computed += [("candidate", each.computed) for each in run.outcomes if each.computed]
-    lines = [_side(part, each) for part, each in computed]
-    head = ("", "part", "runtime", "arithmetic", "input digest", "load s", "trace s", "options", "versions")
-    return f'<div class="scroll">{_table(head, lines, wide=(7, 8))}</div>'
+    head = ("", "part", "runtime", "arithmetic", "input digest", "options", "load s", "trace s")
+    yield f'<div class="scroll">{_table(head, [_side(part, each) for part, each in computed])}</div>'
+    names: dict[str, list[str]] = {}
+    for _, each in computed:
+        names.setdefault(_pairs(each.trace.meta.get("versions")) or "not said", []).append(each.name)
+    for versions, whose in names.items():
+        of = "" if len(names) == 1 else f" of {', '.join(whose)}"
+        yield f'<p class="quiet">Versions{escape(of)}: {escape(versions)}</p>'
 
 
 def _side(part: str, each: Computed) -> tuple[str, ...]:
@@ -123,8 +128,7 @@ def _side(part: str, each: Computed) -> tuple[str, ...]:
     seconds = [f"{value:.1f}" if value else "" for value in (each.load_seconds, each.trace_seconds)]
     digest = str(meta.get("input_digest") or "not said")
     runtime = str(meta.get("runtime", "not said"))
-    pairs = (_pairs(meta.get("options")), _pairs(meta.get("versions")))
-    return (each.name, part, runtime, str(arithmetic), f"{digest:.12}", *seconds, *pairs)
+    return (each.name, part, runtime, str(arithmetic), f"{digest:.12}", _pairs(meta.get("options")), *seconds)
 
 
 def _pairs(values: Any) -> str:
@@ -179,7 +183,9 @@ def _cell(value: float, limit: float) -> str:
 
 
 def _short(value: float) -> str:
-    return "0" if value == 0 else f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+")
+    if value == 0 or 0.01 <= abs(value) < 1000:
+        return f"{value:.2g}"
+    return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
 
 
 # One candidate.

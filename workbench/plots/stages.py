@@ -177,9 +177,7 @@ def _powers(axes: Axes, values: np.ndarray) -> None:
     axes.set_yscale("log")
     axes.set_ylim(low, high)
     axes.yaxis.set_major_locator(LogLocator(subs=range(1, 10) if decades < 0.5 else (1, 2, 5) if decades < 2 else (1,)))
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e"))
-    )
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("e-0", "e-")))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
@@ -195,11 +193,15 @@ def _scale(figure: Figure, image: AxesImage, name: str) -> None:
     ends = float(low or 0.0), float(high or 0.0)
     middle = [(ends[0] + ends[1]) / 2] if abs(ends[0] + ends[1]) < 1e-9 * abs(ends[1]) else []
     ticks = [ends[0], *middle, ends[1]]
-    scale.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+    scale.set_ticks(ticks, labels=[_tick(tick) for tick in ticks])
     scale.ax.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS - 1, length=2, width=0.6, pad=1)
     left = (right - length - 0.3) / width
     size = style.SMALL_POINTS
     figure.text(left, (bottom + 0.04) / height, name, color=style.INK, fontsize=size, ha="right", va="center")
+
+
+def _tick(value: float) -> str:
+    return f"{value:.0f}" if 10 <= abs(value) < 10000 else f"{value:.2g}".replace("e-0", "e-").replace("e+0", "e")
 
 
 def _axes(

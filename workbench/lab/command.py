@@ -1,0 +1,50 @@
+"""What `workbench parity` prints: a verdict for each candidate, and the error of every stage side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from workbench.lab.outcome import ParityRun
+from workbench.parity.order import computation_order
+from workbench.parity.stage import StageComparison
+from workbench.writing import display_width
+
+
+def lines(run: ParityRun) -> Iterator[str]:
+    """The verdicts, then a table of relative L2 errors with a row for each stage, `!` behind those beyond tolerance."""
+    for each in run.outcomes:
+        yield f"{each.name} ({each.status}): {each.sentence}"
+    if run.no_exact:
+        yield f"Noise is not told from a bug: {run.no_exact}"
+    compared = [(each.name, each.comparison) for each in run.outcomes if each.comparison]
+    if not compared:
+        return
+    held = [{each.stage: each for each in comparison.stages} for _, comparison in compared]
+    order = computation_order(list(run.reference.trace), recorded=bool(run.reference.trace.meta))
+    rows = [("relative L2", *(name for name, _ in compared))]
+    for stage in order:
+        if any(stage in stages for stages in held):
+            cells = [_cell(stages.get(stage)) for stages in held]
+            marks = [
+                "!" if stage in stages and not one.passes(stages[stage]) else " "
+                for stages, (_, one) in zip(held, compared)
+            ]
+            rows.append((stage, *(f"{cell} {mark}" for cell, mark in zip(cells, marks))))
+    widths = [max(display_width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    yield ""
+    for row in rows:
+        padded = [" " * (width - display_width(cell)) for cell, width in zip(row, widths)]
+        yield "  ".join([row[0] + padded[0], *(pad + cell for pad, cell in zip(padded[1:], row[1:]))]).rstrip()
+
+
+def _cell(each: StageComparison | None) -> str:
+    if each is None:
+        return "-"
+    if each.mismatch:
+        return "other shape"
+    if each.sequence:
+        return "equal" if not each.differs else f"{each.sequence.errors} of {each.sequence.reference_length} differ"
+    assert each.numbers
+    if each.numbers.nonfinite_differences:
+        return "not finite"
+    return f"{each.numbers.relative_l2:.1e}" if each.numbers.relative_l2 else "0"

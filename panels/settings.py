@@ -1,4 +1,4 @@
-"""Inputs for the settings of vLLM's engines, made from `workbench.opening.SETTINGS`, where they are declared.
+"""Inputs for the settings of vLLM's engines, made from what `workbench.opening` declares.
 
 Each may be left as it is, which means: as the model's card says, else as usual. This file knows no engine.
 """
@@ -12,13 +12,12 @@ import gradio as gr
 
 from panels.inputs import label_of
 from workbench.errors import BadInput
-from workbench.opening import SETTINGS, check_setting
+from workbench.opening import check_setting, settings_of
 from workbench.options import OptionSpec
-from workbench.runtimes import RUNTIMES
 
 RUNTIME = "vllm"
 # How many threads are used is for the owner of the machine to say.
-SHOWN = tuple(SETTINGS[name] for name in RUNTIMES[RUNTIME].settings if name != "threads")
+SHOWN = tuple(spec for name, spec in settings_of(RUNTIME).items() if name != "threads")
 UNSET = ""
 AS_USUAL = ("as the model's card says", UNSET)
 SWITCH = {"on": True, "off": False}
@@ -70,4 +69,4 @@ def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(spec: OptionSpec, value: Any, called: str) -> Any:
-    return check_setting(spec.name, value, f"{called} is {value!r:.80}")
+    return check_setting(spec.name, value, f"{called} is {value!r:.80}", RUNTIME)

@@ -64,6 +64,12 @@ def test_the_estimate_counts_weights_and_no_broken_links(tmp_path: Path) -> None
     assert estimate(tmp_path) == PROCESS_BYTES + WEIGHTS_FACTOR * 1000
 
 
+def test_float64_takes_twice_the_memory_of_files_that_do_not_tell_their_types(tmp_path: Path) -> None:
+    add_weight_bytes(tmp_path, 1000)
+    found = estimated_bytes(SessionSpec("m", "sensevoice", "pytorch", tmp_path, Settings(dtype="float64")))
+    assert found == PROCESS_BYTES + WEIGHTS_FACTOR * 2000
+
+
 def test_the_estimate_counts_a_linked_language_half(tmp_path: Path) -> None:
     language, model = tmp_path / "qwen", tmp_path / "model"
     for folder in (language, model):
@@ -91,6 +97,9 @@ def test_the_estimate_of_gguf_files_counts_both_halves(tmp_path: Path) -> None:
         (np.float32, "bfloat16", 0.5),
         (np.float32, "auto", 1.0),
         (np.int64, "float32", 1.0),
+        (np.float32, "float64", 2.0),
+        (np.float16, "float64", 4.0),
+        (np.float64, "float32", 0.5),
     ],
 )
 def test_the_estimate_is_of_the_type_that_is_computed_in(

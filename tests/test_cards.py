@@ -215,8 +215,8 @@ BROKEN = {
         r"has settings\.vllm\.eager = 'no'; expected true or false",
     ),
     "setting that is no choice": (
-        GOOD + 'settings = { vllm = { dtype = "int8" } }\n',
-        r"has settings\.vllm\.dtype = 'int8'; expected one of auto, float32, bfloat16, float16",
+        GOOD + 'settings = { vllm = { dtype = "float64" } }\n',
+        r"has settings\.vllm\.dtype = 'float64'; expected one of auto, float32, bfloat16, float16",
     ),
     "setting that is too small": (
         GOOD + "settings = { vllm = { tensor_parallel = 0 } }\n",

@@ -15,6 +15,7 @@ from tests.gguf_files import funasr_vad
 from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventually, gone
 from tests.shared_data import shared
 from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise, tiny_paraformer, tiny_sensevoice
+from tests.tiny_language import tiny_language
 from workbench import worker
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.registry import Registry
@@ -253,11 +254,22 @@ def test_batches_and_texts_pass_through_with_the_time_it_took_to_load(models: li
 
 
 def test_a_type_of_arithmetic_is_for_language_models(models: list[str], registry: Registry) -> None:
-    with pytest.raises(BadInput, match=r"^dtype is bfloat16, and one has no language model that it would apply to; "):
+    words = r"^dtype is bfloat16, and one has no language model that it would apply to; expected float32 or float64$"
+    with pytest.raises(BadInput, match=words):
         registry.open("one", dtype="bfloat16")
-    with pytest.raises(BadInput, match=r"^dtype is 'int8'; expected one of auto, float32, bfloat16, float16$"):
+    with pytest.raises(BadInput, match=r"^dtype is 'int8'; expected one of auto, float32, bfloat16, float16, float64$"):
         registry.open("one", dtype="int8")
     assert registry.residents() == []
+
+
+def test_float64_is_for_every_family_on_the_runtime_that_has_it(models: list[str], registry: Registry) -> None:
+    registry.open("one", dtype="float64").close()
+    words = r"^dtype is float64, and gguf has no such setting; leave it out, or take pytorch$"
+    with pytest.raises(BadInput, match=words):
+        registry.open("one", "gguf", dtype="float64")
+    words = r"^dtype is float64, and vllm does not compute in it; leave it out, or take pytorch$"
+    with pytest.raises(BadInput, match=words):
+        registry.open(str(tiny_language(Path("written"))), "vllm", dtype="float64")
 
 
 def test_opening_what_is_at_work_does_not_wait(models: list[str], registry: Registry) -> None:

@@ -26,8 +26,9 @@ ASKING_BYTES = 150 << 20  # a process that asks a server
 ENGINE_BYTES = 1500 << 20  # the same of an engine's processes and their front end together, the libraries in each
 WORKER_BYTES = 500 << 20  # each further process of an engine, where several devices share the model
 WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights
-FLOAT_BYTES = {"F32": 4, "BF16": 2, "F16": 2}  # per value of a safetensors file, by what it calls the type
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # per value at work
+FLOAT_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # per value of a safetensors file, by what it calls the type
+LEAST_BYTES = min(FLOAT_BYTES.values())
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # per value at work
 LONGEST_HEADER = 100 << 20  # bytes; more is no header
 WEIGHT_FILES = {".pt", ".tar", ".onnx", ".safetensors", ".gguf"}
 
@@ -119,12 +120,16 @@ def _working_bytes(spec: SessionSpec) -> int:
     width = DTYPE_BYTES.get(spec.settings.dtype)
     if spec.server is not None or width is None:
         return weight_bytes(spec)
-    wider = sum(_wider_by(path, width) for path in _weight_files(spec.checkpoint) if path.suffix == ".safetensors")
-    return weight_bytes(spec) + wider
+    return weight_bytes(spec) + sum(_wider_by(path, width) for path in _weight_files(spec.checkpoint))
 
 
 def _wider_by(path: Path, width: int) -> int:
-    """How much larger a safetensors file's tensors are with so many bytes per value; 0 for a file that is not whole."""
+    """How much larger a file's tensors are with so many bytes per value; 0 for a file that is not whole.
+
+    Of other than safetensors files, which do not tell their types, float32 is assumed where more is computed in.
+    """
+    if path.suffix != ".safetensors":
+        return path.stat().st_size * max(width - FLOAT_BYTES["F32"], 0) // FLOAT_BYTES["F32"]
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
@@ -132,7 +137,8 @@ def _wider_by(path: Path, width: int) -> int:
         known = [each for each in tensors.values() if isinstance(each, dict) and each.get("dtype") in FLOAT_BYTES]
         wider = sum(math.prod(each["shape"]) * (width - FLOAT_BYTES[each["dtype"]]) for each in known)
         held = path.stat().st_size
-        return max(-held, min(wider, held))  # whatever the header claims
+        most = held * (width - LEAST_BYTES) // LEAST_BYTES
+        return max(-held, min(wider, most))  # whatever the header claims
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
         return 0  # who opens it says what is wrong
 

@@ -126,7 +126,7 @@ def _settings(given: Mapping[str, Any], runtime: str, where: str) -> dict[str, A
         if name not in known:
             raise BadInput(f"{where} has the setting {name} of {runtime}; expected one of {', '.join(known)}")
     return {
-        name: check_setting(name, value, f"{where} has settings.{runtime}.{name} = {value!r:.80}")
+        name: check_setting(name, value, f"{where} has settings.{runtime}.{name} = {value!r:.80}", runtime)
         for name, value in given.items()
     }
 

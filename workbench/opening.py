@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from workbench.options import OptionSpec, check_value, option, option_specs
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTYPES = tuple(dict.fromkeys(name for runtime in RUNTIMES.values() for name in runtime.dtypes))
 KV_CACHES = ("f32", "f16", "q8_0")
 REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a server, of any family
 
@@ -26,7 +26,9 @@ class Settings:
 
     threads: int | None = option(None, "processor threads; by itself a runtime takes as many as it sees fit", minimum=1)
     device: str = option("cpu", "cpu, cuda, cuda:1 ...")
-    dtype: str = option("float32", "of a language model's arithmetic; auto: as it is stored", DTYPES)
+    dtype: str = option(
+        "float32", "of a language model's arithmetic; auto: as it is stored; float64: of every network's", DTYPES
+    )
     quantization: str = option(
         "auto", "of the weights: f32, f16, q8_0, q4_0 ...; auto: f32 where that file is not too large"
     )
@@ -52,12 +54,20 @@ SETTINGS: Mapping[str, OptionSpec] = {spec.name: spec for spec in option_specs(S
 """What a user may set, by name."""
 
 
-def check_setting(name: str, value: Any, where: str) -> Any:
+def settings_of(runtime: str) -> Mapping[str, OptionSpec]:
+    """The settings that a runtime has, by name, with the choices that it has."""
+    found = RUNTIMES[runtime]
+    specs = {name: SETTINGS[name] for name in found.settings}
+    return {name: replace(spec, choices=found.dtypes) if name == "dtype" else spec for name, spec in specs.items()}
+
+
+def check_setting(name: str, value: Any, where: str, runtime: str | None = None) -> Any:
     """The value of a setting in its type; `where` says in messages what was given.
 
-    Raises `BadInput` for a value of the wrong type, below the least there is, or none of the choices.
+    Raises `BadInput` for a value of the wrong type, below the least there is, or none of the choices: of the runtime,
+    where one is named, which then must have the setting.
     """
-    return check_value(SETTINGS[name], value, where)
+    return check_value((settings_of(runtime) if runtime else SETTINGS)[name], value, where)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
 
 SERVED = "vllm"  # the runtime of a model on a server
+EVERYWHERE = "float64"  # the dtype that is not of language models alone
 
 
 @dataclass(frozen=True)
@@ -362,15 +363,17 @@ def _settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
             continue
         if card.kind == "server":
             raise BadInput(f"{name} is {value}, and the server of {card.id} decides that; leave it out")
-        if name not in RUNTIMES[runtime].settings:
-            having = " or ".join(each for each in RUNTIMES if name in RUNTIMES[each].settings)
-            raise BadInput(f"{name} is {value}, and {runtime} has no such setting; leave it out, or take {having}")
+        if not RUNTIMES[runtime].takes(name, value):
+            lack = "does not compute in it" if name in RUNTIMES[runtime].settings else "has no such setting"
+            having = " or ".join(each for each in RUNTIMES if RUNTIMES[each].takes(name, value))
+            raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or take {having}")
         if name == "quantization":
             check_quantization(card, value)
-        if name in ("dtype", "kv_cache") and not FAMILIES[card.family].has_language_model:
+        of_language = name == "kv_cache" or (name == "dtype" and value != EVERYWHERE)
+        if of_language and not FAMILIES[card.family].has_language_model:
+            expected = f"{setting.default} or {EVERYWHERE}" if name == "dtype" else setting.default
             raise BadInput(
-                f"{name} is {value}, and {card.id} has no language model that it would apply to; "
-                f"expected {setting.default}"
+                f"{name} is {value}, and {card.id} has no language model that it would apply to; expected {expected}"
             )
     return settings
 

@@ -28,7 +28,10 @@ def fire(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> np.ndarray:
 
 
 def peaks(alphas: np.ndarray, threshold: float) -> np.ndarray:
-    """The integrator's value at each frame [T] of weights [T], before it gives `threshold` away where it reaches it."""
+    """The integrator's value at each frame [T] of weights [T], before it gives `threshold` away where it reaches it.
+
+    Summed in float64, and of the weights' type.
+    """
     value = 0.0
     found = []
     for alpha in alphas.tolist():
@@ -36,4 +39,4 @@ def peaks(alphas: np.ndarray, threshold: float) -> np.ndarray:
         found.append(value)
         if value >= threshold:
             value -= threshold
-    return np.array(found, dtype=np.float32)
+    return np.array(found, dtype=alphas.dtype)

@@ -27,7 +27,7 @@ STAGES = ("fbank", "features")  # of the front end: nothing is stacked
 
 
 class Network(Protocol):
-    """What a runtime computes: encoder and adapter, in float32."""
+    """What a runtime computes: encoder and adapter, in float32 at least."""
 
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
         """Speech embeddings [B, frames, H], of the kind that the runtime's language model takes.

@@ -81,7 +81,7 @@ class FsmnVad:
         return find_spans(*joined, len(samples), self.detector, options, self.frontend.config.lfr_m)
 
     def scores(self, samples: np.ndarray, on_progress: Callable[[float], None] | None = None) -> np.ndarray:
-        """The probability of every class in each 10 ms: float32 [frames, classes]."""
+        """The probability of every class in each 10 ms [frames, classes], in float32 or the network's wider type."""
         none = np.empty((0, self.network.classes), dtype=np.float32)
         return np.concatenate([none, *(scores for _, _, scores in self._blocks(samples, on_progress))])
 

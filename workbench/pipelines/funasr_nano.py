@@ -24,7 +24,7 @@ from workbench.stages import Recorder
 
 
 class Network(Protocol):
-    """What a runtime computes: encoder and adaptor, in float32, since their values overflow half precision."""
+    """What a runtime computes: encoder and adaptor, in float32 at least, since their values overflow half precision."""
 
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Any, np.ndarray]:
         """(speech embeddings [B, frames, H], how many of the frames are each stretch's [B]).

@@ -34,9 +34,10 @@ class Network(Protocol):
         ...
 
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
-        """Yields CTC logits in float32 in blocks of frames, together [len(queries) + T, V]; records `encoder.*`.
+        """Yields CTC logits in float32 at least, together [len(queries) + T, V]; records `encoder.*`.
 
-        In blocks, since tens of thousands of values for each frame of a long recording are more than its weights.
+        They come in blocks of frames, since tens of thousands of values for each frame of a long recording are more
+        than its weights.
 
         Args:
             features: [T, input], after LFR and CMVN.

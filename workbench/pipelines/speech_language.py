@@ -65,7 +65,7 @@ class Ear(Words, Protocol):
     def embeddings(
         self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
     ) -> tuple[Any, np.ndarray]:
-        """Speech embeddings [B, frames, H] in float32, and how many frames are each stretch's [B].
+        """Speech embeddings [B, frames, H] in float32 at least, and how many frames are each stretch's [B].
 
         They are of the kind that the runtime's language model takes.
         """
@@ -86,7 +86,7 @@ class SpeechLanguagePipeline:
 
     @property
     def dtype(self) -> str:
-        """Of the language half; the encoder is float32."""
+        """Of the language half; what hears is in float32 at least, in float64 where the language half is."""
         return self.language.dtype
 
     def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:

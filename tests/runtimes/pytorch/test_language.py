@@ -233,7 +233,12 @@ def test_other_types_are_near(directories: dict[str, Path], language: LanguageMo
 
 @pytest.mark.parametrize(
     ("key", "stored", "found"),
-    [("dtype", "bfloat16", "bfloat16"), ("torch_dtype", "float16", "float16"), ("dtype", "int8", "float32")],
+    [
+        ("dtype", "bfloat16", "bfloat16"),
+        ("torch_dtype", "float16", "float16"),
+        ("dtype", "int8", "float32"),
+        ("dtype", "float64", "float32"),
+    ],
 )
 def test_auto_is_the_type_of_the_configuration(tmp_path: Path, key: str, stored: str, found: str) -> None:
     directory = tiny_language(tmp_path / "it")
@@ -248,7 +253,7 @@ def test_auto_is_the_type_of_the_configuration(tmp_path: Path, key: str, stored:
 
 
 def test_an_unknown_type(directories: dict[str, Path]) -> None:
-    with pytest.raises(BadInput, match=r"^dtype is 'int8'; expected one of float32, bfloat16, float16$"):
+    with pytest.raises(BadInput, match=r"^dtype is 'int8'; expected one of float32, bfloat16, float16, float64$"):
         opened(directories["qwen3"], "int8")
 
 

@@ -25,6 +25,7 @@ from transformers import (
 
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.merging import Merged
+from workbench.runtimes.pytorch.arithmetic import throughout
 
 
 def beam_search(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Generator[np.ndarray, None, None]:
@@ -115,13 +116,14 @@ def _run(network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, d
     # Not among the settings, where transformers would warn that it does not see the prompt: it is not meant to.
     penalty = [RepetitionPenaltyLogitsProcessor(decoding.repetition_penalty)] * (decoding.repetition_penalty != 1.0)
     try:
-        result = network.generate(
-            inputs_embeds=prompt.embeddings,
-            attention_mask=torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(prompt.embeddings.device),
-            generation_config=settings,
-            logits_processor=LogitsProcessorList(penalty),
-            stopping_criteria=StoppingCriteriaList([desk]),
-        )
+        with throughout(network.dtype):
+            result = network.generate(
+                inputs_embeds=prompt.embeddings,
+                attention_mask=torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(prompt.embeddings.device),
+                generation_config=settings,
+                logits_processor=LogitsProcessorList(penalty),
+                stopping_criteria=StoppingCriteriaList([desk]),
+            )
         desk.handed.put(result.cpu().numpy())
         desk.handed.put(None)
     except Exception as error:  # raised again where the tokens are read

@@ -44,9 +44,13 @@ class Subsampling(nn.Module):
 
 
 def relative_positions(frames: int, size: int, like: Tensor) -> Tensor:
-    """Sinusoids [2T - 1, D] of the distances T - 1 down to 1 - T: sines in even channels, cosines in odd ones."""
-    distances = torch.arange(frames - 1, -frames, -1, dtype=torch.float32, device=like.device)
-    steps = torch.arange(0, size, 2, dtype=torch.float32, device=like.device)
+    """Sinusoids [2T - 1, D] of the distances T - 1 down to 1 - T: sines in even channels, cosines in odd ones.
+
+    Computed in float32 at least.
+    """
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    distances = torch.arange(frames - 1, -frames, -1, dtype=dtype, device=like.device)
+    steps = torch.arange(0, size, 2, dtype=dtype, device=like.device)
     angles = distances[:, None] * torch.exp(steps * -(math.log(10000.0) / size))
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1).to(like.dtype)
 

@@ -26,6 +26,7 @@ from workbench.families.fireredasr import (
 from workbench.opening import Settings
 from workbench.pipelines.fireredasr import FireRedEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.runtimes.pytorch.arithmetic import network_dtype
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
@@ -123,9 +124,10 @@ def _check_widths(hearing: Mapping[str, Tensor], model: FireRedAsrModel, where: 
 class FireRedRunner:
     """The loaded hearing half, arrays in and embeddings out: `workbench.pipelines.fireredasr.Network`."""
 
-    def __init__(self, checkpoint: Checkpoint, device: torch.device):
+    def __init__(self, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype = torch.float32):
         model = checkpoint.model
         self.device = device
+        self.kind = dtype
         self.network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
         load_into(
             self.network,
@@ -133,13 +135,15 @@ class FireRedRunner:
             checkpoint.where,
             mapped_from=checkpoint.weights,
             described_in=f"args of {ENCODER_WEIGHTS}",
+            dtype=dtype,
         )
         settle(self.network, device, checkpoint.weights)
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Tensor:
         """As `Network.hear`."""
-        padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in features], batch_first=True)
+        rows = [torch.from_numpy(row).to(self.kind) for row in features]
+        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         counted = torch.tensor(valid, device=self.device)
         speech: Tensor = self.network(padded.to(self.device), counted, tap_into(recorder))
         return speech
@@ -171,6 +175,7 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     device = prepare(settings)
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
-    ear = FireRedEar(model, read_cmvn_ark(model.cmvn_file), FireRedRunner(checkpoint, device))
+    runner = FireRedRunner(checkpoint, device, network_dtype(settings.dtype))
+    ear = FireRedEar(model, read_cmvn_ark(model.cmvn_file), runner)
     half = open_fireredasr_language(checkpoint, device, settings.dtype)
     return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))

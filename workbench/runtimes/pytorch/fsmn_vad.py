@@ -23,6 +23,7 @@ from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.families.fsmn_vad_onnx import read_onnx_weights
 from workbench.opening import Settings
 from workbench.pipelines.fsmn_vad import FsmnVad
+from workbench.runtimes.pytorch.arithmetic import name_of, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 
@@ -111,11 +112,14 @@ class FsmnNetwork(nn.Module):
 class FsmnRunner:
     """A loaded network, arrays in and out: `workbench.pipelines.fsmn_vad.Network`."""
 
-    dtype = "float32"
-
     def __init__(self, network: FsmnNetwork, device: str | torch.device):
         self.network = network.to(device).eval()
         self.classes = network.config.output_dim
+
+    @property
+    def dtype(self) -> str:
+        """The name of its arithmetic's type."""
+        return name_of(next(self.network.parameters()).dtype)
 
     def start(self) -> list[Tensor]:
         """As `Network.start`."""
@@ -124,11 +128,11 @@ class FsmnRunner:
     @torch.inference_mode()
     def score(self, features: np.ndarray, past: Sequence[Tensor]) -> tuple[np.ndarray, list[Tensor]]:
         """As `Network.score`."""
-        scores, after = self.network(torch.from_numpy(features)[None].to(past[0].device), past)
+        scores, after = self.network(torch.from_numpy(features)[None].to(past[0]), past)
         return scores[0].cpu().numpy(), after
 
 
-def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu") -> FsmnVad:
+def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> FsmnVad:
     """The detector of a FunASR directory, or of one with an ONNX file and its am.mvn.
 
     Raises `BadInput` for files that are missing, damaged or do not fit together.
@@ -145,10 +149,11 @@ def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu") -> FsmnV
         config, tensors = model.network, read_state_dict(model.weights)
     network = build(FsmnNetwork, config)
     assert isinstance(network, FsmnNetwork)
-    load_into(network, tensors, where)
+    load_into(network, tensors, where, dtype=dtype)
     return FsmnVad(FsmnRunner(network, device), Frontend(model.frontend, cmvn), model.detector)
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> DetectionSession:
     """A session of the detector in `directory`, called `name` in its results."""
-    return DetectionSession(name, "pytorch", open_fsmn_vad(directory, prepare(settings)))
+    detector = open_fsmn_vad(directory, prepare(settings), network_dtype(settings.dtype))
+    return DetectionSession(name, "pytorch", detector)

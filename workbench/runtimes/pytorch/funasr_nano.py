@@ -14,6 +14,7 @@ from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read
 from workbench.opening import Settings
 from workbench.pipelines.funasr_nano import NanoEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.runtimes.pytorch.arithmetic import network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
@@ -29,19 +30,25 @@ LANGUAGE_PREFIX = "llm."
 class NanoRunner:
     """The loaded hearing half, arrays in and embeddings out: `workbench.pipelines.funasr_nano.Network`."""
 
-    def __init__(self, model: FunasrNanoModel, tensors: dict[str, Tensor], device: torch.device):
+    def __init__(
+        self,
+        model: FunasrNanoModel,
+        tensors: dict[str, Tensor],
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ):
         self.device = device
+        self.kind = dtype
         self.network = build(NanoEncoder, model.encoder, model.adaptor)
         weights = model.checkpoint.weights
-        load_into(
-            self.network, tensors, f"{weights.parent.name}/{weights.name}", unused=UNUSED_TENSORS, mapped_from=weights
-        )
+        where = f"{weights.parent.name}/{weights.name}"
+        load_into(self.network, tensors, where, unused=UNUSED_TENSORS, mapped_from=weights, dtype=dtype)
         settle(self.network, device, weights)
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Tensor, np.ndarray]:
         """As `Network.hear`."""
-        rows = [torch.from_numpy(row) for row in features]
+        rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
         speech, counts = self.network(padded, lengths, tap_into(recorder))
@@ -71,6 +78,6 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     model = read_funasr_nano(directory)
     hearing, language = split_language(read_state_dict(model.checkpoint.weights))
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    ear = NanoEar(model, cmvn, NanoRunner(model, hearing, device))
+    ear = NanoEar(model, cmvn, NanoRunner(model, hearing, device, network_dtype(settings.dtype)))
     half = open_nano_language(model, language, device, settings.dtype)
     return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))

@@ -19,10 +19,16 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
 from workbench.families.language import LanguageConfig
 from workbench.merging import Merged
+from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
 from workbench.runtimes.pytorch.tap import Tap, tap_into
 from workbench.stages import Recorder
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 
 
 class LanguageModel:
@@ -36,7 +42,7 @@ class LanguageModel:
     @property
     def dtype(self) -> str:
         """The name of its arithmetic's type."""
-        return str(self.network.dtype).removeprefix("torch.")
+        return name_of(self.network.dtype)
 
     @torch.inference_mode()
     def embed(self, ids: np.ndarray) -> Tensor:
@@ -64,8 +70,13 @@ class LanguageModel:
             for number, layer in enumerate(body.layers):
                 hooks.callback(_tap_output(layer, f"llm.layers.{number}", tap).remove)
             hooks.callback(_tap_output(body.norm, "llm.norm", tap).remove)
-            logits = self.network(inputs_embeds=prompt.embeddings, use_cache=False).logits
+            logits = self._computed(inputs_embeds=prompt.embeddings, use_cache=False).logits
         tap("logits", logits)
+
+    def _computed(self, **inputs: Any) -> Any:
+        """The output of one pass of the network."""
+        with throughout(self.network.dtype):
+            return self.network(**inputs)
 
     def generate(self, prompt: Merged[Tensor], decoding: Decoding) -> Iterator[np.ndarray]:
         """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
@@ -98,7 +109,7 @@ class LanguageModel:
         limits = np.broadcast_to(decoding.max_new_tokens, batch)
         generated = torch.empty((batch, 0), dtype=torch.long, device=self.device)
         for step in range(int(limits.max())):
-            output = self.network(
+            output = self._computed(
                 **inputs,
                 attention_mask=mask,
                 position_ids=positions,
@@ -106,7 +117,8 @@ class LanguageModel:
                 use_cache=True,
                 logits_to_keep=1,
             )
-            tokens = choose(generated, output.logits[:, -1].float())
+            logits = output.logits[:, -1]
+            tokens = choose(generated, logits.to(torch.promote_types(logits.dtype, torch.float32)))
             found = tokens.cpu().numpy()
             row = np.full(batch, ENDED, dtype=np.int64)
             row[alive] = found
@@ -209,6 +221,8 @@ def open_language(
     except Exception as error:  # whatever its readers stumble over
         raise BadInput(f"the language model in {where} cannot be loaded: {_line(error)}") from error
     _check(report, where, directory.name)
+    if dtype == "float64":
+        widen_positions(network)
     network.eval().requires_grad_(False).to(device)
     return LanguageModel(network, config, device)
 
@@ -249,11 +263,14 @@ def _quiet() -> Iterator[None]:
 
 
 def language_dtype(directory: Path, requested: str) -> str:
-    """The dtype to compute in: the requested one, or for `auto` that of the directory's configuration."""
+    """The dtype to compute in: the requested one, or for `auto` that of the directory's configuration.
+
+    float64 must be asked for: a configuration's own is taken for float32, as one that has no name here.
+    """
     if requested != "auto":
         return requested
     import json
 
     content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     named = str(content.get("dtype") or content.get("torch_dtype") or "float32")
-    return named if named in DTYPES else "float32"
+    return named if named in DTYPES and named != "float64" else "float32"

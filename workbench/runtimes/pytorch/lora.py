@@ -1,8 +1,8 @@
 """Low-rank changes to a language model's weights, added to them once: W + alpha / r * B A.
 
 Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, with the names that the peft package gives
-the tensors. The sums are made in float32 and in place, one weight after another, so that a model is never in memory
-twice. This file opens no files and knows no family.
+the tensors. The sums are made in float32 at least and in place, one weight after another, so that a model is never in
+memory twice. This file opens no files and knows no family.
 """
 
 from __future__ import annotations
@@ -115,8 +115,9 @@ def merge_pairs(
         weight = weights.get(f"{module}.weight")
         a, b, r = check_pair(module, pair, None if weight is None else weight.shape, rank, where, base)
         assert weight is not None
-        a, b = (tensor.to(weight.device, torch.float32) for tensor in (a, b))
-        weight.copy_(torch.addmm(weight.float(), b, a, alpha=alpha / r))
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        a, b = (tensor.to(weight.device, dtype) for tensor in (a, b))
+        weight.copy_(torch.addmm(weight.to(dtype), b, a, alpha=alpha / r))
 
 
 def check_replacement(name: str, value: Tensor, shape: Sequence[int] | None, where: str, base: str) -> None:

@@ -14,6 +14,7 @@ from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerMo
 from workbench.families.sanm import SanmConfig
 from workbench.opening import Settings
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
+from workbench.runtimes.pytorch.arithmetic import name_of, network_dtype
 from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.sanm import SanmEncoder
@@ -62,20 +63,25 @@ class ParaformerNetwork(nn.Module):
 class ParaformerRunner:
     """A loaded network, arrays in and out: `workbench.pipelines.paraformer.Network`."""
 
-    dtype = "float32"
-
-    def __init__(self, model: ParaformerModel, device: torch.device):
+    def __init__(self, model: ParaformerModel, device: torch.device, dtype: torch.dtype = torch.float32):
         self.device = device
+        self.kind = dtype
         self.network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
         weights = model.checkpoint.weights
         where = f"{weights.parent.name}/{weights.name}"
-        load_into(self.network, read_state_dict(weights), where, model.unused_tensors, mapped_from=weights)
+        tensors = read_state_dict(weights)
+        load_into(self.network, tensors, where, model.unused_tensors, mapped_from=weights, dtype=dtype)
         settle(self.network, device, weights)
+
+    @property
+    def dtype(self) -> str:
+        """The name of its arithmetic's type."""
+        return name_of(self.kind)
 
     @torch.inference_mode()
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
         """As `Network.decode`."""
-        batch = torch.from_numpy(features)[None].to(self.device)
+        batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
         found = None if logits is None else logits[0].cpu().numpy()
         return Decoded(found, cif.alphas[0].cpu().numpy(), encoded)
@@ -87,13 +93,16 @@ class ParaformerRunner:
         return alphas
 
 
-def open_paraformer(model: ParaformerModel, device: torch.device) -> ParaformerPipeline:
+def open_paraformer(
+    model: ParaformerModel, device: torch.device, dtype: torch.dtype = torch.float32
+) -> ParaformerPipeline:
     """The recogniser of a checkpoint that has been read; raises `BadInput` where its weights do not fit."""
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    return ParaformerPipeline(model, cmvn, ParaformerRunner(model, device))
+    return ParaformerPipeline(model, cmvn, ParaformerRunner(model, device, dtype))
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
     """A session of the checkpoint in `directory`, called `name` in its results."""
     device = prepare(settings)
-    return SpeechSession(name, "pytorch", open_paraformer(read_paraformer(directory), device))
+    model = read_paraformer(directory)
+    return SpeechSession(name, "pytorch", open_paraformer(model, device, network_dtype(settings.dtype)))

@@ -20,11 +20,13 @@ from workbench.runtimes.pytorch.tap import Tap, no_tap
 def sinusoid(frames: int, depth: int, like: Tensor) -> Tensor:
     """Position encoding [T, depth]: sines of positions 1..T in the first half, cosines in the second.
 
-    The rates fall from 1 to 1/10000 over depth/2 - 1 steps (Vaswani et al. 2017, tensor2tensor's variant).
+    The rates fall from 1 to 1/10000 over depth/2 - 1 steps (Vaswani et al. 2017, tensor2tensor's variant). Computed in
+    float32 at least.
     """
     half = depth // 2
-    positions = torch.arange(1, frames + 1, dtype=torch.float32, device=like.device)
-    rates = torch.exp(torch.arange(half, dtype=torch.float32, device=like.device) * -(math.log(10000.0) / (half - 1)))
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    positions = torch.arange(1, frames + 1, dtype=dtype, device=like.device)
+    rates = torch.exp(torch.arange(half, dtype=dtype, device=like.device) * -(math.log(10000.0) / (half - 1)))
     angles = positions[:, None] * rates[None, :]
     return torch.cat([angles.sin(), angles.cos()], dim=1).to(like.dtype)
 

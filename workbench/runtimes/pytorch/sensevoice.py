@@ -14,6 +14,7 @@ from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
 from workbench.opening import Settings
 from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.runtimes.pytorch.arithmetic import name_of, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.settle import settle
@@ -63,31 +64,38 @@ class SenseVoiceNetwork(nn.Module):
 class SenseVoiceRunner:
     """A loaded network, arrays in and out: `workbench.pipelines.sensevoice.Network`."""
 
-    dtype = "float32"
-
-    def __init__(self, model: SenseVoiceModel, device: torch.device):
+    def __init__(self, model: SenseVoiceModel, device: torch.device, dtype: torch.dtype = torch.float32):
         self.device = device
+        self.kind = dtype
         self.network = build(SenseVoiceNetwork, model.encoder, len(model.vocabulary))
         weights = model.checkpoint.weights
         where = f"{weights.parent.name}/{weights.name}"
-        load_into(self.network, read_state_dict(weights), where, mapped_from=weights)
+        load_into(self.network, read_state_dict(weights), where, mapped_from=weights, dtype=dtype)
         settle(self.network, device, weights)
+
+    @property
+    def dtype(self) -> str:
+        """The name of its arithmetic's type."""
+        return name_of(self.kind)
 
     @torch.inference_mode()
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
         """As `Network.logits`, in one block."""
-        batch = torch.from_numpy(features)[None].to(self.device)
+        batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
         yield found[0].cpu().numpy()
 
 
-def open_sensevoice(model: SenseVoiceModel, device: torch.device) -> SenseVoicePipeline:
+def open_sensevoice(
+    model: SenseVoiceModel, device: torch.device, dtype: torch.dtype = torch.float32
+) -> SenseVoicePipeline:
     """The recogniser of a checkpoint that has been read; raises `BadInput` where its weights do not fit."""
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    return SenseVoicePipeline(model, cmvn, SenseVoiceRunner(model, device))
+    return SenseVoicePipeline(model, cmvn, SenseVoiceRunner(model, device, dtype))
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
     """A session of the checkpoint in `directory`, called `name` in its results."""
     device = prepare(settings)
-    return SpeechSession(name, "pytorch", open_sensevoice(read_sensevoice(directory), device))
+    model = read_sensevoice(directory)
+    return SpeechSession(name, "pytorch", open_sensevoice(model, device, network_dtype(settings.dtype)))

@@ -70,8 +70,9 @@ def load_into(
     unused: Sequence[str] = (),
     mapped_from: Path | None = None,
     described_in: str = "its config.yaml",
+    dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Makes the tensors the network's parameters, as float32.
+    """Makes the tensors the network's parameters, of one type.
 
     Args:
         network: from `build`, or any module.
@@ -80,19 +81,22 @@ def load_into(
         unused: globs of tensors that this network knowingly leaves aside (training-only parts).
         mapped_from: the file that `read_state_dict` mapped them from; what was looked at is then not kept in memory.
         described_in: names what the network was built from in messages.
+        dtype: that the network is to compute in.
 
     Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or one whose values
     are no finite floating-point numbers.
     """
     wanted = check_tensors(network.state_dict(), tensors, where, unused, described_in)
     regions = mapped_regions(mapped_from) if mapped_from else []
+    own = {}
     for name in wanted:
         if not _finite(tensors[name]):
             raise BadInput(
                 f"{where}: tensor {name} holds values that are not finite (NaN or infinity); expected numbers"
             )
+        own[name] = tensors[name].to(dtype)
         give_back(tensors[name], regions)
-    network.load_state_dict({name: tensors[name].to(torch.float32) for name in wanted}, assign=True)
+    network.load_state_dict(own, assign=True)
     network.requires_grad_(False)
 
 

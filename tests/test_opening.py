@@ -1,0 +1,35 @@
+"""Settings and the choices that runtimes have of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.errors import BadInput
+from workbench.opening import DTYPES, SETTINGS, check_setting, settings_of
+from workbench.runtimes import RUNTIMES
+
+
+def test_every_type_of_arithmetic_is_one_of_a_runtime_that_has_the_setting() -> None:
+    assert SETTINGS["dtype"].choices == DTYPES
+    having = {name for name, runtime in RUNTIMES.items() if runtime.dtypes}
+    assert having == {name for name, runtime in RUNTIMES.items() if "dtype" in runtime.settings}
+    for runtime in having:
+        assert SETTINGS["dtype"].default in RUNTIMES[runtime].dtypes
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_runtimes_settings_are_those_declared_but_for_the_types_it_has(runtime: str) -> None:
+    found = settings_of(runtime)
+    assert tuple(found) == RUNTIMES[runtime].settings
+    for name, spec in found.items():
+        if name == "dtype":
+            assert set(spec.choices) == {each for each in DTYPES if RUNTIMES[runtime].takes("dtype", each)}
+        else:
+            assert spec == SETTINGS[name]
+
+
+def test_a_choice_is_checked_against_the_runtime_where_one_is_named() -> None:
+    assert check_setting("dtype", "float64", "it is wrong", "pytorch") == "float64"
+    assert check_setting("dtype", "float64", "it is wrong") == "float64"
+    with pytest.raises(BadInput, match=r"^it is wrong; expected one of auto, float32, bfloat16, float16$"):
+        check_setting("dtype", "float64", "it is wrong", "vllm")

@@ -27,7 +27,7 @@ th { font-weight: 600; } th[scope=row], td.text, th.text { text-align: left; }
 td.wide { text-align: left; white-space: normal; min-width: 14rem; overflow-wrap: anywhere; }
 tr.over > * { background: color-mix(in srgb, var(--bad) 14%, transparent); }
 .heat th[scope=row] { position: sticky; left: 0; background: var(--paper); max-width: 45vw; white-space: normal;
-  overflow-wrap: anywhere; }
+  overflow-wrap: break-word; }
 .heat td { border: 1px solid var(--paper); padding: .1rem .35rem; min-width: 3.4rem; text-align: center; }
 .heat thead th { text-align: center; }
 .h0 { background: #e3eef8; color: #14202c; } .h1 { background: #c5def0; color: #14202c; }

@@ -155,7 +155,8 @@ def _heat(run: ParityRun) -> Iterator[str]:
     for stage in order:
         cells = [_cells(held.get(stage)) for held in found]
         if any(stage in held for held in found):
-            yield f'<tr><th scope="row" title="{escape(stage)}">{escape(stage)}</th>{"".join(cells)}</tr>'
+            name = escape(stage).replace(".", ".<wbr>")
+            yield f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>'
     yield "</tbody></table></div>"
 
 

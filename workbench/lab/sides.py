@@ -59,8 +59,8 @@ def read_side(text: str, options_class: type, model: str) -> Side:
     first, *changes = text.split("+")
     runtime, colon, kind = (part.strip() for part in first.partition(":"))
     if runtime not in RUNTIMES:
-        path = Path(text).expanduser()
-        if path.exists():
+        path = _there(text)
+        if path is not None:
             return Side(text, path=path)
         raise BadInput(f"{text!r:.80} is neither a runtime nor a trace that is there; expected {_expected()}")
     settings: dict[str, Any] = {}
@@ -82,6 +82,15 @@ def read_side(text: str, options_class: type, model: str) -> Side:
             options[name] = _value(specs[name], value)
     build_options(options_class, options, model)
     return Side(text, runtime, settings, options)
+
+
+def _there(text: str) -> Path | None:
+    """The path, if something is there; no text is too odd to ask for."""
+    try:
+        path = Path(text).expanduser()
+        return path if text and path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # longer than a path may be, of a user who is not there, with a null
+        return None
 
 
 def _value(spec: OptionSpec, text: str) -> Any:

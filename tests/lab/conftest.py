@@ -1,0 +1,5 @@
+"""Chromium, for the report."""
+
+from tests.panels.conftest import chromium
+
+__all__ = ["chromium"]

@@ -1,0 +1,91 @@
+"""A registry whose sessions compute the small network of `tests.parity.networks`, or do not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.parity.networks import META, Fault, computed
+from workbench.cards import Card
+from workbench.errors import SessionDied, Unavailable
+from workbench.families import FAMILIES
+from workbench.options import build_options
+from workbench.session import StageFilter, Trace
+
+TYPES = {"auto": "float32", "f32": "float32", "f16": "float16"}
+
+
+class FakeSession:
+    """A session that is open until it is closed."""
+
+    def __init__(self, registry: FakeRegistry, runtime: str, settings: Mapping[str, Any]):
+        self.registry, self.runtime, self.settings = registry, runtime, settings
+        self.released = threading.Event()
+        registry.open_now.append(self)
+        registry.most_open = max(registry.most_open, len(registry.open_now))
+
+    def trace(self, source: Any, stages: str = "*", **options: Any) -> Trace:
+        self.registry.traced.append((self.runtime, dict(self.settings), dict(options)))
+        if (act := self.registry.acts.get(self.runtime)) is not None:
+            act(self)
+        kind = self.settings.get("quantization") or self.settings.get("dtype") or "float32"
+        whole = computed(TYPES.get(kind, kind), faults=self.faults(options), reverse=self.runtime == "gguf")
+        wanted = StageFilter(stages)
+        meta = whole.meta | {"runtime": self.runtime, "options": options, "versions": {"numpy": "2"}}
+        return Trace({stage: array for stage, array in whole.items() if wanted(stage)}, meta)
+
+    def faults(self, options: Mapping[str, Any]) -> Mapping[str, Fault]:
+        off = {"frontend.fbank": lambda x: 3 * x + 1} if options.get("cmvn") == "off" else {}
+        return {**off, **self.registry.faults.get(self.runtime, {})}
+
+    def cancel(self) -> None:
+        self.registry.cancelled += 1
+        self.released.set()
+
+    def __enter__(self) -> FakeSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.registry.open_now.remove(self)
+
+
+class FakeRegistry:
+    """As `workbench.registry.Registry`, as far as a parity run asks it."""
+
+    def __init__(self) -> None:
+        self.open_now: list[FakeSession] = []
+        self.most_open = 0
+        self.cancelled = 0
+        self.traced: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+        self.missing: dict[str, str] = {}  # runtime, or a type, to why it is not available
+        self.faults: dict[str, Mapping[str, Fault]] = {}
+        self.acts: dict[str, Callable[[FakeSession], None]] = {}
+
+    def card(self, model: str) -> Card:
+        return Card(model, "Tiny", "sensevoice", {"directory": "tiny"})
+
+    def options_class(self, model: str) -> type:
+        return FAMILIES["sensevoice"].options_class
+
+    def resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        build_options(self.options_class(""), options, "tiny")
+        return options
+
+    def open(self, model: str, runtime: str, on_progress: Any, **settings: Any) -> FakeSession:
+        for each in (runtime, settings.get("dtype")):
+            if each in self.missing:
+                raise Unavailable(self.missing[each])
+        on_progress(0.5, f"loading {model}")
+        return FakeSession(self, runtime, settings)
+
+
+def dies(session: FakeSession) -> None:
+    """What a session does whose process ends."""
+    raise SessionDied(f"the process of {META['model']} ended")
+
+
+def waits(session: FakeSession) -> None:
+    """What a session does that has long to compute: it goes on until it is told to stop."""
+    assert session.released.wait(60)
+    raise SessionDied("stopped")

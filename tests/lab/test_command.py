@@ -1,0 +1,103 @@
+"""`workbench parity`: exit status, what goes to stdout and what to stderr."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.lab.fakes import FakeRegistry, dies
+from tests.parity.networks import STAGES, computed
+from workbench import cli
+
+Capture = pytest.CaptureFixture[str]
+
+
+class Registry(FakeRegistry):
+    def __enter__(self) -> Registry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.open_now == []
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
+    registry = Registry()
+    monkeypatch.setattr(cli, "Registry", lambda: registry)
+    monkeypatch.chdir(tmp_path)
+    return registry
+
+
+def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
+    try:
+        status = cli.main(["parity", "tiny", "talk.wav", *words])
+    except SystemExit as left:
+        status = int(left.code or 0)
+    out, err = capsys.readouterr()
+    return status, out.splitlines(), err.splitlines()
+
+
+def test_all_within_is_0(capsys: Capture, fakes: Registry) -> None:
+    status, out, err = run(capsys, "--candidates", "gguf,gguf:q4_0", "--candidates", "vllm")
+    assert status == 0 and err == []
+    assert [line.split(":")[0] for line in out[:3]] == ["gguf (within)", "gguf", "vllm (within)"]
+    table = out[out.index("") + 1 :]
+    assert table[0].split() == ["relative", "L2", "gguf", "gguf:q4_0", "vllm"] and len(table) == 1 + len(STAGES)
+    assert not any("!" in line for line in table)
+
+
+def test_one_beyond_is_1(capsys: Capture, fakes: Registry) -> None:
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
+    status, out, _ = run(capsys, "--candidates", "gguf,vllm", "--stages", "encoder.*")
+    assert status == 1 and out[0].startswith("gguf (beyond): encoder.layers.3 is the first of 10 stages beyond")
+    marked = [line.split()[0] for line in out if line.count("!") == 1 and line.startswith("encoder.")]
+    assert marked[0] == "encoder.layers.3"
+
+
+def test_what_cannot_be_used_is_2_and_nothing_available_is_3(capsys: Capture, fakes: Registry) -> None:
+    fakes.missing["vllm"] = "vLLM is not installed"
+    assert run(capsys, "--candidates", "vllm")[::2] == (3, ["workbench: vllm: vLLM is not installed"])
+    fakes.acts["gguf"] = dies
+    status, out, err = run(capsys, "--candidates", "vllm,gguf,pytorch")
+    assert status == 2 and err[1] == "workbench: gguf: the process of tiny ended"
+    assert out[2].startswith("pytorch (within): Identical")
+    assert run(capsys, "--candidates", "pytorch", "--reference", "vllm")[::2] == (
+        3,
+        ["workbench: vLLM is not installed"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "--candidates"),
+        (("--candidates", "ggml"), "neither a runtime nor a trace"),
+        (("--candidates", "gguf", "--report", "nowhere/out.html"), "no place for a report"),
+        (("--candidates", "gguf", "--mapping", "names.toml"), "names.toml"),
+        (("--candidates", "gguf", "--language", "xx"), "language"),
+    ],
+)
+def test_bad_input_is_2_in_one_line(capsys: Capture, fakes: Registry, words: tuple[str, ...], says: str) -> None:
+    status, out, err = run(capsys, *words)
+    assert (status, out, len(err)) == (2, [], 1) and says in err[0]
+    assert fakes.traced == []
+
+
+def test_settings_and_options_reach_the_sessions(capsys: Capture, fakes: Registry) -> None:
+    words = ("--candidates", "gguf+dither=2", "--no-float64", "--threads", "1", "--cmvn", "off", "--kv-cache", "f16")
+    assert run(capsys, *words)[0] == 0
+    assert fakes.traced == [
+        ("pytorch", {"dtype": "float32", "threads": 1}, {"cmvn": "off"}),
+        ("gguf", {"threads": 1, "kv_cache": "f16"}, {"cmvn": "off", "dither": 2.0}),
+    ]
+
+
+def test_report_json_and_traces(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:
+    computed(reverse=True).save(tmp_path / "port.safetensors")
+    words = ("--candidates", "port.safetensors", "--report", "out.html", "--keep", "kept", "--json")
+    status, out, _ = run(capsys, *words)
+    assert status == 0 and json.loads("\n".join(out))["candidates"][0]["status"] == "within"
+    assert (tmp_path / "out.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert (tmp_path / "kept" / "reference-pytorch.safetensors").is_file()

@@ -1,0 +1,129 @@
+"""The report: what it says, that it needs nothing else, and that nothing in it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.lab.fakes import FakeRegistry
+from tests.parity.networks import META, computed
+from workbench.errors import BadInput
+from workbench.lab import ParityRun, page, run_parity, write_page
+from workbench.session import Trace
+
+NASTY = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
+
+
+class Parts(HTMLParser):
+    """The elements of a page, and its texts."""
+
+    def __init__(self, document: str):
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(document)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[ParityRun]:
+    """A candidate within, one with a fault from which its tokens differ, one not there, one of another shape."""
+    fakes = FakeRegistry()
+    fakes.missing["vllm"] = f"vLLM is not installed {NASTY}"
+    shuffled = {"logits": lambda x: x[:, ::-1].copy(), "tokens": lambda x: x[:0], "text": lambda x: np.array(NASTY)}
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: np.where(x > 2, np.nan, x), **shuffled}
+    other = dict(computed())
+    other["encoder.layers.2"] = other["encoder.layers.2"][:-1]
+    path = tmp_path / "other & more.safetensors"
+    Trace(other, {**META, "runtime": NASTY, "versions": {NASTY: "1"}}).save(path)
+    with run_parity(
+        fakes,  # type: ignore[arg-type]
+        "tiny",
+        f"a prompt {NASTY}",
+        candidates=["pytorch:f16", "gguf", "vllm", str(path)],
+    ) as run:
+        yield run
+
+
+def test_it_says_what_was_found(run: ParityRun) -> None:
+    parts = Parts(page(run, looks=2))
+    text = " ".join(parts.texts)
+    for outcome in run.outcomes:
+        assert outcome.sentence in text and outcome.name in text
+    for words in ("within tolerance", "beyond tolerance", "not available", "float64", "a1b2", "Noise or bug?"):
+        assert words in text
+    assert "encoder.layers.3" in text and "The first divergent stage" in text and "not finite" in text
+    assert "other shape" in text and "edit" in parts.texts
+    images = [each for tag, each in parts.elements if tag == "img"]
+    assert len(images) >= 10 and all(each["alt"] for each in images)
+
+
+def test_it_needs_nothing_else_and_runs_nothing(run: ParityRun) -> None:
+    document = page(run, looks=1)
+    parts = Parts(document)
+    assert {tag for tag, _ in parts.elements} & {"link", "iframe", "object", "embed", "form", "base"} == set()
+    assert [each for tag, each in parts.elements if tag == "script"] == [{"type": "application/json", "id": "data"}]
+    for tag, attributes in parts.elements:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert "href" not in attributes
+        assert tag != "img" or str(attributes["src"]).startswith("data:image/png;base64,")
+    assert not re.search(r"url\(|@import|https?:", re.sub(r'base64,[^"]*"', "", document))
+    policies = [each for tag, each in parts.elements if tag == "meta" and each.get("http-equiv")]
+    assert [each["content"] for each in policies] == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
+
+
+def test_what_users_wrote_stays_text(run: ParityRun) -> None:
+    document = page(run, looks=1)
+    assert "<script>alert" not in document and "<img src=x" not in document
+    text = "".join(Parts(document).texts)
+    assert f"a prompt {NASTY}"[:40] in text and f"vLLM is not installed {NASTY}" in text
+
+
+def test_the_data_are_those_of_the_run(run: ParityRun) -> None:
+    [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page(run, 0), flags=re.DOTALL)
+    assert json.loads(data) == json.loads(run.to_json())
+
+
+def test_it_is_written_where_asked(run: ParityRun, tmp_path: Path) -> None:
+    assert write_page(run, tmp_path / "out.html", looks=0).read_text(encoding="utf-8").startswith("<!doctype html>")
+    for place in (tmp_path, tmp_path / "nowhere" / "out.html"):
+        with pytest.raises(BadInput, match="no place for a report"):
+            write_page(run, place)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_it_is_readable_in_a_browser(run: ParityRun, tmp_path: Path, chromium: Any, width: int, colours: Any) -> None:
+    file = write_page(run, tmp_path / "out.html", looks=2)
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=colours, offline=True)
+    view = context.new_page()
+    said: list[str] = []
+    asked: list[str] = []
+    view.on("pageerror", lambda error: said.append(str(error)))
+    view.on("console", lambda message: said.append(message.text))
+    view.on("dialog", lambda dialog: said.append(dialog.message))
+    view.on("request", lambda request: asked.append(request.url))
+    view.goto(file.as_uri())
+    for details in view.locator("details").all():
+        details.evaluate("each => { each.open = true; }")
+    assert view.evaluate("document.documentElement.scrollWidth") <= width
+    assert view.evaluate("[...document.images].every(each => each.complete && each.naturalWidth > 100)")
+    assert view.locator("section.verdict").count() == len(run.outcomes)
+    narrow = view.locator(".heat tbody tr").evaluate_all("rows => rows.some(row => row.offsetHeight > 90)")
+    assert not narrow, "names of stages are broken into letters"
+    assert said == [] and [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+    context.close()

@@ -1,0 +1,256 @@
+"""A parity run: who is computed, in what order, and what happens where something is missing, fails or is stopped."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.lab.fakes import FakeRegistry, dies, waits
+from tests.parity.networks import STAGES, computed
+from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.lab import ParityRun, run_parity
+
+
+@pytest.fixture
+def fakes() -> FakeRegistry:
+    return FakeRegistry()
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that temporary files go to."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr("workbench.scratch.LONGEST_PLACE", 1000)
+    return folder
+
+
+def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
+    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, **how)  # type: ignore[arg-type]
+
+
+def test_each_is_judged_by_its_own_arithmetic(fakes: FakeRegistry) -> None:
+    fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.01 * x}
+    with parity(fakes, "gguf:f32", "gguf:q4_0", "vllm") as run:
+        assert [each.status for each in run.outcomes] == ["within", "within", "beyond"]
+        assert [each.comparison.tolerances.preset.name for each in run.outcomes if each.comparison] == [
+            "f32",
+            "q4",
+            "f32",
+        ]
+        verdict = run["vllm"].verdict
+        assert verdict and verdict.first_divergent == "encoder.layers.3"
+        assert "a bug, not noise: at encoder.layers.3" in run["vllm"].sentence
+        assert "arithmetic noise" in run["gguf:f32"].sentence
+        assert run.status == 1
+        with pytest.raises(KeyError, match="there are gguf:f32"):
+            run["gguf"]
+
+
+def test_one_session_is_open_at_a_time_and_the_reference_is_in_float32(fakes: FakeRegistry) -> None:
+    parity(fakes, "gguf:f16", "pytorch", settings={"threads": 2, "device": "cpu"}).close()
+    assert fakes.most_open == 1 and fakes.open_now == []
+    assert [(runtime, settings) for runtime, settings, _ in fakes.traced] == [
+        ("pytorch", {"dtype": "float32", "threads": 2, "device": "cpu"}),
+        ("pytorch", {"dtype": "float64", "threads": 2, "device": "cpu"}),
+        ("gguf", {"quantization": "f16", "threads": 2}),
+        ("pytorch", {"threads": 2, "device": "cpu"}),
+    ]
+
+
+def test_options_are_for_all_and_a_sides_own_win(fakes: FakeRegistry) -> None:
+    with parity(fakes, "pytorch+cmvn=off", options={"dither": 1.0, "cmvn": "checkpoint"}, exact=False) as run:
+        assert [options for _, _, options in fakes.traced] == [
+            {"dither": 1.0, "cmvn": "checkpoint"},
+            {"dither": 1.0, "cmvn": "off"},
+        ]
+        verdict = run.outcomes[0].verdict
+        assert verdict and verdict.first_divergent == "frontend.fbank"
+        assert run.outcomes[0].noise is None and run.no_exact == ""
+
+
+def test_the_float64_reference_has_the_references_options(fakes: FakeRegistry) -> None:
+    with parity(fakes, "gguf", reference="pytorch+cmvn=off") as run:
+        assert [options for _, _, options in fakes.traced] == [{"cmvn": "off"}, {"cmvn": "off"}, {}]
+        assert run.exact is not None
+
+
+def test_only_the_asked_stages_are_traced_and_compared(fakes: FakeRegistry) -> None:
+    with parity(fakes, "gguf", stages="encoder.layers.*") as run:
+        expected = [stage for stage in STAGES if stage.startswith("encoder.layers.")]
+        assert list(run.reference.trace) == expected
+        comparison = run.outcomes[0].comparison
+        assert comparison and [each.stage for each in comparison.stages] == expected
+
+
+def test_a_preset_and_limits_of_ones_own_hold(fakes: FakeRegistry) -> None:
+    with parity(fakes, "gguf:q4_0", preset="f32", exact=False) as run:
+        assert run.status == 1
+    loose = "relative_l2=9,peak=99,cosine_distance=2,kl=99,top1=0,token_errors=9,text_errors=9"
+    with parity(fakes, "gguf:q4_0", preset="f32", rules=[loose], exact=False) as run:
+        assert run.status == 0
+
+
+def test_what_is_missing_or_fails_is_said_and_the_others_go_on(fakes: FakeRegistry) -> None:
+    fakes.missing["vllm"] = "vLLM is not installed"
+    with parity(fakes, "vllm", "gguf") as run:
+        assert [(each.status, each.reason) for each in run.outcomes] == [
+            ("unavailable", "vLLM is not installed"),
+            ("within", ""),
+        ]
+        assert run.status == 0
+    with parity(fakes, "vllm", "vllm") as run:
+        assert run.status == 3
+    fakes.acts["gguf"] = dies
+    with parity(fakes, "gguf", "vllm", "pytorch") as run:
+        assert [each.status for each in run.outcomes] == ["unusable", "unavailable", "within"]
+        assert run.outcomes[0].sentence == "the process of tiny ended" and run.status == 2
+
+
+def test_without_float64_the_comparison_stands(fakes: FakeRegistry) -> None:
+    fakes.missing["float64"] = "not enough memory for float64"
+    with parity(fakes, "gguf") as run:
+        assert (run.exact, run.no_exact, run.status) == (None, "not enough memory for float64", 0)
+        assert run.outcomes[0].no_noise == run.no_exact and run.outcomes[0].noise is None
+
+
+@pytest.mark.parametrize("runtime", ["pytorch", "vllm"])
+def test_without_a_reference_there_is_no_run(fakes: FakeRegistry, scratch: Path, runtime: str) -> None:
+    fakes.missing["vllm"] = "vLLM is not installed"
+    fakes.acts["pytorch"] = dies
+    with pytest.raises(SessionDied if runtime == "pytorch" else Unavailable):
+        parity(fakes, "gguf", reference=runtime)
+    assert list(scratch.iterdir()) == [] and fakes.open_now == []
+
+
+def test_traces_of_other_programs_take_part(fakes: FakeRegistry, tmp_path: Path) -> None:
+    good, other = tmp_path / "good.safetensors", tmp_path / "other.safetensors"
+    computed(reverse=True).save(good)
+    wrong = computed()
+    wrong.meta["input_digest"] = "another"
+    wrong.save(other)
+    (tmp_path / "broken.npz").write_bytes(b"PK nothing")
+    with parity(fakes, str(good), str(other), str(tmp_path / "broken.npz")) as run:
+        assert [each.status for each in run.outcomes] == ["within", "unusable", "unusable"]
+        assert "different inputs" in run.outcomes[1].reason
+    with parity(fakes, str(other), force=True) as run:
+        assert run.status == 0
+    with parity(fakes, "gguf", reference=str(good)) as run:
+        assert run.status == 0 and run.outcomes[0].noise is not None
+    assert good.is_file() and other.is_file()
+
+
+def test_traces_lie_in_files_until_the_run_is_closed(fakes: FakeRegistry, scratch: Path) -> None:
+    with parity(fakes, "gguf", "gguf") as run:
+        [folder] = scratch.iterdir()
+        assert run.folder == folder and len(list(folder.iterdir())) == 4
+        array = run.reference.trace["encoder.output"]
+        base = array
+        while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+            base = base.base  # type: ignore[assignment]
+        assert isinstance(base, np.memmap)
+    assert list(scratch.iterdir()) == []
+    run.close()
+
+
+def test_traces_may_be_kept(fakes: FakeRegistry, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "traces"
+    parity(fakes, "gguf:q4_0", keep=folder).close()
+    assert sorted(each.name for each in folder.iterdir()) == [
+        "candidate-1-gguf-q4_0.safetensors",
+        "float64-pytorch-float64.safetensors",
+        "reference-pytorch.safetensors",
+    ]
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="no folder to keep traces in"):
+        parity(fakes, "gguf", keep=tmp_path / "file")
+
+
+def test_progress_grows_to_the_end(fakes: FakeRegistry) -> None:
+    told: list[tuple[float, str]] = []
+    parity(fakes, "gguf", "vllm", on_progress=lambda share, activity: told.append((share, activity))).close()
+    shares = [share for share, _ in told]
+    assert shares == sorted(shares) and shares[0] == 0 and shares[-1] == 1
+    said = [activity for _, activity in told]
+    for part in (
+        "loading pytorch",
+        "tracing pytorch:float64",
+        "gguf: loading tiny",
+        "comparing vllm: encoder.layers.3",
+    ):
+        assert any(each.startswith(part) for each in said), part
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("when", ["loading pytorch:float64", "tracing gguf", "comparing gguf: encoder.layers.2"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_run_can_be_stopped_and_leaves_nothing(
+    fakes: FakeRegistry, scratch: Path, tmp_path: Path, when: str, kept: bool
+) -> None:
+    def stop(share: float, activity: str) -> None:
+        if activity.startswith(when):
+            raise Stop
+
+    keep = tmp_path / "keep" if kept else None
+    with pytest.raises(Stop):
+        parity(fakes, "gguf", on_progress=stop, keep=keep)
+    assert list(scratch.iterdir()) == [] and fakes.open_now == []
+    assert keep is None or list(keep.iterdir()) == []
+
+
+def test_a_long_trace_is_told_to_stop(fakes: FakeRegistry) -> None:
+    fakes.acts["gguf"] = waits
+
+    def stop(share: float, activity: str) -> None:
+        if activity.startswith("tracing gguf, "):
+            raise Stop
+
+    begun = time.monotonic()
+    with pytest.raises(Stop):
+        parity(fakes, "gguf", on_progress=stop)
+    assert fakes.cancelled == 1 and fakes.open_now == [] and time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"candidates": "ggml"}, "neither a runtime"),
+        ({"reference": "torch"}, "neither a runtime"),
+        ({"stages": " "}, "pattern is empty"),
+        ({"options": {"cmnv": "off"}}, "did you mean cmvn"),
+        ({"preset": "f31"}, "no preset"),
+        ({"rules": ["kl"]}, "not understood"),
+    ],
+)
+def test_bad_input_is_found_before_anything_is_loaded(fakes: FakeRegistry, how: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        run_parity(fakes, "tiny", "talk.wav", **{"candidates": "gguf", **how})  # type: ignore[arg-type]
+    assert fakes.traced == []
+
+
+def test_json_holds_all_but_the_arrays(fakes: FakeRegistry) -> None:
+    fakes.missing["vllm"] = "vLLM is not installed"
+    with parity(fakes, "gguf", "vllm") as run:
+        found = json.loads(run.to_json())
+        assert found["reference"]["name"] == "pytorch" and found["reference"]["input_digest"] == "a1b2"
+        assert (found["status"], found["float64"]) == (0, True)
+        one, other = found["candidates"]
+        assert other == {"name": "vllm", "status": "unavailable", "sentence": "vLLM is not installed"}
+        assert [each["stage"] for each in one["comparison"]["stages"]] == [
+            "frontend.fbank",
+            "prompt.tokens",
+            *STAGES[2:],
+        ]
+        assert (
+            "error_by_channel"
+            in json.loads(run.to_json(profiles=True))["candidates"][0]["comparison"]["stages"][2]["numbers"]
+        )

@@ -1,0 +1,82 @@
+"""What is held against each other, as it is written."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.lab.sides import Side, read_side, read_sides
+
+OPTIONS = FAMILIES["sensevoice"].options_class
+
+
+def side(text: str) -> Side:
+    return read_side(text, OPTIONS, "tiny")
+
+
+def test_a_runtime_has_its_own_kind_of_type() -> None:
+    assert side("pytorch") == Side("pytorch", "pytorch")
+    assert side("gguf:q8_0") == Side("gguf:q8_0", "gguf", {"quantization": "q8_0"})
+    assert side("vllm:bfloat16").settings == side("vllm:bf16").settings == {"dtype": "bfloat16"}
+
+
+def test_settings_and_options_of_its_own_follow() -> None:
+    found = side("gguf:f16+threads=1+dither=0.5+cmvn=off+kv-cache=q8_0+timestamps=no")
+    assert found.settings == {"quantization": "f16", "threads": 1, "kv_cache": "q8_0"}
+    assert found.options == {"dither": 0.5, "cmvn": "off", "timestamps": False}
+    assert side("vllm+eager=off").settings == {"eager": False}
+
+
+def test_a_default_gives_way_and_goes_only_where_it_is_known() -> None:
+    assert side("gguf").with_default(dtype="float32", quantization="f32").settings == {"quantization": "f32"}
+    assert side("gguf:q4_0").with_default(quantization="f32").settings == {"quantization": "q4_0"}
+
+
+def test_a_trace_is_a_path(tmp_path: Path) -> None:
+    file = tmp_path / "a+b.safetensors"
+    file.touch()
+    assert side(str(file)) == Side(str(file), path=file)
+    assert side(str(file)).with_default(threads=1) == side(str(file))
+    assert [each.name for each in read_sides(f"pytorch, {file},", OPTIONS, "tiny")] == ["pytorch", str(file)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ggml:q8_0", "neither a runtime nor a trace"),
+        ("nowhere.safetensors", "neither a runtime nor a trace"),
+        ("", "neither a runtime nor a trace"),
+        ("~nobody-here/trace", "neither a runtime nor a trace"),
+        ("a" * 5000, "neither a runtime nor a trace"),
+        ("vllm:int3", "expected one of"),
+        ("gguf+threads=0", "at least 1"),
+        ("gguf+threads=many", "a whole number"),
+        ("gguf+device=cuda", "not understood"),
+        ("pytorch+cmvn", "not understood"),
+        ("pytorch+cmvn=maybe", "expected one of"),
+        ("pytorch+hotwords=a", "not understood"),
+        ("pytorch+timestamps=perhaps", "true or false"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as caught:
+        side(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("texts", ["", " , ", []])
+def test_no_candidate_at_all_is_refused(texts: str | list[str]) -> None:
+    with pytest.raises(BadInput, match="no candidate"):
+        read_sides(texts, OPTIONS, "tiny")
+
+
+@given(st.text("pytorchgfvlm:+=,_0129 \x00/~é", max_size=30))
+def test_any_text_is_a_side_or_bad_input(text: str) -> None:
+    with contextlib.suppress(BadInput):
+        assert side(text).name == text

@@ -293,6 +293,16 @@ def test_a_trace_is_written_and_listed(capsys: Capture, tmp_path: Path) -> None:
     assert [line for line in out if line.startswith("text\t")] == [f"text\t{trace['text']}\ttext"]
 
 
+def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Path) -> None:
+    files = {dtype: str(tmp_path / f"{dtype}.safetensors") for dtype in ("float32", "float64")}
+    for dtype, file in files.items():
+        words = ("trace", "short.wav", "-m", "sensevoice", "--dtype", dtype, "--stages", "encoder.*,logits")
+        status, out, err = run(capsys, *words, "--out", file)
+        assert (status, err) == (0, []) and {line.split("\t")[2] for line in out} == {dtype}
+    status, out, _ = run(capsys, "compare", files["float32"], files["float32"], "--float64", files["float64"])
+    assert status == 0 and "arithmetic noise: at logits the candidate is " in out[0]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

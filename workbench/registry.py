@@ -42,7 +42,6 @@ from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
 
 SERVED = "vllm"  # the runtime of a model on a server
-EVERYWHERE = "float64"  # the dtype that is not of language models alone
 
 
 @dataclass(frozen=True)
@@ -369,9 +368,9 @@ def _settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
             raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or take {having}")
         if name == "quantization":
             check_quantization(card, value)
-        of_language = name == "kv_cache" or (name == "dtype" and value != EVERYWHERE)
-        if of_language and not FAMILIES[card.family].has_language_model:
-            expected = f"{setting.default} or {EVERYWHERE}" if name == "dtype" else setting.default
+        # float64 is of the whole network.
+        if name in ("dtype", "kv_cache") and value != "float64" and not FAMILIES[card.family].has_language_model:
+            expected = f"{setting.default} or float64" if name == "dtype" else setting.default
             raise BadInput(
                 f"{name} is {value}, and {card.id} has no language model that it would apply to; expected {expected}"
             )

@@ -41,6 +41,15 @@ def test_fire_is_integrate_and_fire(weights: list[float]) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=40))
+def test_fire_in_float64_is_exact_in_that_type(weights: list[float]) -> None:
+    alphas = np.array(weights)
+    hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3))
+    expected = integrate_and_fire(hidden, alphas)
+    found = fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], len(expected))[0].numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
 @given(WEIGHTS)
 def test_every_token_weighs_one_and_nothing_is_lost(weights: list[float]) -> None:
     alphas = torch.tensor([weights])
@@ -134,6 +143,8 @@ def test_fine_alphas_sum_to_the_tokens_at_the_finer_rate(blstm: bool, after_conv
     predictor = CifPredictor(config).eval()
     with torch.no_grad():
         fine = predictor.fine_alphas(torch.randn(1, 10, 8), 4)
-    assert fine.shape == (30,)
+        exact = predictor.double().fine_alphas(torch.randn(1, 10, 8, dtype=torch.float64), 4)
+    assert fine.shape == exact.shape == (30,) and exact.dtype == torch.float64
     assert float(fine.sum()) == pytest.approx(4.0, abs=1e-5)
+    assert float(exact.sum()) == pytest.approx(4.0, abs=1e-14)
     assert (fine >= 0).all()

@@ -121,14 +121,15 @@ def sinusoid(distance: int, size: int) -> np.ndarray:
     return row
 
 
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 2e-5), (torch.float64, 1e-13)])
 @pytest.mark.parametrize("rule", ["release", "head"])
 @pytest.mark.parametrize("frames", [9, 23, 41])
-def test_the_encoder_is_its_definition(frames: int, rule: str) -> None:
-    network, sound = encoder(), features(frames)
+def test_the_encoder_is_its_definition(frames: int, rule: str, dtype: torch.dtype, error: float) -> None:
+    network, sound = encoder().to(dtype), features(frames).to(dtype)
     valid = max(valid_frames(frames, rule), 1)
     found = network(sound, torch.tensor([valid]))[0].numpy()
     expected = Plain(network)(sound[0].double().numpy(), valid)
-    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=error * np.abs(expected).max())
 
 
 # Lengths and padding ----------------------------------------------------------------------------------------------

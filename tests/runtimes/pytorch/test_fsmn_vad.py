@@ -18,9 +18,10 @@ from workbench.audio.read import read  # noqa: E402
 from workbench.errors import BadInput  # noqa: E402
 from workbench.families.fsmn_vad import FsmnConfig, FsmnVadOptions  # noqa: E402
 from workbench.families.fsmn_vad_onnx import expected_shapes, read_onnx_weights  # noqa: E402
+from workbench.opening import Settings  # noqa: E402
 from workbench.pipelines import fsmn_vad  # noqa: E402
 from workbench.pipelines.fsmn_vad import FsmnVad  # noqa: E402
-from workbench.runtimes.pytorch.fsmn_vad import FsmnNetwork, FsmnRunner, open_fsmn_vad  # noqa: E402
+from workbench.runtimes.pytorch.fsmn_vad import FsmnNetwork, FsmnRunner, open_fsmn_vad, open_session  # noqa: E402
 
 Arrays = dict[str, np.ndarray]
 
@@ -161,15 +162,27 @@ def noise(seconds: float) -> np.ndarray:
 # --- the network ---
 
 
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.float64, 1e-14)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_the_network_is_its_definition(stride: int) -> None:
+def test_the_network_is_its_definition(stride: int, dtype: torch.dtype, error: float) -> None:
     config = FsmnConfig(**{**vars(SMALL), "lstride": stride})
     weights = random_weights(config)
     features = np.random.default_rng(1).standard_normal((30, 400)).astype(np.float32)
-    network = network_of(config, weights)
+    network = network_of(config, weights).to(dtype)
     with torch.inference_mode():
-        whole, _ = network(torch.from_numpy(features)[None], network.start())
-    np.testing.assert_allclose(whole[0].numpy(), literal(features, weights, config), atol=1e-5)
+        whole, _ = network(torch.from_numpy(features)[None].to(dtype), network.start())
+    np.testing.assert_allclose(whole[0].numpy(), literal(features, weights, config), rtol=0, atol=error)
+
+
+def test_a_session_in_float64_is_within_rounding_of_one_in_float32(tmp_path: Path) -> None:
+    directory, sound = pair(tmp_path / "vad"), (noise(2.0), 16_000)
+    single, double = (
+        open_session(directory, "vad", Settings(threads=1, dtype=dtype)).trace(sound)
+        for dtype in ("float32", "float64")
+    )
+    assert [each.meta["dtype"] for each in (single, double)] == ["float32", "float64"]
+    assert [each["vad.scores"].dtype for each in (single, double)] == [np.float32, np.float64]
+    assert 0 < np.abs(double["vad.scores"] - single["vad.scores"]).max() < 1e-5
 
 
 def test_stretches_join_without_a_seam() -> None:

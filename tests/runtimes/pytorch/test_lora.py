@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -58,6 +59,14 @@ def test_the_weight_is_changed_where_it_lies_and_in_its_type() -> None:
     merge(network, tensors, rank=2)
     assert network.weight.data_ptr() == place and network.weight.dtype == torch.bfloat16
     assert torch.equal(network.weight, (before + 8 * (b @ a)).to(torch.bfloat16))
+
+
+def test_a_weight_in_float64_is_changed_in_that_type() -> None:
+    network = Block().double()
+    before, tensors = network.weight.numpy().copy(), pair()
+    a, b = (each.double().numpy() for each in tensors.values())
+    merge(network, tensors, rank=2)
+    np.testing.assert_allclose(network.weight.numpy(), before + 8 * b @ a, rtol=0, atol=1e-14)
 
 
 def test_names_of_every_form() -> None:

@@ -28,13 +28,19 @@ CONFIG = SanmConfig(
 )
 
 
-def test_positions_are_sines_then_cosines_of_positions_from_one() -> None:
-    found = sinusoid(7, 10, torch.zeros(1)).numpy()
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+def test_positions_are_sines_then_cosines_of_positions_from_one(dtype: torch.dtype, error: float) -> None:
+    found = sinusoid(7, 10, torch.zeros(1, dtype=dtype)).numpy()
     for row in range(7):
         for column in range(5):
             angle = (row + 1) * 10000 ** (-column / 4)
-            assert found[row, column] == pytest.approx(math.sin(angle), abs=1e-6)
-            assert found[row, 5 + column] == pytest.approx(math.cos(angle), abs=1e-6)
+            assert found[row, column] == pytest.approx(math.sin(angle), abs=error)
+            assert found[row, 5 + column] == pytest.approx(math.cos(angle), abs=error)
+
+
+def test_positions_in_half_precision_are_those_of_float32() -> None:
+    exact = sinusoid(300, 10, torch.zeros(1))
+    assert torch.equal(sinusoid(300, 10, torch.zeros(1, dtype=torch.bfloat16)), exact.bfloat16())
 
 
 def memory_by_loops(x: np.ndarray, weight: np.ndarray, left: int) -> np.ndarray:

@@ -1,0 +1,341 @@
+"""float64 from the features on, with nothing rounded to float32 on the way, and float32 as if there were no float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from tests.tiny_fireredasr import tiny_fireredasr
+from tests.tiny_funasr_nano import tiny_funasr_nano
+from tests.tiny_language import random_network, tiny_language
+from workbench.decoding.generation import Decoding
+from workbench.families.language import read_language_config
+from workbench.opening import Settings
+from workbench.parity.measures import measure
+from workbench.runtimes.pytorch.arithmetic import name_of, network_dtype, throughout, widen_positions
+from workbench.runtimes.pytorch.language import LanguageModel, open_language
+from workbench.session import Session, Trace
+
+CPU = torch.device("cpu")
+KINDS = ("qwen3", "qwen2", "llama", "mistral")
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "sensevoice": tiny_sensevoice,
+    "paraformer": tiny_paraformer,
+    "funasr_nano": tiny_funasr_nano,
+    "fireredasr": tiny_fireredasr,
+    "causal_lm": tiny_language,
+}
+FAMILIES = tuple(WRITERS)
+NARROW = (torch.float32, torch.bfloat16, torch.float16)
+PROMPT, TOKENS = [5, 300, 17, 17, 290, 8], 8
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("float64")
+    return {family: write(folder / family) for family, write in WRITERS.items()}
+
+
+def opened(family: str, directory: Path, dtype: str) -> Any:
+    module = import_module(f"workbench.runtimes.pytorch.{family}")
+    return module.open_session(directory, "it", Settings(threads=1, dtype=dtype))
+
+
+def traced(session: Session, family: str, seed: int = 1) -> Trace:
+    if family == "causal_lm":
+        return session.trace("What is it?", max_new_tokens=TOKENS)
+    limit = {"max_new_tokens": TOKENS} if family in ("funasr_nano", "fireredasr") else {}
+    return session.trace(noise(2.0, seed=seed), **limit)
+
+
+def networks(session: Any, family: str) -> list[nn.Module]:
+    """All that computes."""
+    if family == "causal_lm":
+        return [session.writer.language.network]
+    recogniser = session.recogniser
+    if family in ("funasr_nano", "fireredasr"):
+        return [recogniser.ear.network.network, recogniser.language.network]
+    return [recogniser.network.network]
+
+
+class Narrow(TorchDispatchMode):
+    """Remembers the operations that gave anything narrower than float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if any(isinstance(each, Tensor) and each.dtype in NARROW for each in tree_leaves(result)):
+            self.seen.add(str(func))
+        return result
+
+
+# Whole sessions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_is_rounded_between_the_features_and_the_tokens(checkpoints: dict[str, Path], family: str) -> None:
+    session = opened(family, checkpoints[family], "float64")
+    for network in networks(session, family):
+        held = {name: each.dtype for name, each in (*network.named_parameters(), *network.named_buffers())}
+        assert held and set(held.values()) == {torch.float64}, held
+    with Narrow() as narrow:
+        trace = traced(session, family)
+    handing_over = {"aten.lift_fresh.default", "aten.unsqueeze.default"}  # of the features, which are float32
+    assert narrow.seen <= (set() if family == "causal_lm" else handing_over)
+    computed = {stage: array.dtype for stage, array in trace.items() if stage.partition(".")[0] != "frontend"}
+    assert {kind for kind in computed.values() if kind.kind == "f"} == {np.dtype(np.float64)}
+    assert trace.meta["dtype"] == "float64"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_float32_is_as_far_from_it_as_rounding_is(checkpoints: dict[str, Path], family: str) -> None:
+    single, double = (traced(opened(family, checkpoints[family], dtype), family) for dtype in ("float32", "float64"))
+    assert list(single) == list(double) and single.meta["dtype"] == "float32"
+    for stage, exact in double.items():
+        if exact.dtype.kind != "f":
+            np.testing.assert_array_equal(single[stage], exact)  # tokens and text
+        elif stage.startswith("frontend."):
+            assert exact.dtype == np.float32 and np.array_equal(single[stage], exact)
+        elif stage == "llm.embeddings" and family == "causal_lm":
+            np.testing.assert_array_equal(single[stage], exact)  # rows of a table
+        else:
+            assert 1e-9 < measure(exact, single[stage]).relative_l2 < 1e-5, stage
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_float32_gives_the_same_bits_with_a_session_in_float64_beside_it(
+    checkpoints: dict[str, Path], family: str
+) -> None:
+    single = opened(family, checkpoints[family], "float32")
+    before = traced(single, family)
+    traced(opened(family, checkpoints[family], "float64"), family)
+    after = traced(single, family)
+    for stage, array in before.items():
+        assert array.dtype == after[stage].dtype
+        np.testing.assert_array_equal(array, after[stage])
+
+
+def test_a_trace_file_keeps_the_type(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    trace = traced(opened("sensevoice", checkpoints["sensevoice"], "float64"), "sensevoice")
+    loaded = Trace.load(trace.save(tmp_path / "it.safetensors"))
+    assert loaded.meta == trace.meta and loaded.meta["dtype"] == "float64"
+    for stage, array in trace.items():
+        assert loaded[stage].dtype == array.dtype
+        np.testing.assert_array_equal(loaded[stage], array)
+
+
+# Batches are their rows to the last digits ------------------------------------------------------------------------
+
+
+def test_padding_reaches_nobody_in_sensevoice(checkpoints: dict[str, Path]) -> None:
+    network = networks(opened("sensevoice", checkpoints["sensevoice"], "float64"), "sensevoice")[0]
+    rows, lengths = batch(560, (9, 31))
+    queries = torch.tensor([[0, 1, 2, 3]] * 2)
+    with torch.inference_mode():
+        together = network(rows, queries, lengths)
+        for row, length in enumerate(lengths.tolist()):
+            alone = network(rows[row : row + 1, :length], queries[:1])[0]
+            close(together[row, : 4 + length], alone)
+
+
+def test_padding_reaches_nobody_in_paraformer(checkpoints: dict[str, Path]) -> None:
+    network: Any = networks(opened("paraformer", checkpoints["paraformer"], "float64"), "paraformer")[0]
+    rows, lengths = batch(560, (14, 31))
+    with torch.inference_mode():
+        encoded = network.encoder(rows, lengths)
+        for row, length in enumerate(lengths.tolist()):
+            close(encoded[row, :length], network.encoder(rows[row : row + 1, :length])[0])
+            encoded[row, length:] = 0.0  # as the predictor's convolution sees a single row
+        cif = network.predictor(encoded, lengths)
+        logits = network.decoder(encoded, lengths, cif.embeddings, cif.counts)
+        for row, length in enumerate(lengths.tolist()):
+            alone = network(rows[row : row + 1, :length])
+            count = int(alone.cif.counts[0])
+            assert count == int(cif.counts[row]) > 0
+            close(cif.alphas[row, : length + 1], alone.cif.alphas[0])
+            close(cif.embeddings[row, :count], alone.cif.embeddings[0])
+            close(logits[row, :count], alone.logits[0])
+
+
+@pytest.mark.parametrize("family", ["funasr_nano", "fireredasr"])
+def test_padding_reaches_nobody_in_what_hears_and_what_writes(checkpoints: dict[str, Path], family: str) -> None:
+    recogniser = opened(family, checkpoints[family], "float64").recogniser
+    options = recogniser.options_class()
+    sounds = [noise(seconds, seed=3)[0] for seconds in (0.7, 2.3)]
+    together, counts = recogniser._prompt(sounds, options)
+    merged = logits_of(recogniser.language, together)
+    for row, sound in enumerate(sounds):
+        prompt, count = recogniser._prompt([sound], options)
+        assert count.tolist() == [counts[row]]
+        filled = int(together.lengths[row])
+        close(together.embeddings[row, -filled:], prompt.embeddings[0])
+        close(merged[row, -filled:], logits_of(recogniser.language, prompt)[0])
+
+
+def batch(width: int, lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Random features [B, T, width] in float64, with noise for padding, and the lengths of the rows."""
+    draw = torch.Generator().manual_seed(0)
+    return torch.randn(len(lengths), max(lengths), width, generator=draw, dtype=torch.float64), torch.tensor(lengths)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    assert found.dtype == expected.dtype == torch.float64
+    size = float(expected.abs().max())
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * size)
+
+
+def logits_of(language: LanguageModel, prompt: Any) -> Tensor:
+    with torch.inference_mode():
+        output = language._computed(
+            inputs_embeds=prompt.embeddings,
+            attention_mask=torch.from_numpy(prompt.attention_mask.astype(np.int64)),
+            position_ids=torch.from_numpy(prompt.positions),
+        )
+    logits: Tensor = output.logits
+    return logits
+
+
+# The language half ------------------------------------------------------------------------------------------------
+
+
+class Norm(nn.Module):
+    """torch's own norm, which computes in its input's type, with the weight of transformers' norm."""
+
+    def __init__(self, theirs: Any):
+        super().__init__()
+        self.weight, self.eps = theirs.weight, theirs.variance_epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class Rotary(nn.Module):
+    """Rotary positions with numpy, by their definition: angles p / base^(2 i / width)."""
+
+    def __init__(self, base: float, width: int):
+        super().__init__()
+        self.rates = base ** (-2.0 * np.arange(width // 2) / width)
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        angles = position_ids.numpy()[..., None] * self.rates
+        both = np.concatenate([angles, angles], axis=-1)
+        return torch.from_numpy(np.cos(both)), torch.from_numpy(np.sin(both))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_language_half_is_transformers_with_all_of_it_in_float64(tmp_path: Path, kind: str) -> None:
+    """Against transformers' network, its norms and rotary positions replaced by others that are float64 throughout;
+    as it is, it rounds to float32 in both."""
+    ours = open_language(read_language_config(tiny_language(tmp_path / kind, kind)), CPU, "float64")
+    assert ours.dtype == "float64"
+    plain, exact = (random_network(kind).double().requires_grad_(False) for _ in range(2))
+    config = exact.config
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    exact.model.rotary_emb = Rotary(config.rope_parameters["rope_theta"], width)
+    for name, module in list(exact.named_modules()):
+        if type(module).__name__.endswith("RMSNorm"):
+            parent, _, attribute = name.rpartition(".")
+            setattr(exact.get_submodule(parent), attribute, Norm(module))
+    ids = torch.tensor([PROMPT])
+    with torch.inference_mode():
+        expected, rounded = (network(input_ids=ids).logits for network in (exact, plain))
+        found = ours._computed(input_ids=ids).logits
+    close(found, expected)
+    assert 1e-9 < float((rounded - expected).norm() / expected.norm()) < 1e-5
+
+
+ROPES: Mapping[str, dict[str, Any]] = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 2.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 64},
+    "llama3": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+}
+
+
+@pytest.mark.parametrize("rope", ROPES)
+def test_rates_of_rotary_positions_are_computed_in_float64(rope: str) -> None:
+    parameters = {"rope_type": rope, "rope_theta": 10000.0, **ROPES[rope]}
+    network = random_network("llama", rope_parameters=parameters).double()
+    before = network.model.rotary_emb.inv_freq.clone()
+    widen_positions(network)
+    after = network.model.rotary_emb
+    assert after.inv_freq.dtype == torch.float64 and after.original_inv_freq.dtype == torch.float64
+    assert not torch.equal(after.inv_freq, before.double())
+    torch.testing.assert_close(after.inv_freq, before.double(), rtol=1e-6, atol=0)
+    if rope in ("default", "linear"):
+        rates = 10000.0 ** (-np.arange(0, 8, 2) / 8) / parameters.get("factor", 1.0)
+        np.testing.assert_allclose(after.inv_freq.numpy(), rates, rtol=1e-15)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_tokens_are_chosen_in_float64(
+    checkpoints: dict[str, Path], beams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read_language_config(checkpoints["causal_lm"])
+    decoding = Decoding((458,), max_new_tokens=12, beam_size=beams, repetition_penalty=1.3)
+    single, double = (open_language(config, CPU, dtype) for dtype in ("float32", "float64"))
+    seen = kinds_that_penalties_see(monkeypatch)
+    expected = [each.tolist() for each in single.generate(single.prompt([PROMPT]), decoding)]
+    assert seen == {torch.float32}
+    seen.clear()
+    assert [each.tolist() for each in double.generate(double.prompt([PROMPT]), decoding)] == expected
+    assert seen == {torch.float64}
+
+
+def kinds_that_penalties_see(monkeypatch: pytest.MonkeyPatch) -> set[torch.dtype]:
+    from transformers import RepetitionPenaltyLogitsProcessor
+
+    seen: set[torch.dtype] = set()
+    call = RepetitionPenaltyLogitsProcessor.__call__
+
+    def watched(self: Any, input_ids: Any, scores: Any) -> Any:
+        seen.add(scores.dtype)
+        return call(self, input_ids, scores)
+
+    monkeypatch.setattr(RepetitionPenaltyLogitsProcessor, "__call__", watched)
+    return seen
+
+
+# The parts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_who_asks_for_float32_gets_float64_where_that_is_the_type(dtype: torch.dtype) -> None:
+    expected = torch.float64 if dtype == torch.float64 else torch.float32
+    x = torch.ones(3, dtype=dtype)
+    with throughout(dtype):
+        asked = {
+            "to": x.to(torch.float32),
+            "named": x.to(dtype=torch.float32),
+            "float": x.float(),
+            "made": torch.arange(3, dtype=torch.float),
+            "softmax": nn.functional.softmax(x, dim=-1, dtype=torch.float32),
+        }
+        whole = x.to(torch.int64)
+    assert {name: each.dtype for name, each in asked.items()} == dict.fromkeys(asked, expected)
+    assert whole.dtype == torch.int64 and x.float().dtype == torch.float32
+
+
+def test_what_hears_is_in_float32_for_all_but_float64() -> None:
+    named = {name: network_dtype(name) for name in ("auto", "float32", "bfloat16", "float16")}
+    assert named == dict.fromkeys(named, torch.float32)
+    assert network_dtype("float64") == torch.float64 and name_of(torch.float64) == "float64"

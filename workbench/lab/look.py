@@ -23,7 +23,7 @@ h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; } p { margin: .25rem 0 .5rem; } 
 table { border-collapse: collapse; font-size: .8125rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 th, td { padding: .15rem .5rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
   white-space: nowrap; }
-th { font-weight: 600; } th[scope=row], td.text, th.text { text-align: left; }
+th { font-weight: 600; } th[scope=row], th.text, th.wide { text-align: left; }
 td.wide { text-align: left; white-space: normal; min-width: 14rem; overflow-wrap: anywhere; }
 tr.over > * { background: color-mix(in srgb, var(--bad) 14%, transparent); }
 .heat th[scope=row] { position: sticky; left: 0; background: var(--paper); max-width: 45vw; white-space: normal;

@@ -55,7 +55,7 @@ def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) ->
         alike = theirs[1] - theirs[0] < _ALIKE * (ours[1] - ours[0]) and theirs[0] < ours[1] and ours[0] < theirs[1]
         for table, whose, limits in ((one, "reference", ours), (other, "candidate", ours if alike else theirs)):
             figure = plots.array_figure(table, limits)
-            yield picture(figure, f"{whose}, {_size(table)}", f"{each.stage} of the {whose}")
+            yield picture(figure, f"{whose}, {_size(table)}{_marked(table)}", f"{each.stage} of the {whose}")
         difference = plots.difference_figure(one, other)
         yield picture(difference, "candidate less reference", f"difference at {each.stage}")
     for errors, along in ((each.numbers.by_position, "position"), (each.numbers.by_channel, "channel")):
@@ -85,6 +85,11 @@ def picture(figure: Figure, caption: str, meaning: str, kind: str = "") -> str:
         f'<figure class="{kind}"><img alt="{escape(meaning)}" width="{width}" height="{height}" '
         f'src="data:image/png;base64,{source}"><figcaption>{escape(caption)}</figcaption></figure>'
     )
+
+
+def _marked(table: np.ndarray) -> str:
+    """What to say where values are drawn that are no numbers."""
+    return "; green: infinite or not a number" if not np.isfinite(plots.shrunk(table)).all() else ""
 
 
 def _size(table: np.ndarray) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WIDTH_INCHES, HEIGHT_INCHES = 3.8, 2.3
 WIDE_INCHES = 7.0
-NOT_FINITE = "#d6336c"  # values that are infinite or not a number
+NOT_FINITE = "#12b886"  # values that are infinite or not a number; in neither map
 DIFFERENCE_MAP = "RdBu_r"  # blue below, red above
 _TOP_INCHES = 0.42  # holds the colour scale
 _ACROSS, _UP = 400, 220  # cells of a picture

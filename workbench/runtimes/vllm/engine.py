@@ -19,8 +19,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from workbench.decoding.generation import Decoding
 from workbench.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.progress import report
@@ -28,6 +26,7 @@ from workbench.runtimes import CPU_KV_GIGABYTES
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
 from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
 from workbench.runtimes.vllm.processes import Processes
+from workbench.runtimes.vllm.rendering import rendered
 from workbench.runtimes.vllm.request import Limits, Request, check_request
 from workbench.runtimes.vllm.sampling import sampling_params
 
@@ -312,7 +311,7 @@ class Engine:
     ) -> None:
         """Puts what comes of one request into the queue."""
         try:
-            prompt = await _rendered(llm, request)
+            prompt = await rendered(llm, request)
             stream = llm.generate(prompt, sampling, request_id=f"{self.options.name}-{next(self._numbers)}")
             async with contextlib.aclosing(stream):
                 async for output in stream:
@@ -372,37 +371,6 @@ def _how_it_ended(llm: AsyncLLM, log: EngineLog | None) -> str:
             return f"was ended by {name} at work{memory}"
     reason = raised_in(log.text()) if log else ""
     return f"ended at work: {reason}" if reason else "ended at work"
-
-
-async def _rendered(llm: AsyncLLM, request: Request) -> Any:
-    """The request in vLLM's form, sound turned into features."""
-    from vllm.renderers.inputs.preprocess import parse_model_prompt
-
-    prompt: dict[str, Any] = {"prompt_token_ids": list(request.ids)}
-    if request.audio is not None:
-        prompt["multi_modal_data"] = {"audio": (request.audio, 16000)}
-        options = dict(request.audio_options)
-        if request.capture:
-            options["capture"] = request.capture
-            prompt["multi_modal_uuids"] = {"audio": [_unique(request)]}
-        prompt["mm_processor_kwargs"] = options
-    if request.embeddings is not None:
-        import torch
-
-        prompt["prompt_embeds"] = torch.from_numpy(np.ascontiguousarray(request.embeddings, dtype=np.float32))
-        where = request.is_embedding
-        prompt["prompt_is_token_ids"] = [False] * len(request.ids) if where is None else (~where).tolist()
-    if request.capture:
-        prompt["cache_salt"] = _unique(request)
-    renderer = llm.renderer
-    parsed = parse_model_prompt(llm.model_config, prompt)
-    [rendered] = await renderer.render_cmpl_async([parsed], renderer.default_cmpl_tok_params)
-    return rendered
-
-
-def _unique(request: Request) -> str:
-    """Keeps a captured request out of vLLM's caches, where its positions would not be computed."""
-    return f"workbench-capture-{request.capture}"
 
 
 @contextlib.contextmanager

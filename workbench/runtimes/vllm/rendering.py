@@ -1,0 +1,44 @@
+"""A request in the form that vLLM's front end takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.runtimes.vllm.request import Request
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+
+async def rendered(llm: AsyncLLM, request: Request) -> Any:
+    """The request in vLLM's form, sound turned into features."""
+    from vllm.renderers.inputs.preprocess import parse_model_prompt
+
+    prompt: dict[str, Any] = {"prompt_token_ids": list(request.ids)}
+    if request.audio is not None:
+        prompt["multi_modal_data"] = {"audio": (request.audio, SAMPLE_RATE)}
+        options = dict(request.audio_options)
+        if request.capture:
+            options["capture"] = request.capture
+            prompt["multi_modal_uuids"] = {"audio": [_unique(request)]}
+        prompt["mm_processor_kwargs"] = options
+    if request.embeddings is not None:
+        import torch
+
+        prompt["prompt_embeds"] = torch.from_numpy(np.ascontiguousarray(request.embeddings, dtype=np.float32))
+        where = request.is_embedding
+        prompt["prompt_is_token_ids"] = [False] * len(request.ids) if where is None else (~where).tolist()
+    if request.capture:
+        prompt["cache_salt"] = _unique(request)
+    renderer = llm.renderer
+    parsed = parse_model_prompt(llm.model_config, prompt)
+    [found] = await renderer.render_cmpl_async([parsed], renderer.default_cmpl_tok_params)
+    return found
+
+
+def _unique(request: Request) -> str:
+    """Keeps a captured request out of vLLM's caches, where its positions would not be computed."""
+    return f"workbench-capture-{request.capture}"

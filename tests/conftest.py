@@ -12,7 +12,10 @@ import hypothesis
 import psutil
 import pytest
 
+from tests.browser import chromium
 from workbench.registry import Registry
+
+__all__ = ["chromium"]  # one browser for all tests that need it
 
 MARK = "WORKBENCH_TEST_RUN"  # an environment variable that every process started by this run inherits
 LATE = ("slow", "reference", "browser")

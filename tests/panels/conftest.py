@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +11,8 @@ from typing import Any
 import pytest
 
 from panels.pool import SessionPool
+from tests.browser import PATIENCE
 from tests.panels.fakes import FakeGgufRegistry, FakeLanguageRegistry, FakeRegistry
-
-MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")  # beeps, and is allowed
-PATIENCE = 60_000  # milliseconds; a machine with other work is slow
 
 
 @dataclass(frozen=True)
@@ -81,23 +78,6 @@ def served_gguf() -> Iterator[Served]:
 def served() -> Iterator[Served]:
     """The page over fake models."""
     yield from serve(SessionPool(FakeRegistry()))  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """Debian's Chromium, headless."""
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="the browser tests need playwright (pip install playwright)"
-    )
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("the browser tests need Chromium (apt-get install chromium)")
-    sync_api.expect.set_options(timeout=PATIENCE)
-    flags = ["--no-sandbox", "--disable-background-networking", "--disable-gpu", "--mute-audio", *MICROPHONE]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=flags)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

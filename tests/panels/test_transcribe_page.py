@@ -15,7 +15,8 @@ import pytest
 from panels.actions import Actions
 from panels.pool import SessionPool
 from panels.samples import read_samples
-from tests.panels.conftest import PATIENCE, Served, serve
+from tests.browser import PATIENCE
+from tests.panels.conftest import Served, serve
 from tests.panels.fakes import broken, tone
 from workbench.registry import Registry
 

@@ -1,0 +1,29 @@
+"""Debian's Chromium, for the tests that look at a page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")  # beeps, and is allowed
+PATIENCE = 60_000  # milliseconds; a machine with other work is slow
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium, headless."""
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="the browser tests need playwright (pip install playwright)"
+    )
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("the browser tests need Chromium (apt-get install chromium)")
+    sync_api.expect.set_options(timeout=PATIENCE)
+    flags = ["--no-sandbox", "--disable-background-networking", "--disable-gpu", "--mute-audio", *MICROPHONE]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=flags)
+        yield browser
+        browser.close()

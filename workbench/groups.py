@@ -39,7 +39,7 @@ def _kill_until_gone(group: int, sparing_trackers: bool) -> set[int]:
     killed = set[int]()
     deadline = time.monotonic() + GROUP_SECONDS
     while _exists(group) and time.monotonic() < deadline:
-        left = [pid for pid in _members(group) if not (sparing_trackers and _is_tracker(pid))]
+        left = [pid for pid in _members(group) if not (sparing_trackers and is_tracker(pid))]
         if not left:
             break
         killed.update(left)
@@ -72,7 +72,8 @@ def _members(group: int) -> Sequence[int]:
     return found
 
 
-def _is_tracker(pid: int) -> bool:
+def is_tracker(pid: int) -> bool:
+    """Whether a process is Python's tracker of shared memory, which lives as long as whoever started it."""
     import psutil
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 
@@ -10,3 +11,8 @@ def user_cache() -> Path:
     """The folder speech-workbench in $XDG_CACHE_HOME or ~/.cache; it may not be there yet."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "speech-workbench"
+
+
+def file_name(text: str) -> str:
+    """A model's name as a part of a file's: letters, figures and a few signs, never hidden, never empty."""
+    return re.sub(r"[^\w.-]+", "-", text).strip(".-") or "model"

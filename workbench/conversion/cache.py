@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from workbench.conversion.process import run_child
 from workbench.conversion.types import AUTO, LARGE, TYPES, check_type, resolve_quantization
 from workbench.errors import BadInput
 from workbench.progress import OnProgress
+from workbench.user_cache import file_name, user_cache
 
 ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files
 
@@ -52,8 +51,7 @@ class Entry:
     def of(cls, directory: Path, family: str) -> Entry:
         """The entry of a directory; raises `BadInput` where that cannot be read."""
         directory = directory.resolve()
-        name = re.sub(r"[^\w.-]+", "-", directory.name).strip(".-")[:80] or "model"
-        return cls(directory, family, cache_folder() / f"{name}-{_digest(directory, family)}")
+        return cls(directory, family, cache_folder() / entry_name(directory, _digest(directory, family)))
 
     def file(self, quantization: str) -> Path:
         """The file of a type, which may not be there."""
@@ -107,9 +105,13 @@ class Entry:
 
 
 def cache_folder(kind: str = "gguf") -> Path:
-    """Where what is made for a runtime is kept: a folder in speech-workbench in $XDG_CACHE_HOME or ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "speech-workbench" / kind
+    """Where what is made for a runtime is kept."""
+    return user_cache() / kind
+
+
+def entry_name(directory: Path, digest: str) -> str:
+    """What the entry of a checkpoint directory is called there."""
+    return f"{file_name(directory.name)[:80]}-{digest}"
 
 
 def converted(directory: Path, family: str, quantization: str = AUTO, on_progress: OnProgress | None = None) -> Path:

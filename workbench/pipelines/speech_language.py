@@ -142,6 +142,13 @@ class SpeechLanguagePipeline:
         return merge_speech(ids, text, speech, counts, self.ear.placeholder, padding_side="left"), counts
 
 
+def ids_around(words: Words, options: Any, sound_id: int) -> list[int]:
+    """The prompt's ids with another token where the speech goes."""
+    ids = words.prompt_ids(options)
+    found: list[int] = np.where(ids == words.placeholder, sound_id, ids).tolist()
+    return found
+
+
 def text_of(ids: Sequence[int], words: Words) -> str:
     """The transcript of generated ids, or of some of them."""
     return words.text(words.tokenizer.text(ids))

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench import __version__
-from workbench.conversion.cache import cache_folder
+from workbench.conversion.cache import cache_folder, entry_name
 from workbench.conversion.contents import Digests
 from workbench.conversion.locking import locked
 from workbench.conversion.places import UNFINISHED, told
@@ -73,8 +72,7 @@ class _Entry:
 
         key = [family, __version__, SERVED_FORMAT, digests.of(directory, read)]
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-        name = re.sub(r"[^\w.-]+", "-", directory.name).strip(".-")[:80] or "model"
-        return cls(directory, family, cache_folder("vllm") / f"{name}-{digest}")
+        return cls(directory, family, cache_folder("vllm") / entry_name(directory, digest))
 
     @property
     def about(self) -> Path:

@@ -9,7 +9,7 @@ from workbench.families.fireredasr import read_served_fireredasr
 from workbench.opening import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.fireredasr import STAGES, FireRedWords
-from workbench.runtimes.vllm.recogniser import open_recogniser
+from workbench.runtimes.vllm.recogniser import open_speech
 from workbench.transcription import SpeechSession
 
 
@@ -18,7 +18,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     model = read_served_fireredasr(directory)
     features = Features(model.frontend, read_cmvn_ark(model.cmvn_file), STAGES)
     options = ("dither", "cmvn", "length_rule")
-    recogniser = open_recogniser(FireRedWords(model), features, options, directory, name, settings)
-    session = SpeechSession(name, "vllm", recogniser)
-    session.log = recogniser.engine.log
-    return session
+    return open_speech(FireRedWords(model), features, options, directory, name, settings)

@@ -9,7 +9,7 @@ from workbench.families.funasr_nano import read_served_funasr_nano
 from workbench.opening import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.funasr_nano import NanoWords
-from workbench.runtimes.vllm.recogniser import open_recogniser
+from workbench.runtimes.vllm.recogniser import open_speech
 from workbench.transcription import SpeechSession
 
 
@@ -17,7 +17,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     """A session of the model in `directory`, called `name` in its results."""
     model = read_served_funasr_nano(directory)
     features = Features(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
-    recogniser = open_recogniser(NanoWords(model), features, ("dither", "cmvn"), directory, name, settings)
-    session = SpeechSession(name, "vllm", recogniser)
-    session.log = recogniser.engine.log
-    return session
+    return open_speech(NanoWords(model), features, ("dither", "cmvn"), directory, name, settings)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import Unavailable
-from workbench.user_cache import user_cache
+from workbench.user_cache import file_name, user_cache
 
 KEPT = 20  # logs of earlier engines
 LONGEST_REASON = 400  # characters
@@ -42,7 +42,7 @@ class EngineLog:
     def open(cls, name: str) -> EngineLog:
         """An empty file for a new engine; the oldest ones are removed. Raises `Unavailable` where there is no room."""
         folder = user_cache() / "logs"
-        stem = re.sub(r"[^\w.-]+", "-", name).strip(".-")[-80:] or "model"
+        stem = file_name(name)[-80:]
         path = folder / f"vllm-{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import psutil
 
+from workbench.groups import is_tracker
+
 END_SECONDS = 5.0  # that killed processes may take to be gone
-TRACKER = "multiprocessing.resource_tracker"  # Python's own helper, which lives as long as this process
 
 
 class Processes:
@@ -43,18 +44,11 @@ class Processes:
 
 
 def _descendants() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children(recursive=True) if _runs(each) and not _is_tracker(each)]
+    return [each for each in psutil.Process().children(recursive=True) if _runs(each) and not is_tracker(each.pid)]
 
 
 def _runs(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
-
-
-def _is_tracker(process: psutil.Process) -> bool:
-    try:
-        return any(TRACKER in part for part in process.cmdline())
     except psutil.Error:
         return False

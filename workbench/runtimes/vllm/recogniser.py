@@ -14,14 +14,14 @@ from workbench.families.language import AUDIO
 from workbench.opening import Settings
 from workbench.options import ListeningOptions
 from workbench.pipelines.features import Features
-from workbench.pipelines.speech_language import Words, drained, heard_of, partial_text, text_of
+from workbench.pipelines.speech_language import Words, drained, heard_of, ids_around, partial_text, text_of
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import prompt_stages
 from workbench.session import StageFilter
 from workbench.stages import Recorder
-from workbench.transcription import Heard
+from workbench.transcription import Heard, SpeechSession
 
 ORDER = ("frontend", "encoder", "adaptor", "prompt", "llm", "logits", "tokens", "text")  # of stages
 PENALTY_NOTE = "vLLM's repetition_penalty also counts the tokens of the prompt"
@@ -101,8 +101,7 @@ class EngineRecogniser:
         self.engine.close()
 
     def _request(self, samples: np.ndarray, count: int, options: Any) -> Request:
-        prompt = self.words.prompt_ids(options)
-        ids = np.where(prompt == self.words.placeholder, self.sound_id, prompt).tolist()
+        ids = ids_around(self.words, options, self.sound_id)
         return Request(ids, samples, count, {name: getattr(options, name) for name in self._front_end})
 
 
@@ -116,9 +115,11 @@ def _in_order(stages: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]) 
     return dict(sorted({**stages, **ours}.items(), key=lambda item: rank(item[0])))
 
 
-def open_recogniser(
+def open_speech(
     words: Words, features: Features, front_end: Sequence[str], directory: Path, name: str, settings: Settings
-) -> EngineRecogniser:
-    """A recogniser whose engine has started; arguments as of `EngineRecogniser` and `started_engine`."""
+) -> SpeechSession:
+    """A session whose engine has started; arguments as of `EngineRecogniser` and `started_engine`."""
     engine = started_engine(directory, name, settings, limit_mm_per_prompt={"audio": 1})
-    return EngineRecogniser(words, features, engine, front_end)
+    session = SpeechSession(name, "vllm", EngineRecogniser(words, features, engine, front_end))
+    session.log = engine.log
+    return session

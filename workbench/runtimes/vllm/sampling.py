@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 SMALLEST_TOP_P = 1e-6  # the likeliest token alone; vLLM takes no 0
 
 
+def known_top_p(top_p: float) -> float:
+    """The nearest that vLLM takes."""
+    return min(max(top_p, SMALLEST_TOP_P), 1.0)
+
+
 def tokens_asked(decoding: Decoding, row: int) -> int:
     """Most new tokens of one of the rows that are decoded so."""
     asked = decoding.max_new_tokens
@@ -46,7 +51,7 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
             ignore_eos=True,  # the ends are the model's own, above
             temperature=decoding.temperature,
             top_k=decoding.top_k,
-            top_p=min(max(decoding.top_p, SMALLEST_TOP_P), 1.0),
+            top_p=known_top_p(decoding.top_p),
             repetition_penalty=decoding.repetition_penalty,
             seed=decoding.seed + row if decoding.samples else None,
             detokenize=False,

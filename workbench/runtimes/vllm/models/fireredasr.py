@@ -13,9 +13,10 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.errors import BadInput
-from workbench.families.fireredasr import FireRedAsrModel, FireRedAsrOptions, prompt_ids, read_served_fireredasr, tidy
+from workbench.families.fireredasr import FireRedAsrModel, FireRedAsrOptions, read_served_fireredasr, tidy
 from workbench.pipelines.features import Features
 from workbench.pipelines.fireredasr import FireRedWords
+from workbench.pipelines.speech_language import ids_around
 from workbench.runtimes.vllm.models.audio import (
     AudioDummyInputs,
     AudioInfo,
@@ -60,9 +61,7 @@ class FireRedFrontEnd(FrontEnd):
         if prompt.strip() or hotwords:
             found = "hotwords" if hotwords else "a prompt"
             raise BadInput(f"the request has {found}, and FireRedASR-LLM's prompt is always the same; expected neither")
-        ids = prompt_ids(self.model)
-        asked: list[int] = np.where(ids == self.model.speech_id, placeholder, ids).tolist()
-        return asked
+        return ids_around(self.words, FireRedAsrOptions(), placeholder)
 
 
 @cache

@@ -14,16 +14,15 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from workbench.audio.cmvn import read_am_mvn
 from workbench.families.funasr_nano import (
     LANGUAGES,
-    SPEECH,
     FunasrNanoModel,
     FunasrNanoOptions,
     audio_tokens,
-    prompt_ids,
     read_served_funasr_nano,
     tidy,
 )
 from workbench.pipelines.features import Features
 from workbench.pipelines.funasr_nano import NanoWords
+from workbench.pipelines.speech_language import ids_around
 from workbench.runtimes.vllm.models.audio import (
     AudioDummyInputs,
     AudioInfo,
@@ -70,9 +69,7 @@ class NanoFrontEnd(FrontEnd):
         options, text = request_options(FunasrNanoOptions, given, prompt, self.name, PROMPTED)
         if text:
             options = FunasrNanoOptions(language=options.language, itn=options.itn, hotwords=(*options.hotwords, text))
-        ids = prompt_ids(self.model, options)
-        found: list[int] = np.where(ids == SPEECH, placeholder, ids).tolist()
-        return found
+        return ids_around(self.words, options, placeholder)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 from workbench.decoding.generation import GenerationOptions
 from workbench.errors import BadInput
 from workbench.options import ListeningOptions
-from workbench.runtimes.vllm.sampling import SMALLEST_TOP_P
+from workbench.runtimes.vllm.sampling import known_top_p
 
 HERE = "leave it out, or open the model on this machine"
 
@@ -28,7 +28,7 @@ def sampling_fields(
         "min_tokens": min(options.min_new_tokens, most),
         "temperature": options.temperature,
         "top_k": options.top_k,
-        "top_p": min(max(options.top_p, SMALLEST_TOP_P), 1.0),
+        "top_p": known_top_p(options.top_p),
         "min_p": 0.0,
         "repetition_penalty": options.repetition_penalty,
         "presence_penalty": 0.0,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from workbench.errors import BadInput
 from workbench.session import StageFilter
 from workbench.stages import Recorder
 
@@ -16,3 +18,20 @@ def test_wanted_stages_are_kept_as_they_are_and_in_order() -> None:
     assert list(recorder.stages) == ["b", "a.2", "a.1"]
     assert all(recorder.stages[name] is values[name] for name in recorder.stages)
     assert recorder.wanted("a.9") and not recorder.wanted("c")
+
+
+def test_a_pass_goes_on_with_its_own_values_or_with_those_given() -> None:
+    own, other = np.zeros((3, 4), np.float32), np.ones((5, 4), np.float32)
+    recorder = Recorder(StageFilter("a"), {"a": other, "b": other})
+    assert recorder.put("a", own) is other and recorder.stages["a"] is own
+    assert recorder.put("b", own) is other and "b" not in recorder.stages
+    assert recorder.put("c", own) is own
+    assert recorder.isolated and not Recorder(StageFilter("a")).isolated
+    assert [recorder.needs(stage) for stage in ("a", "b", "c")] == [True, True, False]
+
+
+def test_what_is_given_has_the_width_of_the_models_own() -> None:
+    recorder = Recorder(StageFilter("*"), {"a": np.zeros((3, 4), np.float32)})
+    for shape in ((3, 5), (3,), (1, 3, 4)):
+        with pytest.raises(BadInput, match=r"a of the trace to compute from has the shape \(3, 4\)"):
+            recorder.put("a", np.zeros(shape, np.float32))

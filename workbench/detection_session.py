@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.audio.read import read
 from workbench.closing import close
-from workbench.errors import BadInput
+from workbench.errors import BadInput, Unavailable
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
@@ -19,6 +19,7 @@ from workbench.session import (
     AudioSource,
     Event,
     Generation,
+    Given,
     Piece,
     Progress,
     Prompt,
@@ -97,9 +98,13 @@ class DetectionSession(Session):
         """Raises `BadInput`: it writes no text."""
         raise BadInput(f"{self.model} finds speech; to generate from text, open a language model")
 
-    def trace(self, source: AudioSource, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: AudioSource, stages: str = "*", given: Given = None, **options: Any) -> Trace:
         """The front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""
         chosen, wanted = build_options(FsmnVadOptions, options, self.model), StageFilter(stages)
+        if given is not None:
+            raise Unavailable(
+                f"{self.model} has no stages between its features and its scores to compute by themselves"
+            )
         recording, detector = read(source), self.detector
         front = detector.frontend(recording.samples)
         found = {f"frontend.{stage}": getattr(front, stage) for stage in ("fbank", "lfr", "features")}

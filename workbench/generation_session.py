@@ -19,8 +19,9 @@ from workbench.decoding.generation import GenerationOptions
 from workbench.errors import BadInput
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
-from workbench.session import AudioSource, Event, Generation, Piece, Prompt, Session, StageFilter, Trace
-from workbench.tracing import trace_of
+from workbench.session import AudioSource, Event, Generation, Given, Piece, Prompt, Session, StageFilter, Trace
+from workbench.stages import Stages
+from workbench.tracing import named, stages_given, trace_of
 from workbench.writing import settled_text
 
 
@@ -54,8 +55,8 @@ class Writer(Protocol):
         """The text of some of the generated tokens, special ones left out."""
         ...
 
-    def trace(self, ids: Sequence[int], wanted: StageFilter) -> dict[str, np.ndarray]:
-        """The stages of one pass over the ids, from `llm.embeddings` to `logits`."""
+    def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
+        """The stages of one pass over the ids, from `llm.embeddings` to `logits`; `given` as of a `Recorder`."""
         ...
 
 
@@ -127,20 +128,20 @@ class TextSession(DeafSession):
             memory_bytes=peak_resident_bytes(),
         )
 
-    def trace(self, source: Prompt, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: Prompt, stages: str = "*", given: Given = None, **options: Any) -> Trace:
         """The stages that match the glob, of one pass over the prompt, and the tokens and text written after it."""
         writer = self.writer
         chosen = build_options(writer.options_class, options, self.model)
         wanted = StageFilter(stages)
         ids = writer.prompt_ids(source, chosen)
         found = {"prompt.tokens": np.array(ids, dtype=np.int64)} if wanted("prompt.tokens") else {}
-        found |= writer.trace(ids, wanted)
+        found |= writer.trace(ids, wanted, stages_given(given))
         if wanted("tokens") or wanted("text"):
             written = self.generate(source, **options)
             ends = {"tokens": np.array(written.tokens, dtype=np.int64), "text": np.array(written.text)}
             found |= {stage: array for stage, array in ends.items() if wanted(stage)}
         digest = hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16]
-        return trace_of(self, found, stages, writer.dtype, options, input_digest=digest)
+        return trace_of(self, found, stages, writer.dtype, options, input_digest=digest, **named(given))
 
     def close(self) -> None:
         """Drops the model, and frees it where its runtime leaves that to others."""

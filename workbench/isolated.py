@@ -17,7 +17,7 @@ from workbench.errors import BadInput, Cancelled, SessionDied, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.memory import resident_bytes
 from workbench.opening import SessionSpec
-from workbench.session import AudioSource, Event, Generation, Piece, Prompt, Session, Trace, recordings
+from workbench.session import AudioSource, Event, Generation, Given, Piece, Prompt, Session, Trace, recordings
 
 BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then
 DOING = {
@@ -55,11 +55,12 @@ class Calls(Session):
         """As `Session.generate_stream`; closing the iterator stops the work in the child."""
         return self._call("generate_stream", (prompt,), options)
 
-    def trace(self, source: Any, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: Any, stages: str = "*", given: Given = None, **options: Any) -> Trace:
         """As `Session.trace`."""
         family = FAMILIES.get(self.spec.family)
-        given = source if family and family.reads_text else _plain(source)
-        [trace] = self._call("trace", (given, stages), options)
+        plain = source if family and family.reads_text else _plain(source)
+        other = str(Path(given).absolute()) if isinstance(given, (str, Path)) else given
+        [trace] = self._call("trace", (plain, stages, other), options)
         return trace
 
     def _call(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Generator[Any, None, None]:

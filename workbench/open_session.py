@@ -22,6 +22,7 @@ from workbench.session import (
     AudioSource,
     Event,
     Generation,
+    Given,
     Piece,
     Prompt,
     Session,
@@ -32,7 +33,7 @@ from workbench.session import (
     last_transcripts,
 )
 
-Given = TypeVar("Given")
+Passed = TypeVar("Passed")
 Resolve = Callable[[dict[str, Any]], dict[str, Any]]
 Release = Callable[[SessionSpec], None]
 
@@ -123,12 +124,12 @@ class OpenSession:
         """As `Session.generate`."""
         return last_generation(self.generate_stream(prompt, **options))
 
-    def trace(self, source: AudioSource | Prompt, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: AudioSource | Prompt, stages: str = "*", given: Given = None, **options: Any) -> Trace:
         """As `Session.trace`."""
         self.session  # noqa: B018 (raises when this holder has closed it)
-        return self._calls.trace(source, stages, **self._resolved(options))
+        return self._calls.trace(source, stages, given, **self._resolved(options))
 
-    def _signed(self, session: Session, events: Generator[Given, None, None]) -> Generator[Given, None, None]:
+    def _signed(self, session: Session, events: Generator[Passed, None, None]) -> Generator[Passed, None, None]:
         """The events, results with the load time of the session, its process included, and its quantisation."""
         with contextlib.closing(events):
             for event in events:

@@ -265,6 +265,10 @@ class StageFilter:
         return any(fnmatchcase(stage, pattern) for pattern in self.patterns)
 
 
+Given = Trace | str | Path | None
+"""What a trace is computed from in place of its own stages: a trace, or the path of one."""
+
+
 @runtime_checkable
 class Session(Protocol):
     """One loaded model on one runtime. A class that inherits from it has the calls that only drain a stream."""
@@ -305,8 +309,13 @@ class Session(Protocol):
         """What the language model writes after the prompt."""
         return last_generation(self.generate_stream(prompt, **options))
 
-    def trace(self, source: Any, stages: str = "*", **options: Any) -> Trace:
-        """The stages that match the glob, of one pass over the whole recording; of a language model, over a prompt."""
+    def trace(self, source: Any, stages: str = "*", given: Given = None, **options: Any) -> Trace:
+        """The stages that match the glob, of one pass over the whole recording; of a language model, over a prompt.
+
+        Args:
+            given: another trace of that input, or the path of one, whose stages the pass goes on with in place of its
+                own: then every stage is computed from the other's input of that stage, and shows its own error alone.
+        """
         ...
 
     def close(self) -> None:

@@ -1,10 +1,20 @@
-"""Keeps the stages of a pass that a trace asks for, whatever computes them."""
+"""Keeps the stages of a pass that a trace asks for, whatever computes them, and may give the pass others to go on with.
+
+A network puts each of its named points here and goes on with what it gets back. In a trace of its own that is its own
+value; *isolated*, it is the value that another computation had there, so that every stage is computed of the other's
+input and shows its own error alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
+
+from workbench.errors import BadInput
+
+Stages = Mapping[str, np.ndarray]
+"""Arrays by the names of stages."""
 
 
 class Recorder:
@@ -12,13 +22,44 @@ class Recorder:
 
     Args:
         wanted: tells by name whether to keep a stage; asked before a stage that costs something is computed or copied.
+        given: what to go on with in place of a stage's own value, by its name; other stages go on with their own.
     """
 
-    def __init__(self, wanted: Callable[[str], bool]):
+    def __init__(self, wanted: Callable[[str], bool], given: Stages | None = None):
         self.wanted = wanted
         self.stages: dict[str, np.ndarray] = {}
+        self._given = given or {}
 
-    def put(self, stage: str, value: np.ndarray) -> None:
-        """Keeps a wanted stage as it is, without a batch dimension; who goes on to change the array puts a copy."""
+    @property
+    def isolated(self) -> bool:
+        """Whether stages go on with other values than their own."""
+        return bool(self._given)
+
+    def needs(self, stage: str) -> bool:
+        """Whether a stage is to be kept, or something else is given in its place."""
+        return self.wanted(stage) or stage in self._given
+
+    def put(self, stage: str, value: np.ndarray) -> np.ndarray:
+        """Keeps a wanted stage as it is, without a batch dimension; who goes on to change the array puts a copy.
+
+        Returns what to go on with: the value itself, or what is given in its place (see `given`).
+        """
         if self.wanted(stage):
             self.stages[stage] = value
+        other = self.given(stage, value.shape)
+        return value if other is None else other
+
+    def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        """What is given in place of a stage that has come out in a shape; None where nothing is.
+
+        It may have more or fewer rows. Raises `BadInput` where the shapes differ in another way.
+        """
+        if stage not in self._given:
+            return None
+        other = self._given[stage]
+        if other.ndim != len(shape) or other.shape[1:] != shape[1:]:
+            raise BadInput(
+                f"{stage} of the trace to compute from has the shape {other.shape}, of this model {shape}; expected "
+                f"a trace of the same model"
+            )
+        return other

@@ -8,8 +8,24 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInput
-from workbench.session import Session, Trace
+from workbench.session import Given, Session, Trace
+from workbench.stages import Stages
 from workbench.versions import versions
+
+
+def stages_given(given: Given) -> Stages | None:
+    """The stages of what a trace is computed from; those of a file are read when they are needed. Raises `BadInput`
+    where it is no trace."""
+    if given is None or isinstance(given, Trace):
+        return given
+    from workbench.parity.formats import read_trace
+
+    return read_trace(given)
+
+
+def named(given: Given) -> dict[str, Any]:
+    """What the metadata of a trace say of what it was computed from."""
+    return {} if given is None else {"isolated": True}
 
 
 def trace_of(

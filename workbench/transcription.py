@@ -25,6 +25,7 @@ from workbench.session import (
     AudioSource,
     Event,
     Generation,
+    Given,
     Partial,
     Piece,
     Progress,
@@ -37,7 +38,8 @@ from workbench.session import (
     Transcript,
     recordings,
 )
-from workbench.tracing import trace_of
+from workbench.stages import Stages
+from workbench.tracing import named, stages_given, trace_of
 from workbench.voice_activity import speech_spans
 from workbench.writing import is_hangul, needs_space
 
@@ -80,8 +82,10 @@ class Recogniser(Protocol):
         """The text of some of the visible tokens."""
         ...
 
-    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
-        """The stages of one pass over the samples."""
+    def trace(
+        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
+    ) -> dict[str, np.ndarray]:
+        """The stages of one pass over the samples; `given` as of `workbench.stages.Recorder`."""
         ...
 
 
@@ -212,14 +216,14 @@ class SpeechSession(Session):
         yield job.number, Progress(job.recording.seconds, job.recording.seconds, "done")
         yield job.number, self._transcript(job)
 
-    def trace(self, source: AudioSource, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: AudioSource, stages: str = "*", given: Given = None, **options: Any) -> Trace:
         """The stages that match the glob, of one pass over the whole recording, without voice activity detection."""
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
         wanted = StageFilter(stages)
         recording = read(source)
-        found = recogniser.trace(recording.samples, chosen, wanted)
-        heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
+        found = recogniser.trace(recording.samples, chosen, wanted, stages_given(given))
+        heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **named(given)}
         return trace_of(self, found, stages, recogniser.dtype, options, **heard)
 
     def close(self) -> None:

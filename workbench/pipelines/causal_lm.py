@@ -11,7 +11,7 @@ from workbench.decoding.generation import decoding_of
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, prompt_ids
 from workbench.pipelines.language import Language
 from workbench.session import Prompt, StageFilter
-from workbench.stages import Recorder
+from workbench.stages import Recorder, Stages
 
 
 class CausalLm:
@@ -42,9 +42,9 @@ class CausalLm:
         """As `Writer.text_of`."""
         return self.model.tokenizer.text(ids)
 
-    def trace(self, ids: Sequence[int], wanted: StageFilter) -> dict[str, np.ndarray]:
+    def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
         """As `Writer.trace`."""
-        recorder = Recorder(wanted)
+        recorder = Recorder(wanted, given)
         self.language.trace(self.language.prompt([ids]), recorder)
         return recorder.stages
 

@@ -30,7 +30,8 @@ class Features:
         """Features [T, width] of samples [n], with CMVN and dither as the options say."""
         frontend = self._without_cmvn if options.cmvn == "off" else self.frontend
         front = frontend(samples, dither=options.dither)
+        features = front.features
         if recorder:
             for stage in self._stages:
-                recorder.put(f"frontend.{stage}", getattr(front, stage))
-        return front.features
+                features = recorder.put(f"frontend.{stage}", getattr(front, stage))
+        return features

@@ -22,7 +22,7 @@ from workbench.families.paraformer import (
 from workbench.pipelines.features import Features
 from workbench.pipelines.traced import traced
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.stages import Recorder, Stages
 from workbench.transcription import Heard
 
 
@@ -122,9 +122,11 @@ class ParaformerPipeline:
         """The text of some of the tokens."""
         return join_pieces([self.model.vocabulary.pieces[number] for number in ids])
 
-    def trace(self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter) -> dict[str, np.ndarray]:
-        """The stages of one pass over the samples."""
-        return traced(self.recognise, samples, options, wanted)
+    def trace(
+        self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter, given: Stages | None = None
+    ) -> dict[str, np.ndarray]:
+        """As `workbench.transcription.Recogniser.trace`."""
+        return traced(self.recognise, samples, options, wanted, given)
 
     def close(self) -> None:
         """Frees the network."""

@@ -21,7 +21,7 @@ from workbench.families.sensevoice import (
 from workbench.pipelines.features import Features
 from workbench.pipelines.traced import traced
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.stages import Recorder, Stages
 from workbench.transcription import Heard
 
 
@@ -94,9 +94,11 @@ class SenseVoicePipeline:
         """The text of some of the visible tokens."""
         return self.model.vocabulary.text(ids).strip()
 
-    def trace(self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter) -> dict[str, np.ndarray]:
-        """The stages of one pass over the samples."""
-        return traced(self.recognise, samples, options, wanted)
+    def trace(
+        self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter, given: Stages | None = None
+    ) -> dict[str, np.ndarray]:
+        """As `workbench.transcription.Recogniser.trace`."""
+        return traced(self.recognise, samples, options, wanted, given)
 
     def close(self) -> None:
         """Frees the network."""

@@ -19,7 +19,7 @@ from workbench.merging import Merged, merge_speech
 from workbench.options import ListeningOptions
 from workbench.pipelines.language import Language
 from workbench.session import StageFilter, Token
-from workbench.stages import Recorder
+from workbench.stages import Recorder, Stages
 from workbench.transcription import Heard
 from workbench.writing import settled_text
 
@@ -115,9 +115,11 @@ class SpeechLanguagePipeline:
         """The transcript of generated ids, or of some of them."""
         return text_of(ids, self.ear)
 
-    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
+    def trace(
+        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
+    ) -> dict[str, np.ndarray]:
         """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript."""
-        recorder = Recorder(wanted)
+        recorder = Recorder(wanted, given)
         prompt, counts = self._prompt([samples], options, recorder)
         recorder.put("prompt.tokens", self.ear.prompt_ids(options))
         self.language.trace(prompt, recorder)

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.stages import Recorder, Stages
 from workbench.transcription import Heard
 
 
 def traced(
-    recognise: Callable[[np.ndarray, Any, Recorder], Heard], samples: np.ndarray, options: Any, wanted: StageFilter
+    recognise: Callable[[np.ndarray, Any, Recorder], Heard],
+    samples: np.ndarray,
+    options: Any,
+    wanted: StageFilter,
+    given: Stages | None,
 ) -> dict[str, np.ndarray]:
     """The wanted stages of one pass over the samples, `tokens` and `text` behind those of the network."""
-    recorder = Recorder(wanted)
+    recorder = Recorder(wanted, given)
     heard = recognise(samples, options, recorder)
     recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
     recorder.put("text", np.array(heard.text))

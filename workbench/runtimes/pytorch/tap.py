@@ -21,7 +21,8 @@ def no_tap(stage: str, value: torch.Tensor) -> torch.Tensor:
 
 
 def tap_into(recorder: Recorder | None) -> Tap:
-    """A tap that gives the recorder a copy of each wanted stage's first row; without recorder, one that does nothing.
+    """A tap that gives the recorder a copy of each wanted stage's first row, and passes on what the recorder gives in
+    its place; without recorder, one that does nothing.
 
     bfloat16, which numpy does not have, becomes float32.
     """
@@ -29,10 +30,12 @@ def tap_into(recorder: Recorder | None) -> Tap:
         return no_tap
 
     def tap(stage: str, value: torch.Tensor) -> torch.Tensor:
-        if recorder.wanted(stage):
-            # Cloned at once: a later operation in place must not change what was seen.
-            copy = value.detach().to("cpu", copy=True)
-            recorder.put(stage, (copy.float() if copy.dtype == torch.bfloat16 else copy)[0].numpy())
-        return value
+        if not recorder.needs(stage):
+            return value
+        # Cloned at once: a later operation in place must not change what was seen.
+        copy = value.detach().to("cpu", copy=True)
+        own = (copy.float() if copy.dtype == torch.bfloat16 else copy)[0].numpy()
+        other = recorder.put(stage, own)
+        return value if other is own else torch.tensor(other, dtype=value.dtype, device=value.device)[None]
 
     return tap

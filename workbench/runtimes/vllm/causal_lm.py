@@ -14,9 +14,10 @@ from workbench.opening import Settings
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
-from workbench.runtimes.vllm.tracing import prompt_stages
+from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
 from workbench.runtimes.vllm.weights import check_weights
 from workbench.session import Prompt, StageFilter
+from workbench.stages import Stages
 
 
 class EngineWriter:
@@ -47,8 +48,9 @@ class EngineWriter:
         """As `Writer.text_of`."""
         return self.model.tokenizer.text(ids)
 
-    def trace(self, ids: Sequence[int], wanted: StageFilter) -> dict[str, np.ndarray]:
-        """As `Writer.trace`."""
+    def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
+        """As `Writer.trace`; raises `Unavailable` where stages are given."""
+        check_not_given(given)
         return prompt_stages(self.engine, Request(ids), wanted)
 
     def close(self) -> None:

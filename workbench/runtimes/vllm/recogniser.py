@@ -18,9 +18,9 @@ from workbench.pipelines.speech_language import Words, drained, heard_of, ids_ar
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
-from workbench.runtimes.vllm.tracing import prompt_stages
+from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.stages import Recorder, Stages
 from workbench.transcription import Heard, SpeechSession
 
 ORDER = ("frontend", "encoder", "adaptor", "prompt", "llm", "logits", "tokens", "text")  # of stages
@@ -83,8 +83,14 @@ class EngineRecogniser:
         """The transcript of generated ids, or of some of them."""
         return text_of(ids, self.words)
 
-    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
-        """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript."""
+    def trace(
+        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
+    ) -> dict[str, np.ndarray]:
+        """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript.
+
+        Raises `Unavailable` where stages are given.
+        """
+        check_not_given(given)
         recorder = Recorder(wanted)
         request = self._request(samples, self.words.count(len(samples)), options)
         self.features(samples, options, recorder)

@@ -8,12 +8,23 @@ from itertools import count
 import numpy as np
 
 from workbench.decoding.generation import Decoding
+from workbench.errors import Unavailable
 from workbench.runtimes.vllm.capture import captured, capturing
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.session import StageFilter
+from workbench.stages import Stages
 
 _numbers = count(1)  # of captures
+
+
+def check_not_given(given: Stages | None) -> None:
+    """Raises `Unavailable` where stages are given: an engine computes all layers in one pass of its own."""
+    if given is not None:
+        raise Unavailable(
+            "vLLM goes through all layers by itself and takes no stages of another trace; compare each stage by itself "
+            "(isolated) on pytorch or gguf, or end to end"
+        )
 
 
 def prompt_stages(engine: Engine, request: Request, wanted: StageFilter) -> dict[str, np.ndarray]:

@@ -24,7 +24,8 @@ from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields
 from workbench.runtimes.vllm.remote.service import CHAT, TRANSCRIPTIONS, Service, pieces
 from workbench.runtimes.vllm.remote.sound import wav
 from workbench.runtimes.vllm.remote.wording import Wording
-from workbench.session import AudioSource, Event, StageFilter, Token, Trace
+from workbench.session import AudioSource, Event, Given, StageFilter, Token, Trace
+from workbench.stages import Stages
 from workbench.transcription import Heard, SpeechSession
 
 CUT_OFF = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
@@ -102,7 +103,9 @@ class RemoteRecogniser:
         """The transcript of some tokens, as far as the server has told their text."""
         return self.wording.text("".join(self._pieces.get(number, "") for number in ids))
 
-    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
+    def trace(
+        self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
+    ) -> dict[str, np.ndarray]:
         """A server shows no stages: raises `Unavailable`."""
         raise Unavailable(NO_STAGES)
 
@@ -158,6 +161,6 @@ class RemoteSpeechSession(SpeechSession):
         self._remote.check(build_options(self.recogniser.options_class, options, self.model))
         yield from super().stream_batch(audios, **options)
 
-    def trace(self, source: AudioSource, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: AudioSource, stages: str = "*", given: Given = None, **options: Any) -> Trace:
         """A server shows no stages: raises `Unavailable`."""
         raise Unavailable(NO_STAGES)

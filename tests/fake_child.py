@@ -75,7 +75,7 @@ class FakeSession:
             yield Piece(f"{self.given} ", (self.given,))
         yield Generation("fake", "fake", str(prompt), (1, 2, 3), 5, "stop", 0.0, 0.0, 0.0)
 
-    def trace(self, audio: Any, stages: str = "*", do: str = "", **options: Any) -> Trace:
+    def trace(self, audio: Any, stages: str = "*", given: Any = None, do: str = "", **options: Any) -> Trace:
         self.misbehave(do)
         if do == "spawn":
             self.spawn()
@@ -145,8 +145,8 @@ class FakeSession:
 
 
 class FakeWithLambda(FakeSession):
-    def trace(self, audio: Any, stages: str = "*", do: str = "", **options: Any) -> Any:
-        return (lambda: None) if do == "lambda" else super().trace(audio, stages, do, **options)
+    def trace(self, audio: Any, stages: str = "*", given: Any = None, do: str = "", **options: Any) -> Any:
+        return (lambda: None) if do == "lambda" else super().trace(audio, stages, given, do, **options)
 
 
 def open_fake(spec: SessionSpec) -> FakeSession:

@@ -47,7 +47,7 @@ class ByteWriter:
     def text_of(self, ids: Sequence[int]) -> str:
         return bytes(ids).decode("utf-8", "replace")
 
-    def trace(self, ids: Sequence[int], wanted: StageFilter) -> dict[str, np.ndarray]:
+    def trace(self, ids: Sequence[int], wanted: StageFilter, given: Any = None) -> dict[str, np.ndarray]:
         stages = {"llm.embeddings": np.ones((len(ids), 2)), "logits": np.zeros((len(ids), 256))}
         return {stage: array for stage, array in stages.items() if wanted(stage)}
 

@@ -46,7 +46,7 @@ class FakeRecogniser:
     def text_of(self, ids: Sequence[int]) -> str:
         return " ".join(f"w{number}" for number in ids)
 
-    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter) -> dict[str, np.ndarray]:
+    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Any = None) -> dict[str, np.ndarray]:
         stages = {"frontend.fbank": samples[:4], "tokens": np.array([1])}
         return {name: array for name, array in stages.items() if wanted(name)}
 

@@ -21,7 +21,7 @@ def test_wanted_stages_are_kept_as_they_are_and_in_order() -> None:
 
 
 def test_a_pass_goes_on_with_its_own_values_or_with_those_given() -> None:
-    own, other = np.zeros((3, 4), np.float32), np.ones((5, 4), np.float32)
+    own, other = np.zeros((3, 4), np.float32), np.ones((3, 4), np.float32)
     recorder = Recorder(StageFilter("a"), {"a": other, "b": other})
     assert recorder.put("a", own) is other and recorder.stages["a"] is own
     assert recorder.put("b", own) is other and "b" not in recorder.stages
@@ -30,8 +30,20 @@ def test_a_pass_goes_on_with_its_own_values_or_with_those_given() -> None:
     assert [recorder.needs(stage) for stage in ("a", "b", "c")] == [True, True, False]
 
 
-def test_what_is_given_has_the_width_of_the_models_own() -> None:
+def test_what_is_given_has_the_shape_of_the_models_own() -> None:
     recorder = Recorder(StageFilter("*"), {"a": np.zeros((3, 4), np.float32)})
-    for shape in ((3, 5), (3,), (1, 3, 4)):
-        with pytest.raises(BadInput, match=r"a of the trace to compute from has the shape \(3, 4\)"):
+    for shape in ((3, 5), (3,), (1, 3, 4), (2, 4)):
+        with pytest.raises(BadInput, match=r"a of the trace to compute from is float32 of the shape \(3, 4\), of this"):
             recorder.put("a", np.zeros(shape, np.float32))
+    words = Recorder(StageFilter("*"), {"a": np.full((3, 4), "a")})
+    with pytest.raises(BadInput, match=r"expected a trace of the same model and input"):
+        words.put("a", np.zeros((3, 4), np.float32))
+
+
+@pytest.mark.parametrize("stage", ["frontend.lfr", "adaptor.output", "llm.embeddings"])
+def test_where_a_pass_begins_anew_rows_may_differ(stage: str) -> None:
+    other = np.ones((5, 4), np.float32)
+    recorder = Recorder(StageFilter("*"), {stage: other})
+    assert recorder.put(stage, np.zeros((3, 4), np.float32)) is other
+    with pytest.raises(BadInput, match=stage):
+        recorder.put(stage, np.zeros((5, 3), np.float32))

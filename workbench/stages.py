@@ -8,6 +8,7 @@ input and shows its own error alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from workbench.errors import BadInput
 
 Stages = Mapping[str, np.ndarray]
 """Arrays by the names of stages."""
+
+ANY_ROWS = ("frontend.*", "prompt.tokens", "predictor.embeddings", "adaptor.output", "llm.embeddings", "tokens")
+"""Stages of which another computation may have more or fewer rows, and everything after them as many as that one. All
+others meet values that came another way, with rows of their own."""
 
 
 class Recorder:
@@ -52,14 +57,17 @@ class Recorder:
     def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """What is given in place of a stage that has come out in a shape; None where nothing is.
 
-        It may have more or fewer rows. Raises `BadInput` where the shapes differ in another way.
+        Of the stages that `ANY_ROWS` names it may have more or fewer rows. Raises `BadInput` where the shapes differ in
+        another way, or where an array does not hold numbers.
         """
         if stage not in self._given:
             return None
         other = self._given[stage]
-        if other.ndim != len(shape) or other.shape[1:] != shape[1:]:
+        rows = 1 if any(fnmatchcase(stage, glob) for glob in ANY_ROWS) else 0
+        fits = other.ndim == len(shape) and other.shape[rows:] == shape[rows:]
+        if not fits or (shape and other.dtype.kind not in "biuf"):
             raise BadInput(
-                f"{stage} of the trace to compute from has the shape {other.shape}, of this model {shape}; expected "
-                f"a trace of the same model"
+                f"{stage} of the trace to compute from is {other.dtype} of the shape {other.shape}, of this model "
+                f"numbers of the shape {shape}; expected a trace of the same model and input"
             )
         return other

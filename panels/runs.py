@@ -7,17 +7,18 @@ What was finished before a stop or beside a failure stays. This file knows neith
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers, options_for
+from panels.changes import changes
 from panels.pool import SessionPool
 from panels.samples import references
 from workbench.errors import BadInput, Cancelled, WorkbenchError
@@ -28,10 +29,9 @@ from workbench.scoring import Score, find_normaliser, score
 from workbench.session import Partial, Progress, Segment, Transcript
 from workbench.transcription import join_texts
 
-POLL_SECONDS = 0.1  # how soon a stop shows
 ROWS_AT_ONCE = 16  # recordings that one run has under way in a session that takes several calls
-SHOW_SECONDS = 0.1  # least time between two tables: a model may write hundreds of tokens a second
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
+Show = Callable[["Row"], None]  # told of a row that has changed
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Board:
 
 
 def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
-    """Yields the table whenever it changed, though not more often than `SHOW_SECONDS` allow, and last as it stays.
+    """Yields the table whenever it changed, though not more often than `panels.changes` allows, and last as it stays.
 
     Model by model, so that each loads once, and recording by recording, or several at once where the runtime takes
     several calls; a model or a recording that fails fails its own rows only. Setting `stop`
@@ -159,21 +159,11 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
     """
     begun = time.perf_counter()
     rows = {row.key: row for row in job.rows()}
-    changes: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
-    worker = threading.Thread(target=_work, args=(pool, job, tuple(rows.values()), stop, changes), daemon=True)
-    worker.start()
     try:
         yield Board(tuple(rows.values()))
-        shown = time.perf_counter()
-        ended = unseen = False
-        while not (ended or stop.is_set()):
-            changed = _waiting(changes)
-            rows.update((row.key, row) for row in changed if row)
-            ended = None in changed
-            unseen = unseen or bool(changed)
-            if unseen and not ended and time.perf_counter() - shown >= SHOW_SECONDS:
-                yield Board(tuple(rows.values()), seconds=time.perf_counter() - begun)
-                shown, unseen = time.perf_counter(), False
+        work = partial(_work, pool, job, tuple(rows.values()), stop)
+        for _ in changes(work, lambda row: rows.update({row.key: row}), stop):
+            yield Board(tuple(rows.values()), seconds=time.perf_counter() - begun)
     finally:
         stopped = stop.is_set()
         stop.set()  # whoever closes this iterator wants no more work done
@@ -183,51 +173,37 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
     yield Board(tuple(rows.values()), finished=True, stopped=stopped, seconds=time.perf_counter() - begun)
 
 
-def _waiting(changes: queue.SimpleQueue[Row | None]) -> list[Row | None]:
-    """The changes that have come in, after a short wait for the first."""
-    found: list[Row | None] = []
-    try:
-        found.append(changes.get(timeout=POLL_SECONDS))
-        while True:
-            found.append(changes.get_nowait())
-    except queue.Empty:
-        return found
-
-
 def _work(
     pool: SessionPool,
     job: Job,
     rows: Sequence[Row],
     stop: threading.Event,
-    changes: queue.SimpleQueue[Row | None],
+    show: Show,
 ) -> None:
-    """Puts every change of a row into `changes`, and None at the end."""
-    try:
-        for offer in job.offers:
-            mine = [row for row in rows if row.cell == offer.cell]
+    """Shows every change of a row."""
+    for offer in job.offers:
+        mine = [row for row in rows if row.cell == offer.cell]
+        try:
+            session = _open(pool, mine[0], job.settings_of(offer), stop, show)
+        except Cancelled:
+            return
+        except Exception as error:  # nor could it be loaded for the next recording
+            for row in mine:
+                show(replace(row, status="failed", error=_sentence(error)))
+            continue
+
+        def hear(row: Row, session: OpenSession = session) -> None:
             try:
-                session = _open(pool, mine[0], job.settings_of(offer), stop, changes)
+                _listen(session, row, job, stop, show)
             except Cancelled:
-                return
-            except Exception as error:  # nor could it be loaded for the next recording
-                for row in mine:
-                    changes.put(replace(row, status="failed", error=_sentence(error)))
-                continue
+                if not stop.is_set():
+                    show(replace(row, status="stopped"))
+            except Exception as error:
+                show(replace(row, status="failed", error=_sentence(error)))
 
-            def hear(row: Row, session: OpenSession = session) -> None:
-                try:
-                    _listen(session, row, job, stop, changes)
-                except Cancelled:
-                    if not stop.is_set():
-                        changes.put(replace(row, status="stopped"))
-                except Exception as error:
-                    changes.put(replace(row, status="failed", error=_sentence(error)))
-
-            _each(mine, hear, ROWS_AT_ONCE if RUNTIMES[offer.cell.runtime].parallel else 1, stop)
-            if stop.is_set():
-                return
-    finally:
-        changes.put(None)
+        _each(mine, hear, ROWS_AT_ONCE if RUNTIMES[offer.cell.runtime].parallel else 1, stop)
+        if stop.is_set():
+            return
 
 
 def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: threading.Event) -> None:
@@ -255,22 +231,20 @@ def _open(
     row: Row,
     settings: Mapping[str, Any],
     stop: threading.Event,
-    changes: queue.SimpleQueue[Row | None],
+    show: Show,
 ) -> OpenSession:
     def report(done: float, activity: str) -> None:
         if stop.is_set():
             raise Cancelled("the run was stopped")
         share = f", {done:.0%}" if done and "%" not in activity else ""
-        changes.put(replace(row, status="running", progress=Progress(0.0, 0.0, activity + share)))
+        show(replace(row, status="running", progress=Progress(0.0, 0.0, activity + share)))
 
     report(0.0, "loading the model")
     cell = row.cell
     return pool.session(cell.model, cell.runtime, cell.quantization, report, settings)
 
 
-def _listen(
-    session: OpenSession, row: Row, job: Job, stop: threading.Event, changes: queue.SimpleQueue[Row | None]
-) -> None:
+def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, show: Show) -> None:
     row = replace(row, status="running", weight_bytes=session.weight_bytes)
     written: list[str] = []  # of the segments that are finished
     with closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
@@ -287,7 +261,7 @@ def _listen(
             elif isinstance(event, Transcript):
                 rated = None if row.reference is None else score(row.reference, event.text, job.normaliser)
                 row = replace(row, status="done", progress=None, writing="", transcript=event, score=rated)
-            changes.put(row)
+            show(row)
 
 
 def _sentence(error: Exception) -> str:

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panels.cells import offers
+from panels.changes import SHOW_SECONDS
 from panels.inputs import by_family, make_inputs, read_inputs, shown_options
 from panels.models import cards_html
 from panels.rows import board_html, phrases
-from panels.runs import SHOW_SECONDS, Board, prepare, run
+from panels.runs import Board, prepare, run
 from tests.panels.conftest import Served
 from tests.panels.fakes import tone
 from tests.panels.test_rows import HOSTILE, ROW, Tags

@@ -7,7 +7,6 @@ and arrays, not which of them are stages.
 
 from __future__ import annotations
 
-import json
 import math
 import zipfile
 from collections.abc import Callable, Mapping
@@ -17,31 +16,21 @@ from typing import IO, Any
 
 import numpy as np
 
+from workbench.array_headers import (
+    MOST_ARRAYS,
+    TensorPlace,
+    check_claim,
+    read_array_header,
+    read_json,
+    read_tensor_header,
+    said,
+)
 from workbench.errors import BadInput
 
 Reader = Callable[[], np.ndarray]
 
 LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech is a tenth of that
-LONGEST_HEADER = 64 << 20  # bytes of a safetensors header: a hundred thousand tensors
-MOST_ARRAYS = 100_000
 META = "meta.json"  # beside .npy files: who computed them
-
-_TYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "|i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "|u1",
-    "BOOL": "|b1",
-    "C64": "<c8",
-}
 
 
 @dataclass(frozen=True)
@@ -86,21 +75,9 @@ def _named(found: Stored, where: str) -> Stored:
 
 
 def _safetensors(path: Path) -> Stored:
-    size = path.stat().st_size
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > size - 8:
-            claimed = f"its header claims {length} bytes" if size >= 8 else "it is too short for a header"
-            raise BadInput(f"{path.name} is truncated or no safetensors file: {claimed}, and the file has {size}")
-        if length > LONGEST_HEADER:
-            raise BadInput(f"the header of {path.name} is {length} bytes long; expected at most {LONGEST_HEADER}")
-        header = _json(file.read(length), f"the header of {path.name}")
-    if not isinstance(header, dict) or len(header) > MOST_ARRAYS:
-        raise BadInput(f"the header of {path.name} is no JSON object of at most {MOST_ARRAYS} tensors")
-    metadata = header.pop("__metadata__", None) or {}
-    if not isinstance(metadata, dict):
-        raise BadInput(f"__metadata__ of {path.name} is no JSON object")
-    arrays = {name: _tensor(path, name, entry, 8 + length, size) for name, entry in header.items()}
+        places, metadata = read_tensor_header(file, path.stat().st_size, path.name)
+    arrays = {name: _tensor(path, place) for name, place in places.items()}
     order, strings, meta = (_recorded(path, metadata, key, kind) for key, kind in _RECORDED.items())
     return Stored(arrays, meta, tuple(filter(_is_text, order)), frozenset(filter(_is_text, strings)))
 
@@ -118,7 +95,7 @@ def _recorded(path: Path, metadata: Mapping[str, Any], key: str, kind: type) -> 
     value = metadata.get(key)
     if value is None:
         return kind()
-    found = _json(value.encode(), where) if isinstance(value, str) else value
+    found = read_json(value.encode(), where) if isinstance(value, str) else value
     if not isinstance(found, kind):
         raise BadInput(
             f"{where} is a JSON {type(found).__name__}; expected {'an object' if kind is dict else 'a list'}"
@@ -126,29 +103,13 @@ def _recorded(path: Path, metadata: Mapping[str, Any], key: str, kind: type) -> 
     return found
 
 
-def _tensor(path: Path, name: str, entry: Any, begin: int, size: int) -> Reader:
-    where = f"tensor {name!r:.80} of {path.name}"
-    try:
-        code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        whole = all(isinstance(each, int) and each >= 0 for each in (*shape, start, stop))
-    except (TypeError, KeyError, ValueError):
-        whole = False
-    if not whole:
-        raise BadInput(f"{where} is not described as safetensors files do, by dtype, shape and data_offsets")
-    if not isinstance(code, str) or code not in _TYPES:
-        raise BadInput(f"{where} holds {code!r:.20}; expected one of {', '.join(_TYPES)}")
-    dtype = np.dtype(_TYPES[code])
-    if stop - start != math.prod(shape) * dtype.itemsize:
-        raise BadInput(f"{where} has the shape {shape} of {code} and {stop - start} bytes, which do not fit")
-    if begin + stop > size:
-        raise BadInput(f"{path.name} is truncated: {where} ends at byte {begin + stop}, and the file has {size}")
-
+def _tensor(path: Path, place: TensorPlace) -> Reader:
     def read() -> np.ndarray:
-        if not math.prod(shape):
-            return np.empty(shape, np.float32 if code == "BF16" else dtype)
-        mapped = np.memmap(path, np.uint8, "r", begin + start, (stop - start,))
-        array = np.ndarray(shape, dtype, mapped)
-        return (array.astype(np.uint32) << 16).view(np.float32) if code == "BF16" else array
+        if not math.prod(place.shape):
+            return np.empty(place.shape, np.float32 if place.code == "BF16" else place.dtype)
+        mapped = np.memmap(path, np.uint8, "r", place.start, (place.bytes,))
+        array = np.ndarray(place.shape, place.dtype, mapped)
+        return (array.astype(np.uint32) << 16).view(np.float32) if place.code == "BF16" else array
 
     return read
 
@@ -172,7 +133,7 @@ def _npz(path: Path) -> Stored:
     except (BadInput, OSError):
         raise
     except Exception as error:  # zipfile has no one error for what is damaged
-        raise BadInput(f"{path.name} is truncated or no .npz file: {_said(error)}") from error
+        raise BadInput(f"{path.name} is truncated or no .npz file: {said(error)}") from error
     return Stored(arrays, {})
 
 
@@ -182,7 +143,7 @@ def _member(path: Path, name: str) -> Reader:
             with zipfile.ZipFile(path) as archive, archive.open(name) as file:
                 return np.lib.format.read_array(file, allow_pickle=False)
         except Exception as error:
-            raise BadInput(f"{name!r:.80} of {path.name} is truncated or damaged: {_said(error)}") from error
+            raise BadInput(f"{name!r:.80} of {path.name} is truncated or damaged: {said(error)}") from error
 
     return read
 
@@ -195,7 +156,7 @@ def _directory(path: Path) -> Stored:
         raise BadInput(f"the directory {path.name} holds {len(files)} .npy files; expected at most {MOST_ARRAYS}")
     meta = {}
     if (path / META).is_file():
-        meta = _json((path / META).read_bytes(), f"{META} of {path.name}")
+        meta = read_json((path / META).read_bytes(), f"{META} of {path.name}")
         if not isinstance(meta, dict):
             raise BadInput(f"{META} of {path.name} is no JSON object; expected dtype, input_digest and the like")
     arrays: dict[str, Reader] = {}
@@ -220,38 +181,16 @@ def _file(path: Path) -> Reader:
         try:
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except (ValueError, OSError, EOFError) as error:
-            raise BadInput(f"{path.name} is truncated or damaged: {_said(error)}") from error
+            raise BadInput(f"{path.name} is truncated or damaged: {said(error)}") from error
 
     return read
 
 
-_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-
 def _header(file: IO[bytes], size: int, where: str) -> None:
     """Checks what an array says of itself, of a file of that many bytes, before it is believed."""
-    try:
-        shape, _, dtype = _READ_HEADER[np.lib.format.read_magic(file)](file)
-    except Exception as error:  # numpy parses headers as Python, with all the errors that has
-        raise BadInput(f"{where} is truncated or no .npy array: {_said(error)}") from error
-    if dtype.hasobject or dtype.kind not in "biufcSU":
-        raise BadInput(f"{where} holds {'objects' if dtype.hasobject else dtype}; expected numbers or a string")
-    claimed = math.prod(shape) * dtype.itemsize
-    if claimed > size - file.tell():
+    header = read_array_header(file, where)
+    if header.dtype.hasobject or header.dtype.kind not in "biufcSU":
         raise BadInput(
-            f"{where} is truncated: its shape {shape} of {dtype} is {claimed} bytes, and it has {size - file.tell()}"
+            f"{where} holds {'objects' if header.dtype.hasobject else header.dtype}; expected numbers or a string"
         )
-    if claimed > LARGEST_ARRAY:
-        raise BadInput(f"{where} is {claimed} bytes large; expected at most {LARGEST_ARRAY}")
-
-
-def _json(text: bytes, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where} is not JSON: {_said(error)}") from error
-
-
-def _said(error: Exception) -> str:
-    """What another library says of a fault, on one short line."""
-    return " ".join(str(error).split())[:120] or type(error).__name__
+    check_claim(header, size - file.tell(), LARGEST_ARRAY, where)

@@ -8,7 +8,7 @@ from workbench.parity.compare import Comparison, FirstToken
 from workbench.parity.noise import NoiseReport
 from workbench.parity.stage import StageComparison
 
-_WORDS = {
+WORDS = {
     "relative_l2": "relative L2",
     "peak": "largest difference over root mean square",
     "cosine_distance": "cosine distance",
@@ -17,6 +17,7 @@ _WORDS = {
     "token_errors": "token error rate",
     "text_errors": "text error rate",
 }
+"""The measures that have limits, in words."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _why(stage: StageComparison) -> str:
             f"infinite or not a number"
         )
     far = stage.beyond[0]  # in the order in which they say most
-    said = f"{_WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"
+    said = f"{WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"
     return f"{said} ({stage.hint})" if stage.hint else said
 
 

@@ -1,0 +1,159 @@
+"""One stage of one candidate, looked at closely, as HTML: pictures, all that was measured, and where texts differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+import numpy as np
+
+from workbench.lab.outcome import Outcome, ParityRun
+from workbench.lab.pictures import stage_pictures
+from workbench.lab.tables import short, table
+from workbench.parity.compare import FirstToken
+from workbench.parity.discrete import Edit, as_text, as_tokens
+from workbench.parity.noise import NoiseReport
+from workbench.parity.stage import StageComparison
+from workbench.parity.verdict import WORDS
+from workbench.session import Trace
+
+_TOKENS = 400  # of a sequence that are shown
+
+
+def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]:
+    """All that is known of a stage of a candidate that was compared. Raises `KeyError` for a stage that was not."""
+    comparison, computed, verdict = outcome.comparison, outcome.computed, outcome.verdict
+    assert comparison and computed and verdict
+    each = comparison[stage]
+    yield f'<p class="quiet">{escape(about(each, verdict.first_divergent, verdict.largest_own))}</p>'
+    if each.sequence:
+        yield from written(each, run.reference.trace, computed.trace, comparison.first_token)
+    else:
+        yield '<div class="pictures">'
+        yield from stage_pictures(each, run.reference.trace, computed.trace)
+        yield "</div>"
+    yield '<div class="statistics">'
+    yield from _statistics(each, comparison.passes(each), outcome.noise)
+    yield "</div>"
+
+
+def about(each: StageComparison, first: str | None, largest: str | None) -> str:
+    """What is remarkable about a stage, in a sentence.
+
+    Args:
+        first: the first divergent stage.
+        largest: the stage where the error grows most.
+    """
+    parts = ["the first divergent stage"] if each.stage == first else []
+    if each.stage == largest:
+        parts.append("where the error grows most")
+    if each.numbers:
+        found = each.numbers
+        parts.append(f"relative L2 {found.relative_l2:.2g}, limit {each.limits.relative_l2:.2g}")
+        if found.worst:
+            worst = found.worst
+            parts.append(f"worst at {list(worst.index)}: {worst.reference:.6g} and {worst.candidate:.6g}")
+        if found.reference_nonfinite or found.candidate_nonfinite:
+            parts.append(f"not finite: {found.reference_nonfinite} and {found.candidate_nonfinite} values")
+    if each.sequence:
+        found_edits = each.sequence
+        lengths = f"{found_edits.reference_length} and {found_edits.candidate_length}"
+        unit = "tokens" if each.kind == "tokens" else "units"
+        parts.append(f"{found_edits.errors} edits, {lengths} {unit}" if each.differs else f"equal, {lengths} {unit}")
+    said = "; ".join([*parts, *(each.hint or each.mismatch or "").splitlines()])
+    return said[:1].upper() + said[1:] + "."
+
+
+# Statistics.
+
+
+def _statistics(each: StageComparison, passes: bool, noise: NoiseReport | None) -> Iterator[str]:
+    lines, over = [], []
+    beyond = {one.measure for one in each.beyond}
+    tightest = each.passing_limits
+    for name, value in each.measured.items():
+        limit, would = getattr(each.limits, name), tightest.get(name)
+        lines.append((WORDS[name], short(value), short(limit), "–" if would is None else f"{would:g}"))
+        over.append(name in beyond)
+    if lines:
+        yield f'<div class="scroll">{table(("measure", "found", "limit", "would pass with"), lines, over)}</div>'
+    facts = [*_facts(each, passes), *_distances(each.stage, noise)]
+    yield f'<div class="scroll">{table((), facts, wide=(1,))}</div>'
+
+
+def _facts(each: StageComparison, passes: bool) -> Iterator[tuple[str, str]]:
+    yield "verdict", "within tolerance" if passes else "beyond tolerance"
+    yield "strictest preset that passes", each.passing_preset or "none"
+    shapes = [" × ".join(map(str, shape)) or "one value" for shape in each.shapes]
+    yield "shape", shapes[0] if shapes[0] == shapes[1] else f"{shapes[0]} and {shapes[1]}"
+    yield "type", each.dtypes[0] if each.dtypes[0] == each.dtypes[1] else f"{each.dtypes[0]} and {each.dtypes[1]}"
+    if found := each.numbers:
+        if found.worst:
+            worst = found.worst
+            yield "worst element", f"{list(worst.index)}: {worst.reference:.7g} and {worst.candidate:.7g}"
+        yield "largest, mean |difference|", f"{short(found.max_abs)}, {short(found.mean_abs)}"
+        yield "root mean square of the reference", short(found.reference_rms)
+        yield "signal to noise", "no noise" if found.snr_db == np.inf else f"{found.snr_db:.1f} dB"
+        left = f"leaves {short(found.factor_residual)}"
+        yield "nearest multiple of the reference", f"{found.factor:.7g}, {left}"
+        if each.own is not None and each.growth is not None:
+            yield "added to the stage before", f"{short(each.own)}, × {each.growth:.3g}"
+        yield "infinite or not a number", f"{found.reference_nonfinite} and {found.candidate_nonfinite}"
+    if logits := each.logits:
+        yield "largest KL divergence", f"{short(logits.kl_max)}, row {logits.kl_worst_row}"
+        yield "rows with another favourite", f"{logits.flips} of {logits.rows}"
+        yield f"overlap of the best {logits.top}", f"{100 * logits.top_overlap:.4g} %"
+    if (sequence := each.sequence) and each.kind == "text":
+        rates = [f"{name} {100 * rate:.1f} %" for name, rate in (("WER", sequence.wer), ("CER", sequence.cer)) if rate]
+        yield "error rates", ", ".join(rates) or "0 %"
+
+
+def _distances(stage: str, noise: NoiseReport | None) -> Iterator[tuple[str, str]]:
+    for each in noise.stages if noise else ():
+        if each.stage == stage:
+            yield "reference from float64", short(each.reference)
+            said = "a bug" if each.is_bug else "noise"
+            yield "candidate from float64", f"{short(each.candidate)}: {said}, a bug above {short(each.bound)}"
+
+
+# Texts and tokens.
+
+
+def written(each: StageComparison, reference: Trace, candidate: Trace, first_token: FirstToken | None) -> Iterator[str]:
+    """A stage of tokens or text: what each side wrote, and where they differ."""
+    sides = [_shown(each, trace) for trace in (reference, candidate)]
+    if not each.differs or each.sequence is None:
+        yield f"<p>The same on both sides:</p><pre>{escape(sides[0])}</pre>"
+        return
+    for whose, said in zip(("Reference", "Candidate"), sides):
+        yield f'<p class="quiet">{whose}</p><pre>{escape(said)}</pre>'
+    yield _edits(each.sequence.edits)
+    if each.stage == "tokens" and first_token:
+        yield _first_token(first_token)
+
+
+def _shown(each: StageComparison, trace: Trace) -> str:
+    array = np.asarray(trace[each.stage])
+    if each.kind == "text":
+        return as_text(each.stage, array)
+    ids = as_tokens(each.stage, array)
+    return " ".join(map(str, ids[:_TOKENS].tolist())) + (" …" if len(ids) > _TOKENS else "")
+
+
+def _edits(edits: Sequence[Edit]) -> str:
+    lines = [(each.kind, each.reference, each.candidate) for each in edits if each.kind != "equal"]
+    return f'<div class="scroll">{table(("edit", "reference", "candidate"), lines, wide=(1, 2))}</div>'
+
+
+def _first_token(first: FirstToken) -> str:
+    ids = ["the end" if each is None else str(each) for each in (first.reference, first.candidate)]
+    said = f"The first token that differs is at place {first.place}: {ids[0]} and {ids[1]}"
+    if first.choice is None:
+        return f"<p>{said}; the traces do not hold the logits that decided on it.</p>"
+    choice = first.choice
+    tie = "a near tie" if first.near_tie else "no near tie"
+    return (
+        f"<p>{said}, {tie}. Row {choice.row} of the logits decided: the reference prefers its token by "
+        f"{choice.reference_margin:.3g}, the candidate its own by {choice.candidate_margin:.3g}; the row's logits have "
+        f"a deviation of {choice.spread:.3g}.</p>"
+    )

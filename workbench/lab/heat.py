@@ -1,0 +1,191 @@
+"""The heat map of a run as HTML: a row for each stage in the order of the computation, coloured by error over limit.
+
+The layers of a stack make a group whose own row shows the worst of them; a box in it shows and hides them, without any
+script. Drawn for a page with a script, stages and cells also say which stage of which candidate they stand for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from workbench.lab.outcome import Outcome, ParityRun
+from workbench.lab.tables import broken, short
+from workbench.parity.order import computation_order
+from workbench.parity.stage import StageComparison
+
+METRICS = {"relative_l2": "rel. L2", "peak": "peak", "cosine_distance": "cosine d."}  # the columns of each candidate
+KEY = ("0", "to 1/1000", "to 1/100", "to 1/10", "to 1", "to 10", "more")
+_STEPS = (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # of error over limit
+_WORST = len(_STEPS)
+_SHOWN = 40  # stages: where there are more, stacks in which nothing is beyond tolerance are closed
+_STACK = re.compile(r"(.+?\.layers)\.([0-9]{1,9})(?:\..+)?")
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What stands in one place: how bad it is, its text, and the sentence behind it."""
+
+    kind: str  # h0 to h6, or none
+    said: str
+    title: str = ""
+    across: int = 1
+
+    @property
+    def badness(self) -> int:
+        return int(self.kind[1]) if self.kind.startswith("h") else -1
+
+
+@dataclass(frozen=True)
+class _Row:
+    stage: str
+    name: str
+    cells: tuple[tuple[_Cell, ...], ...]  # of each candidate
+
+    @property
+    def beyond(self) -> bool:
+        return any(cell.badness > 4 for cells in self.cells for cell in cells)
+
+
+def heat_map(run: ParityRun, pressable: bool = False) -> Iterator[str]:
+    """The heat map with its key; nothing where no candidate was compared.
+
+    Args:
+        pressable: rows carry `data-stage` and a button, cells `data-side`, the place of their candidate in the run.
+    """
+    compared = [(place, each) for place, each in enumerate(run.outcomes) if each.comparison]
+    if not compared:
+        return
+    rows = _rows(run, [each for _, each in compared])
+    places = [place for place, _ in compared] if pressable else []
+    yield '<p class="quiet">Coloured by how many times its limit a value is.</p><p class="key">'
+    for kind, meaning in enumerate(KEY):
+        yield f'<span class="h{kind}">{meaning}</span>'
+    yield "</p>"
+    yield '<div class="scroll tall" tabindex="0" role="region" aria-label="Error of every stage"><table class="heat">'
+    top = "".join(
+        f'<th scope="colgroup" colspan="{len(METRICS)}"><span>{escape(each.name)}</span></th>' for _, each in compared
+    )
+    names = "".join(f'<th scope="col">{name}</th>' for name in METRICS.values()) * len(compared)
+    yield f'<thead><tr><th scope="row" rowspan="2">stage</th>{top}</tr><tr>{names}</tr></thead>'
+    for stack, several in itertools.groupby(rows, key=lambda row: _stack(row.stage)):
+        yield from _group(stack, list(several), len(rows) <= _SHOWN, places)
+    yield "</table></div>"
+
+
+def _rows(run: ParityRun, compared: Sequence[Outcome]) -> list[_Row]:
+    found = [{each.stage: each for each in outcome.comparison.stages} for outcome in compared if outcome.comparison]
+    order = computation_order(list(run.reference.trace), recorded=bool(run.reference.trace.meta))
+    rows = []
+    for stage in order:
+        held = [each.get(stage) for each in found]
+        if any(held):
+            rows.append(_Row(stage, stage, tuple(map(_cells, held))))
+        if any(each and each.logits for each in held):
+            rows.append(_Row(stage, f"{stage}, as predictions", tuple(map(_predictions, held))))
+    return rows
+
+
+def _stack(stage: str) -> str:
+    found = _STACK.fullmatch(stage)
+    return found[1] if found else ""
+
+
+def _group(stack: str, rows: list[_Row], small: bool, places: Sequence[int]) -> Iterator[str]:
+    yield "<tbody>"
+    if stack and len(rows) > 1:
+        numbers = [int(found[2]) for row in rows if (found := _STACK.fullmatch(row.stage))]
+        span = f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+        opened = " checked" if small or any(row.beyond for row in rows) else ""
+        cells = "".join(
+            _cell(_worst([row.cells[side][column] for row in rows if column < len(row.cells[side])]))
+            for side in range(len(rows[0].cells))
+            for column in range(len(METRICS))
+        )
+        yield (
+            f'<tr class="group"><th scope="row"><label><input type="checkbox"{opened}> {broken(stack)} {span} '
+            f"<small>worst of {len(rows)}</small></label></th>{cells}</tr>"
+        )
+    for row in rows:
+        yield _line(row, places)
+    yield "</tbody>"
+
+
+def _worst(cells: Sequence[_Cell]) -> _Cell:
+    """The worst of a column; what has no measure counts where it is worse than all that have."""
+    measured = [cell for cell in cells if cell.across == 1]
+    worst = max(cells, key=lambda cell: cell.badness, default=_Cell("none", ""))
+    if not measured or worst.badness > max(cell.badness for cell in measured):
+        return _Cell(worst.kind, "" if worst.badness < 0 else "–", worst.title or worst.said)
+    return max(measured, key=lambda cell: (cell.badness, _number(cell.said)))
+
+
+def _number(said: str) -> float:
+    try:
+        return float(said)
+    except ValueError:
+        return 0.0
+
+
+def _line(row: _Row, places: Sequence[int]) -> str:
+    cells = []
+    for number, several in enumerate(row.cells):
+        side = f' data-side="{places[number]}"' if places else ""
+        cells += [_cell(each, side) for each in several]
+    if not places:
+        return f'<tr><th scope="row">{broken(row.name)}</th>{"".join(cells)}</tr>'
+    name = f'<button type="button">{broken(row.name)}</button>'
+    return f'<tr data-stage="{escape(row.stage)}"><th scope="row">{name}</th>{"".join(cells)}</tr>'
+
+
+def _cell(cell: _Cell, side: str = "") -> str:
+    across = f' colspan="{cell.across}"' if cell.across > 1 else ""
+    title = f' title="{escape(cell.title)}"' if cell.title else ""
+    return f'<td class="{cell.kind}"{across}{title}{side}>{escape(cell.said)}</td>'
+
+
+def _cells(each: StageComparison | None) -> tuple[_Cell, ...]:
+    """The cells of one stage of one candidate."""
+    whole = len(METRICS)
+    if each is None:
+        return (_Cell("none", "not traced", across=whole),)
+    if each.mismatch:
+        return (_Cell("h6", "other shape", each.mismatch, whole),)
+    if each.sequence:
+        said = f"{each.sequence.errors} of {each.sequence.reference_length} differ" if each.differs else "equal"
+        return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", said, across=whole),)
+    if each.numbers and each.numbers.nonfinite_differences:
+        return (_Cell("h6", "not finite", across=whole),)
+    return tuple(_measured(each, name) for name in METRICS)
+
+
+def _predictions(each: StageComparison | None) -> tuple[_Cell, ...]:
+    """The cells of logits as what they predict: divergence, share of rows with the same best, overlap of the best."""
+    if each is None or each.logits is None:
+        return (_Cell("none", "", across=len(METRICS)),)
+    found = each.logits
+    beyond = {one.measure for one in each.beyond}
+    divergence = _measured(each, "kl")
+    kind = "h5" if "top1" in beyond else "h4" if found.flips else "h0"
+    title = f"{found.flips} of {found.rows} rows prefer another candidate, limit {each.limits.top1:.4g}"
+    overlap = f"share of the reference's best {found.top} that are among the candidate's"
+    return (
+        _Cell(divergence.kind, f"KL {divergence.said}", divergence.title),
+        _Cell(kind, f"top-1 {_share(found.top1_agreement)}", title),
+        _Cell("none", f"top-{found.top} {_share(found.top_overlap)}", overlap),
+    )
+
+
+def _share(value: float) -> str:
+    return f"{math.floor(1000 * value) / 10:.4g} %"  # what is not all does not look like it
+
+
+def _measured(each: StageComparison, name: str) -> _Cell:
+    value, limit = each.measured.get(name, math.nan), getattr(each.limits, name)
+    times = value / limit if limit else 0.0 if value == 0 else math.inf
+    kind = next((number for number, step in enumerate(_STEPS) if times <= step), _WORST)
+    return _Cell(f"h{kind}", short(value), f"{value:.4g}, limit {limit:.2g}")

@@ -1,0 +1,49 @@
+"""Tables and numbers of a report as HTML. All text is escaped here; this file knows no stages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+
+def table(
+    head: Sequence[str], lines: Iterable[Sequence[str]], over: Sequence[bool] = (), wide: Sequence[int] = ()
+) -> str:
+    """A table of texts, the first cell of each line its name.
+
+    Args:
+        head: names of the columns; without any, the table has no head.
+        over: which lines are marked.
+        wide: columns whose texts may be long.
+    """
+    top = "".join(f'<th scope="col"{_kind(n, wide)}>{escape(cell)}</th>' for n, cell in enumerate(head))
+    body = []
+    for number, line in enumerate(lines):
+        cells = "".join(f"<td{_kind(n, wide)}>{escape(cell)}</td>" for n, cell in enumerate(line[1:], 1))
+        mark = ' class="over"' if number < len(over) and over[number] else ""
+        body.append(f'<tr{mark}><th scope="row">{escape(line[0])}</th>{cells}</tr>')
+    above = f"<thead><tr>{top}</tr></thead>" if head else ""
+    return f"<table>{above}<tbody>{''.join(body)}</tbody></table>"
+
+
+def _kind(column: int, wide: Sequence[int]) -> str:
+    return ' class="wide"' if column in wide else ' class="text"' if column == 0 else ""
+
+
+def pairs(values: Any) -> str:
+    """A mapping as `name value, name value`; empty for anything else."""
+    return ", ".join(f"{name} {value}" for name, value in values.items()) if isinstance(values, Mapping) else ""
+
+
+def short(value: float) -> str:
+    """A number in two digits."""
+    if value == 0 or 0.01 <= abs(value) < 1000 or not math.isfinite(value):
+        return f"{value:.2g}"
+    return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
+
+
+def broken(name: str) -> str:
+    """The name of a stage, escaped, with places where a line may break."""
+    return escape(name).replace(".", ".<wbr>")

@@ -17,6 +17,7 @@ from workbench.errors import BadInput
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders of one shape: their stages have the same names
 TURN_END = "<|im_end|>"
 SERVED_SECTION, SERVED_FORMAT = "speech_workbench", 1  # of config.json in a directory that was made for vLLM
+PLACEHOLDER = "<|fim_pad|>"  # stands in a prompt for an embedding of the user's, unless the configuration names another
 AUDIO = "<|AUDIO|>"  # where the speech goes in a prompt for vLLM; its row of the table is never looked at
 
 

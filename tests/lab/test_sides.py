@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.lab.sides import Side, read_side, read_sides
+from workbench.lab.sides import Side, read_side, read_sides, with_changes
 
 OPTIONS = FAMILIES["sensevoice"].options_class
 
@@ -44,6 +44,27 @@ def test_a_trace_is_a_path(tmp_path: Path) -> None:
     assert side(str(file)) == Side(str(file), path=file)
     assert side(str(file)).with_default(threads=1) == side(str(file))
     assert [each.name for each in read_sides(f"pytorch, {file},", OPTIONS, "tiny")] == ["pytorch", str(file)]
+
+
+def test_what_was_read_before_is_left_as_it_is(tmp_path: Path) -> None:
+    known = Side("theirs", path=tmp_path)
+    assert read_sides(["gguf", known], OPTIONS, "tiny")[1] is known
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "becomes"),
+    [
+        ("gguf:q8_0", {"cmvn": "off"}, "gguf:q8_0+cmvn=off"),
+        ("gguf:q8_0+cmvn=off+threads=2", {"cmvn": None}, "gguf:q8_0+threads=2"),
+        ("gguf+kv-cache=f16+dither=1", {"kv_cache": "q8_0", "dither": "1"}, "gguf+kv_cache=q8_0+dither=1"),
+        ("pytorch", {"kv_cache": "q8_0", "threads": "1"}, "pytorch+threads=1"),
+        ("a+b.npz", {"threads": "1"}, "a+b.npz"),
+        ("", {"threads": "1"}, ""),
+    ],
+)
+def test_a_side_can_be_written_with_other_settings(text: str, changes: dict[str, str | None], becomes: str) -> None:
+    assert with_changes(text, changes) == becomes
+    assert with_changes(becomes, changes) == becomes
 
 
 @pytest.mark.parametrize(

@@ -38,24 +38,28 @@ class Side:
         return Side(self.name, self.runtime, {**known, **self.settings}, self.options)
 
 
-def read_sides(texts: str | Iterable[str], options_class: type, model: str) -> list[Side]:
+def read_sides(texts: str | Iterable[str | Side], options_class: type, model: str) -> list[Side]:
     """The sides of a list, or of a text with commas between them. Raises `BadInput` where there is none."""
-    parts = [part.strip() for part in (texts.split(",") if isinstance(texts, str) else map(str, texts))]
-    sides = [read_side(part, options_class, model) for part in parts if part]
+    parts = texts.split(",") if isinstance(texts, str) else texts
+    written = [part if isinstance(part, Side) else str(part).strip() for part in parts]
+    sides = [read_side(part, options_class, model) for part in written if part]
     if not sides:
         raise BadInput(f"no candidate is named; expected one of {_expected()}")
     return sides
 
 
-def read_side(text: str, options_class: type, model: str) -> Side:
+def read_side(text: str | Side, options_class: type, model: str) -> Side:
     """The side that is written `runtime[:type][+name=value...]`, or as the path of a trace.
 
     Args:
+        text: what is written; a side that was read before is returned as it is.
         options_class: of the model; names that are neither a setting nor one of its options are refused.
         model: its id, for messages.
 
     Raises `BadInput` that says what is wrong with it.
     """
+    if isinstance(text, Side):
+        return text
     first, *changes = text.split("+")
     runtime, colon, kind = (part.strip() for part in first.partition(":"))
     if runtime not in RUNTIMES:
@@ -82,6 +86,21 @@ def read_side(text: str, options_class: type, model: str) -> Side:
             options[name] = _value(specs[name], value)
     build_options(options_class, options, model)
     return Side(text, runtime, settings, options)
+
+
+def with_changes(text: str, changes: Mapping[str, str | None]) -> str:
+    """A side as it is written, with other settings and options: each replaced or added, or left out where it is None.
+
+    A setting that its runtime does not have is not added, and a text that begins with no runtime is left as it is.
+    """
+    first, *parts = text.split("+")
+    runtime = first.partition(":")[0].strip()
+    if runtime not in RUNTIMES:
+        return text
+    kept = [part for part in parts if part.partition("=")[0].strip().replace("-", "_") not in changes]
+    has = RUNTIMES[runtime].settings
+    added = [f"{name}={value}" for name, value in changes.items() if value and (name in has or name not in SETTINGS)]
+    return "+".join([first, *kept, *added])
 
 
 def _there(text: str) -> Path | None:

@@ -21,6 +21,7 @@ import numpy as np
 from workbench import child
 from workbench.errors import BadInput, WorkbenchError
 from workbench.opening import SessionSpec
+from workbench.parity import read_trace
 from workbench.progress import report
 from workbench.scratch import PREFIX
 from workbench.session import Event, Generation, Piece, Progress, Segment, Trace, Transcript
@@ -75,17 +76,23 @@ class FakeSession:
             yield Piece(f"{self.given} ", (self.given,))
         yield Generation("fake", "fake", str(prompt), (1, 2, 3), 5, "stop", 0.0, 0.0, 0.0)
 
-    def trace(self, audio: Any, stages: str = "*", given: Any = None, do: str = "", **options: Any) -> Trace:
+    def trace(
+        self, audio: Any, stages: str = "*", given: Any = None, out: Any = None, do: str = "", **options: Any
+    ) -> Trace:
         self.misbehave(do)
         if do == "spawn":
             self.spawn()
         if do == "restart":
             report(0.25, "starting again")
         size = LARGE if do == "large" else 4
-        return Trace(
+        if do == "half":
+            Path(f"{out}.partial").write_text("as far as it came")
+            os.abort()
+        trace = Trace(
             {"encoder.output": np.arange(size, dtype=np.float32)},
             {"audio": str(audio), "pid": os.getpid(), **self.left()},
         )
+        return read_trace(trace.save(out)) if out else trace
 
     def spawn(self) -> None:
         """Starts two processes that never end: a program, and a copy of this process, which has its socket too.
@@ -145,8 +152,10 @@ class FakeSession:
 
 
 class FakeWithLambda(FakeSession):
-    def trace(self, audio: Any, stages: str = "*", given: Any = None, do: str = "", **options: Any) -> Any:
-        return (lambda: None) if do == "lambda" else super().trace(audio, stages, given, do, **options)
+    def trace(
+        self, audio: Any, stages: str = "*", given: Any = None, out: Any = None, do: str = "", **options: Any
+    ) -> Any:
+        return (lambda: None) if do == "lambda" else super().trace(audio, stages, given, out, do, **options)
 
 
 def open_fake(spec: SessionSpec) -> FakeSession:

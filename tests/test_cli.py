@@ -306,8 +306,9 @@ def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--out", "nowhere/t.safetensors"), "nowhere/t.safetensors is no place for a file"),
-        (("--out", "."), ". is no place for a file"),
+        (("--out", "nowhere/t.safetensors"), "the trace cannot be written to nowhere/t.safetensors: there is no fold"),
+        (("--out", "."), "the trace cannot be written to .: it is a folder"),
+        (("--out", "t.npz"), "the trace cannot be written to t.npz: expected a name that ends in .safetensors"),
         (("--out", "t.safetensors", "--stages", ","), "the stage pattern is empty"),
     ],
 )
@@ -393,7 +394,7 @@ def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Pat
         ("transcribe short.wav -m sensevoice --kv-gigabytes nan", 2, "kv_gigabytes is nan; expected a finite number"),
         ("transcribe short.wav -m sensevoice --kv-gigabytes 0", 2, "kv_gigabytes is 0.0; expected at least 0.001"),
         (
-            "trace short.wav -m sensevoice --out x --no-eager",
+            "trace short.wav -m sensevoice --out x.safetensors --no-eager",
             2,
             "eager is False, and pytorch has no such setting; leav",
         ),
@@ -433,7 +434,7 @@ def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: 
         "eager": False,
     }
     assert expected.keys() == SETTINGS.keys()
-    for command in ("transcribe short.wav", "trace short.wav --out x", "generate hello"):
+    for command in ("transcribe short.wav", "trace short.wav --out x.safetensors", "generate hello"):
         given.clear()
         model = "qwen3" if command.startswith("generate") else "sensevoice"
         assert main([*command.split(), "-m", model, *words.split()]) == 2

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.tiny_checkpoints import noise, tiny_sensevoice
-from workbench.errors import BadInput
+from workbench.errors import BadInput, Cancelled
 from workbench.opening import Settings
+from workbench.parity.formats import StoredTrace
+from workbench.progress import listening
 from workbench.runtimes.pytorch.sensevoice import open_session
 from workbench.tracing import trace_of
 
@@ -27,3 +29,28 @@ def test_it_says_who_computed_what_of_what(tmp_path: Path) -> None:
     assert json.loads(json.dumps(versions)) == versions and versions["numpy"] == np.__version__
     with pytest.raises(BadInput, match=r"no stage of tiny on pytorch matches 'b\*'"):
         session.trace(noise(1.0), "b*")
+
+
+def test_a_trace_in_a_file_is_the_one_returned(tmp_path: Path) -> None:
+    session = open_session(tiny_sensevoice(tmp_path / "it"), "tiny", Settings())
+    path = tmp_path / "t.safetensors"
+    whole, stored = session.trace(noise(1.0)), session.trace(noise(1.0), out=path)
+    assert isinstance(stored, StoredTrace) and list(stored) == list(whole) and stored.meta == whole.meta
+    for stage in whole:
+        np.testing.assert_array_equal(stored[stage], whole[stage])
+    with pytest.raises(BadInput, match="cannot be written to"):
+        session.trace(noise(1.0), out=tmp_path / "none" / "t.safetensors")
+    with pytest.raises(BadInput, match=r"no stage of tiny on pytorch matches 'b\*'"):
+        session.trace(noise(1.0), "b*", out=tmp_path / "other.safetensors")
+    assert [each.name for each in tmp_path.glob("*.safetensors*")] == ["t.safetensors"]
+
+
+def test_who_has_stopped_a_call_gets_no_file(tmp_path: Path) -> None:
+    session = open_session(tiny_sensevoice(tmp_path / "it"), "tiny", Settings())
+
+    def stopped(fraction: float, activity: str) -> None:
+        raise Cancelled(activity)
+
+    with listening(stopped), pytest.raises(Cancelled, match=r"writing t\.safetensors"):
+        session.trace(noise(1.0), out=tmp_path / "t.safetensors")
+    assert not list(tmp_path.glob("*.safetensors*"))

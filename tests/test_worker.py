@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -216,6 +217,26 @@ def test_a_large_result_passes(fake: FakeMaker) -> None:
     values = fake().trace("x", do="large")["encoder.output"]
     assert values.nbytes == 100_000_000
     np.testing.assert_array_equal(values, np.arange(len(values), dtype=np.float32))
+
+
+def test_of_a_trace_that_is_written_to_a_file_only_the_path_passes(fake: FakeMaker, tmp_path: Path) -> None:
+    session = fake()
+    place = tmp_path / "t.safetensors"
+    session.start()
+    tracemalloc.start()
+    trace = session.trace("x", do="large", out=place)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000 and trace["encoder.output"].nbytes == 100_000_000
+    with pytest.raises(BadInput, match="there is no folder"):
+        session.trace("x", out=tmp_path / "none" / "t.safetensors")
+
+
+def test_nothing_stays_of_a_trace_whose_process_died(fake: FakeMaker, tmp_path: Path) -> None:
+    session = fake()
+    with pytest.raises(SessionDied, match="while tracing"):
+        session.trace("x", do="half", out=tmp_path / "t.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_child_ends_with_its_parent(spec: SessionSpec) -> None:

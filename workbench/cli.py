@@ -29,6 +29,7 @@ from workbench.options import build_options
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import Piece, StageFilter, Transcript
+from workbench.trace_file import trace_place
 
 INTERRUPTED = 130  # what shells give for Ctrl-C
 DEBUG = "WORKBENCH_DEBUG"  # an environment variable: where it is set, errors come with their traceback
@@ -192,14 +193,11 @@ def _prompt(given: str) -> str:
 
 
 def _trace(parsed: argparse.Namespace) -> int:
-    out = Path(parsed.out)
+    trace_place(parsed.out)
     StageFilter(parsed.stages)
-    if out.is_dir() or not out.parent.is_dir():
-        raise BadInput(f"{out} is no place for a file; expected the name of one in a folder that exists")
     with _opened(parsed) as (session, options):
         source = _prompt(parsed.source) if session.reads_text else parsed.source
-        trace = session.trace(source, stages=parsed.stages, **options)
-    trace.save(out)
+        trace = session.trace(source, stages=parsed.stages, out=parsed.out, **options)
     for stage, array in trace.items():
         shape = "×".join(map(str, array.shape)) or str(array)
         print(f"{stage}\t{shape}\t{array.dtype if array.dtype.kind != 'U' else 'text'}")

@@ -20,6 +20,7 @@ from workbench.session import (
     Event,
     Generation,
     Given,
+    Out,
     Piece,
     Progress,
     Prompt,
@@ -30,7 +31,7 @@ from workbench.session import (
     Transcript,
     recordings,
 )
-from workbench.tracing import trace_of
+from workbench.tracing import place_of, trace_of
 
 NO_SPEECH = "FSMN-VAD found no speech in the recording"
 
@@ -98,9 +99,12 @@ class DetectionSession(Session):
         """Raises `BadInput`: it writes no text."""
         raise BadInput(f"{self.model} finds speech; to generate from text, open a language model")
 
-    def trace(self, source: AudioSource, stages: str = "*", given: Given = None, **options: Any) -> Trace:
+    def trace(
+        self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+    ) -> Trace:
         """The front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""
         chosen, wanted = build_options(FsmnVadOptions, options, self.model), StageFilter(stages)
+        place = place_of(out)
         if given is not None:
             raise Unavailable(
                 f"{self.model} has no stages between its features and its scores to compute by themselves"
@@ -113,7 +117,7 @@ class DetectionSession(Session):
         found["vad.spans"] = np.array([(span.start, span.end) for span in spans], dtype=np.float64).reshape(-1, 2)
         kept = {stage: array for stage, array in found.items() if wanted(stage)}
         heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
-        return trace_of(self, kept, stages, detector.network.dtype, options, **heard)
+        return trace_of(self, kept, stages, detector.network.dtype, options, place, **heard)
 
     def close(self) -> None:
         """Drops the model, and frees it where its runtime leaves that to others."""

@@ -19,9 +19,9 @@ from workbench.decoding.generation import GenerationOptions
 from workbench.errors import BadInput
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
-from workbench.session import AudioSource, Event, Generation, Given, Piece, Prompt, Session, StageFilter, Trace
+from workbench.session import AudioSource, Event, Generation, Given, Out, Piece, Prompt, Session, StageFilter, Trace
 from workbench.stages import Stages
-from workbench.tracing import named, stages_given, trace_of
+from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.writing import settled_text
 
 
@@ -128,11 +128,11 @@ class TextSession(DeafSession):
             memory_bytes=peak_resident_bytes(),
         )
 
-    def trace(self, source: Prompt, stages: str = "*", given: Given = None, **options: Any) -> Trace:
+    def trace(self, source: Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
         """The stages that match the glob, of one pass over the prompt, and the tokens and text written after it."""
         writer = self.writer
         chosen = build_options(writer.options_class, options, self.model)
-        wanted = StageFilter(stages)
+        wanted, place = StageFilter(stages), place_of(out)
         ids = writer.prompt_ids(source, chosen)
         found = {"prompt.tokens": np.array(ids, dtype=np.int64)} if wanted("prompt.tokens") else {}
         found |= writer.trace(ids, wanted, stages_given(given))
@@ -141,7 +141,7 @@ class TextSession(DeafSession):
             ends = {"tokens": np.array(written.tokens, dtype=np.int64), "text": np.array(written.text)}
             found |= {stage: array for stage, array in ends.items() if wanted(stage)}
         digest = hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16]
-        return trace_of(self, found, stages, writer.dtype, options, input_digest=digest, **named(given))
+        return trace_of(self, found, stages, writer.dtype, options, place, input_digest=digest, **named(given))
 
     def close(self) -> None:
         """Drops the model, and frees it where its runtime leaves that to others."""

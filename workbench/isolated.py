@@ -17,7 +17,8 @@ from workbench.errors import BadInput, Cancelled, SessionDied, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.memory import resident_bytes
 from workbench.opening import SessionSpec
-from workbench.session import AudioSource, Event, Generation, Given, Piece, Prompt, Session, Trace, recordings
+from workbench.session import AudioSource, Event, Generation, Given, Out, Piece, Prompt, Session, Trace, recordings
+from workbench.trace_file import discard_partial, trace_place
 
 BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then
 DOING = {
@@ -55,13 +56,20 @@ class Calls(Session):
         """As `Session.generate_stream`; closing the iterator stops the work in the child."""
         return self._call("generate_stream", (prompt,), options)
 
-    def trace(self, source: Any, stages: str = "*", given: Given = None, **options: Any) -> Trace:
-        """As `Session.trace`."""
+    def trace(self, source: Any, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
+        """As `Session.trace`; where a file is written, only its path comes from the process."""
         family = FAMILIES.get(self.spec.family)
         plain = source if family and family.reads_text else _plain(source)
         other = str(Path(given).absolute()) if isinstance(given, (str, Path)) else given
-        [trace] = self._call("trace", (plain, stages, other), options)
-        return trace
+        place = None if out is None else trace_place(out)
+        try:
+            [trace] = self._call("trace", (plain, stages, other, place), options)
+        except BaseException:
+            if place is not None:
+                discard_partial(place)  # the process may have been ended while it wrote
+            raise
+        found: Trace = trace
+        return found
 
     def _call(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Generator[Any, None, None]:
         try:

@@ -23,6 +23,7 @@ from workbench.session import (
     Event,
     Generation,
     Given,
+    Out,
     Piece,
     Prompt,
     Session,
@@ -124,10 +125,12 @@ class OpenSession:
         """As `Session.generate`."""
         return last_generation(self.generate_stream(prompt, **options))
 
-    def trace(self, source: AudioSource | Prompt, stages: str = "*", given: Given = None, **options: Any) -> Trace:
+    def trace(
+        self, source: AudioSource | Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+    ) -> Trace:
         """As `Session.trace`."""
         self.session  # noqa: B018 (raises when this holder has closed it)
-        return self._calls.trace(source, stages, given, **self._resolved(options))
+        return self._calls.trace(source, stages, given, out, **self._resolved(options))
 
     def _signed(self, session: Session, events: Generator[Passed, None, None]) -> Generator[Passed, None, None]:
         """The events, results with the load time of the session, its process included, and its quantisation."""

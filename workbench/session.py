@@ -164,29 +164,12 @@ class Trace(Mapping[str, np.ndarray]):
     def save(self, path: str | Path) -> Path:
         """Writes a `.safetensors` file: the arrays, and `meta` and the order of the stages as JSON metadata.
 
-        Raises `BadInput` where the path cannot be written or the format has no place for an array.
+        One array is in memory at a time, where they are in a file. Raises `BadInput` where the path cannot be written
+        or the format has no place for an array.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import save_file
+        from workbench.trace_file import write_trace
 
-        path = Path(path)
-        if path.is_dir() or not path.parent.is_dir():
-            wrong = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-            raise BadInput(f"the trace cannot be written to {path}: {wrong}")
-        for name, array in self.items():
-            if array.dtype.kind not in "biufcU" or (array.dtype.kind == "U" and array.ndim):
-                raise BadInput(f"stage {name} holds {array.dtype}; expected an array of numbers, or one string")
-        strings = [name for name, array in self.items() if array.dtype.kind == "U"]
-        # Not ascontiguousarray, which would make one dimension of none.
-        arrays = {
-            name: _as_bytes(array) if name in strings else np.asarray(array, order="C") for name, array in self.items()
-        }
-        header = {"meta": json.dumps(self.meta), "stages": json.dumps(list(self)), "strings": json.dumps(strings)}
-        try:
-            save_file(arrays, str(path), metadata=header)
-        except (SafetensorError, OSError) as error:
-            raise BadInput(f"the trace cannot be written to {path}: {error}") from error
-        return path
+        return write_trace(path, self, self.meta)
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -217,10 +200,6 @@ class Trace(Mapping[str, np.ndarray]):
             stages[name] = np.array(stages[name].astype(np.uint8).tobytes().decode("utf-8", "replace"))
         named = [name for name in order if isinstance(name, str) and name in stages]
         return cls({name: stages[name] for name in (*named, *sorted(stages))}, meta)
-
-
-def _as_bytes(text: np.ndarray) -> np.ndarray:
-    return np.frombuffer(str(text).encode("utf-8"), dtype=np.uint8)
 
 
 Json = TypeVar("Json", list[Any], dict[str, Any])
@@ -268,6 +247,9 @@ class StageFilter:
 Given = Trace | str | Path | None
 """What a trace is computed from in place of its own stages: a trace, or the path of one."""
 
+Out = str | Path | None
+"""The file that a trace is written to; none where it is only returned."""
+
 
 @runtime_checkable
 class Session(Protocol):
@@ -309,12 +291,14 @@ class Session(Protocol):
         """What the language model writes after the prompt."""
         return last_generation(self.generate_stream(prompt, **options))
 
-    def trace(self, source: Any, stages: str = "*", given: Given = None, **options: Any) -> Trace:
+    def trace(self, source: Any, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
         """The stages that match the glob, of one pass over the whole recording; of a language model, over a prompt.
 
         Args:
             given: another trace of that input, or the path of one, whose stages the pass goes on with in place of its
                 own: then every stage is computed from the other's input of that stage, and shows its own error alone.
+            out: a `.safetensors` file to write, by the process that computes; the trace returned then reads each array
+                from there when it is asked for. Nothing stays where the call does not end well.
         """
         ...
 

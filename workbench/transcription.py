@@ -26,6 +26,7 @@ from workbench.session import (
     Event,
     Generation,
     Given,
+    Out,
     Partial,
     Piece,
     Progress,
@@ -39,7 +40,7 @@ from workbench.session import (
     recordings,
 )
 from workbench.stages import Stages
-from workbench.tracing import named, stages_given, trace_of
+from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.voice_activity import speech_spans
 from workbench.writing import is_hangul, needs_space
 
@@ -216,15 +217,17 @@ class SpeechSession(Session):
         yield job.number, Progress(job.recording.seconds, job.recording.seconds, "done")
         yield job.number, self._transcript(job)
 
-    def trace(self, source: AudioSource, stages: str = "*", given: Given = None, **options: Any) -> Trace:
+    def trace(
+        self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+    ) -> Trace:
         """The stages that match the glob, of one pass over the whole recording, without voice activity detection."""
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
-        wanted = StageFilter(stages)
+        wanted, place = StageFilter(stages), place_of(out)
         recording = read(source)
         found = recogniser.trace(recording.samples, chosen, wanted, stages_given(given))
         heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **named(given)}
-        return trace_of(self, found, stages, recogniser.dtype, options, **heard)
+        return trace_of(self, found, stages, recogniser.dtype, options, place, **heard)
 
     def close(self) -> None:
         """Drops the model, and frees it where its runtime leaves that to others."""

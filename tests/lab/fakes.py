@@ -11,6 +11,7 @@ from workbench.cards import Card
 from workbench.errors import SessionDied, Unavailable
 from workbench.families import FAMILIES
 from workbench.options import build_options
+from workbench.parity import read_trace
 from workbench.session import StageFilter, Trace
 
 TYPES = {"auto": "float32", "f32": "float32", "f16": "float16"}
@@ -25,7 +26,7 @@ class FakeSession:
         registry.open_now.append(self)
         registry.most_open = max(registry.most_open, len(registry.open_now))
 
-    def trace(self, source: Any, stages: str = "*", **options: Any) -> Trace:
+    def trace(self, source: Any, stages: str = "*", given: Any = None, out: Any = None, **options: Any) -> Trace:
         self.registry.traced.append((self.runtime, dict(self.settings), dict(options)))
         if (act := self.registry.acts.get(self.runtime)) is not None:
             act(self)
@@ -33,7 +34,8 @@ class FakeSession:
         whole = computed(TYPES.get(kind, kind), faults=self.faults(options), reverse=self.runtime == "gguf")
         wanted = StageFilter(stages)
         meta = whole.meta | {"runtime": self.runtime, "options": options, "versions": {"numpy": "2"}}
-        return Trace({stage: array for stage, array in whole.items() if wanted(stage)}, meta)
+        trace = Trace({stage: array for stage, array in whole.items() if wanted(stage)}, meta)
+        return read_trace(trace.save(out)) if out else trace
 
     def faults(self, options: Mapping[str, Any]) -> Mapping[str, Fault]:
         off = {"frontend.fbank": lambda x: 3 * x + 1} if options.get("cmvn") == "off" else {}

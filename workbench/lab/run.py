@@ -43,8 +43,8 @@ def run_parity(
     registry: Registry,
     model: str | Path,
     source: AudioSource | Prompt,
-    reference: str = "pytorch",
-    candidates: str | Iterable[str] = ("gguf",),
+    reference: str | Side = "pytorch",
+    candidates: str | Iterable[str | Side] = ("gguf",),
     stages: str = "*",
     options: Mapping[str, Any] | None = None,
     exact: bool = True,
@@ -85,7 +85,7 @@ def run_parity(
     build_options(options_class, registry.resolve_options(shared), card.id)
     StageFilter(stages)
     changes, chosen = read_rules(rules), find_preset(preset) if preset else None
-    first = read_side(str(reference), options_class, card.id).with_default(**dict(settings or {}))
+    first = read_side(reference, options_class, card.id).with_default(**dict(settings or {}))
     first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
     others = [each.with_default(**dict(settings or {})) for each in read_sides(candidates, options_class, card.id)]
     tracer = _Tracer(
@@ -212,6 +212,8 @@ class _Tracer:
             self._within(0.0, f"reading {side.name}")
             return Computed(side.name, read_trace(side.path, self._mapping))
         begun = time.perf_counter()
+        path = self.folder / f"{file}-{_file_name(side.name)}.safetensors"
+        self._written.append(path)
         self._within(0.0, f"loading {side.name}")
         session = self._registry.open(
             self._model,
@@ -221,24 +223,22 @@ class _Tracer:
         )
         with session:
             loaded = time.perf_counter()
-            trace = self._traced(session, side)
+            trace = self._traced(session, side, path)
             traced = time.perf_counter()
-        path = self.folder / f"{file}-{_file_name(side.name)}.safetensors"
-        self._written.append(path)
-        trace.save(path)
-        return Computed(side.name, read_trace(path), loaded - begun, traced - loaded)
+        return Computed(side.name, trace, loaded - begun, traced - loaded)
 
-    def _traced(self, session: OpenSession, side: Side) -> Trace:
+    def _traced(self, session: OpenSession, side: Side, path: Path) -> Trace:
+        """What the session writes to the file."""
         options = {**self._options, **side.options}
         activity = f"tracing {side.name}"
         if self._on_progress is None:
-            return session.trace(self._source, self._stages, **options)
+            return session.trace(self._source, self._stages, out=path, **options)
         self._within(_LOADED, activity)
         found: list[Trace | BaseException] = []
 
         def work() -> None:
             try:
-                found.append(session.trace(self._source, self._stages, **options))
+                found.append(session.trace(self._source, self._stages, out=path, **options))
             except BaseException as error:  # raised again where the run is
                 found.append(error)
 

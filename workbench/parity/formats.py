@@ -19,12 +19,15 @@ from workbench.session import Trace
 
 
 class StoredTrace(Trace):
-    """A trace whose arrays are read from a file each time they are asked for."""
+    """A trace whose arrays are read from a file each time they are asked for; to another process goes its path."""
 
-    def __init__(self, stored: Stored, stages: Mapping[str, Mapped], meta: Mapping[str, Any]):
+    def __init__(
+        self, stored: Stored, stages: Mapping[str, Mapped], meta: Mapping[str, Any], read_from: tuple[Any, ...]
+    ):
         super().__init__({}, meta)
         self._stored = stored
         self._mapped = dict(stages)
+        self._read_from = read_from  # arguments of `read_trace`
 
     def __getitem__(self, stage: str) -> np.ndarray:
         try:
@@ -45,6 +48,9 @@ class StoredTrace(Trace):
     def __len__(self) -> int:
         return len(self._mapped)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return read_trace, self._read_from
+
 
 def read_trace(path: str | Path, mapping: StageMapping | None = None) -> Trace:
     """The trace in a `.safetensors` or `.npz` file or a directory of `.npy` files.
@@ -60,6 +66,5 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None) -> Trace:
     stages = {each.stage: each for each in mapped}
     recorded = [name for name in stored.order if name in stages]
     order = [*recorded, *computation_order(stages.keys() - set(recorded))]
-    return StoredTrace(
-        stored, {name: stages[name] for name in order}, {**stored.meta, **(mapping.meta if mapping else {})}
-    )
+    meta = {**stored.meta, **(mapping.meta if mapping else {})}
+    return StoredTrace(stored, {name: stages[name] for name in order}, meta, (Path(path).absolute(), mapping))

@@ -24,7 +24,7 @@ from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields
 from workbench.runtimes.vllm.remote.service import CHAT, TRANSCRIPTIONS, Service, pieces
 from workbench.runtimes.vllm.remote.sound import wav
 from workbench.runtimes.vllm.remote.wording import Wording
-from workbench.session import AudioSource, Event, Given, StageFilter, Token, Trace
+from workbench.session import AudioSource, Event, Given, Out, StageFilter, Token, Trace
 from workbench.stages import Stages
 from workbench.transcription import Heard, SpeechSession
 
@@ -161,6 +161,8 @@ class RemoteSpeechSession(SpeechSession):
         self._remote.check(build_options(self.recogniser.options_class, options, self.model))
         yield from super().stream_batch(audios, **options)
 
-    def trace(self, source: AudioSource, stages: str = "*", given: Given = None, **options: Any) -> Trace:
+    def trace(
+        self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+    ) -> Trace:
         """A server shows no stages: raises `Unavailable`."""
         raise Unavailable(NO_STAGES)

@@ -21,7 +21,7 @@ from workbench.runtimes.vllm.remote.sampling import sampling_fields, streaming_f
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
 from workbench.runtimes.vllm.remote.tensors import saved_tensor
-from workbench.session import Generation, Given, Piece, Prompt, Trace
+from workbench.session import Generation, Given, Out, Piece, Prompt, Trace
 
 
 class RemoteTextSession(DeafSession):
@@ -79,7 +79,7 @@ class RemoteTextSession(DeafSession):
             asked = {"messages": [*system, {"role": "user", "content": content}]}
         yield from self._generated(client, self._call(asked, chosen))
 
-    def trace(self, source: Prompt, stages: str = "*", given: Given = None, **options: Any) -> Trace:
+    def trace(self, source: Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
         """A server shows no stages: raises `Unavailable`."""
         raise Unavailable(NO_STAGES)
 

@@ -1,0 +1,121 @@
+"""Writes a trace as a `.safetensors` file: an array at a time, and whole or not at all.
+
+The file is the format's own: eight bytes that count the header's, the header as JSON, the arrays' bytes. Until it is
+whole it has another name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.array_headers import NUMPY_TYPES
+from workbench.errors import BadInput
+
+SUFFIX = ".safetensors"
+_NAMES = {np.dtype(kind): name for name, kind in NUMPY_TYPES.items()}
+_ALIGNMENT = 8  # of the first array's bytes in the file
+
+
+def trace_place(path: str | Path) -> Path:
+    """The absolute path of a trace that is to be written and then read from there.
+
+    Raises `BadInput` where no file can be, or a reader would not know it by its name.
+    """
+    place = Path(path).absolute()
+    _check_folder(path, place)
+    if place.suffix.lower() != SUFFIX:
+        raise BadInput(f"the trace cannot be written to {path}: expected a name that ends in {SUFFIX}")
+    return place
+
+
+def discard_partial(path: Path) -> None:
+    """Removes what a writer that was ended left of a file."""
+    with contextlib.suppress(OSError):
+        _partial(path).unlink(missing_ok=True)
+
+
+def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
+    """Writes arrays, and `meta` and their order as the file's metadata; a file that was there is replaced.
+
+    One array is in memory at a time, where the mapping reads them as they are asked for. Raises `BadInput` where the
+    path cannot be written or the format has no place for an array; then nothing is left there.
+    """
+    place = Path(path)
+    _check_folder(path, place)
+    kept = {name: _described(path, name, stages[name]) for name in stages}
+    # The larger types first, so that each array stands at a multiple of its type's size.
+    order = sorted(kept, key=lambda name: -kept[name][1].itemsize)
+    header = _header(kept, order, meta)
+    try:
+        with _whole(place) as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            for name in order:
+                file.write(_bytes(stages[name], kept[name][1]))
+    except OSError as error:
+        raise BadInput(f"the trace cannot be written to {path}: {error.strerror or error}") from error
+    return place
+
+
+def _check_folder(path: str | Path, place: Path) -> None:
+    if place.is_dir() or not place.parent.is_dir():
+        wrong = "it is a folder" if place.is_dir() else f"there is no folder {place.parent}"
+        raise BadInput(f"the trace cannot be written to {path}: {wrong}")
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.partial")
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Any]:
+    """A file to write to, which gets its name at the end of the block and is gone where that is not reached."""
+    try:
+        with _partial(path).open("wb") as file:
+            yield file
+        _partial(path).replace(path)
+    except BaseException:
+        discard_partial(path)
+        raise
+
+
+def _described(path: str | Path, name: str, array: np.ndarray) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """Shape and type of an array in the file, and whether it is a text there."""
+    if array.dtype.kind == "U" and not array.ndim:
+        return (len(_text(array)),), np.dtype(np.uint8), True
+    if array.dtype.kind not in "biufc":
+        raise BadInput(f"stage {name} holds {array.dtype}; expected an array of numbers, or one string")
+    kind = array.dtype.newbyteorder("<")
+    if kind not in _NAMES:
+        raise BadInput(f"the trace cannot be written to {path}: safetensors has no {array.dtype}, which {name} holds")
+    return array.shape, kind, False
+
+
+def _header(kept: Mapping[str, tuple[tuple[int, ...], np.dtype[Any], bool]], order: list[str], meta: Any) -> bytes:
+    texts = [name for name, (_, _, text) in kept.items() if text]
+    ours = {"meta": json.dumps(meta), "stages": json.dumps(list(kept)), "strings": json.dumps(texts)}
+    found: dict[str, Any] = {"__metadata__": ours}
+    end = 0
+    for name in order:
+        shape, kind, _ = kept[name]
+        start, end = end, end + math.prod(shape) * kind.itemsize
+        found[name] = {"dtype": _NAMES[kind], "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(found).encode()
+    return text + b" " * (-len(text) % _ALIGNMENT)
+
+
+def _bytes(array: np.ndarray, kind: np.dtype[Any]) -> memoryview | bytes:
+    """What stands in the file of an array, without a copy where it lies in memory like that."""
+    if array.dtype.kind == "U":
+        return _text(array)
+    return np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data
+
+
+def _text(array: np.ndarray) -> bytes:
+    return str(array).encode("utf-8")

@@ -17,7 +17,8 @@ from workbench.errors import BadInput
 Stages = Mapping[str, np.ndarray]
 """Arrays by the names of stages."""
 
-ANY_ROWS = ("frontend.*", "prompt.tokens", "predictor.embeddings", "adaptor.output", "llm.embeddings", "tokens")
+_COUNTED = ("predictor.embeddings", "tokens")  # of which there may be none
+ANY_ROWS = ("frontend.*", "prompt.tokens", "adaptor.output", "llm.embeddings", *_COUNTED)
 """Stages of which another computation may have more or fewer rows, and everything after them as many as that one. All
 others meet values that came another way, with rows of their own."""
 
@@ -65,7 +66,8 @@ class Recorder:
         other = self._given[stage]
         rows = 1 if any(fnmatchcase(stage, glob) for glob in ANY_ROWS) else 0
         fits = other.ndim == len(shape) and other.shape[rows:] == shape[rows:]
-        if not fits or (shape and other.dtype.kind not in "biuf"):
+        empty = rows and fits and not len(other) and stage not in _COUNTED
+        if not fits or empty or (shape and other.dtype.kind not in "biuf"):
             raise BadInput(
                 f"{stage} of the trace to compute from is {other.dtype} of the shape {other.shape}, of this model "
                 f"numbers of the shape {shape}; expected a trace of the same model and input"

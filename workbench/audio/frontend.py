@@ -111,14 +111,24 @@ class Frontend:
 
     def __call__(self, samples: np.ndarray, dither: float | None = None, seed: int = 0) -> FrontendOutput:
         """All three points; `dither`, where given, replaces the configured one, and `seed` makes it repeatable."""
+        energies = self.energies(samples, dither, seed)
+        stacked = self.stack(energies)
+        return FrontendOutput(energies, stacked, self.normalise(stacked))
+
+    def energies(self, samples: np.ndarray, dither: float | None = None, seed: int = 0) -> np.ndarray:
+        """The first point, `FrontendOutput.fbank`; arguments as of a call."""
         options = self.config.fbank_options()
-        if dither is not None:
-            options = replace(options, dither=dither)
-        energies = fbank(samples, options, seed)
-        stacked = energies
-        if self.config.lfr_m != 1 or self.config.lfr_n != 1:
-            stacked = stack_frames(energies, self.config.lfr_m, self.config.lfr_n)
-        return FrontendOutput(energies, stacked, stacked if self.cmvn is None else self.cmvn.apply(stacked))
+        return fbank(samples, options if dither is None else replace(options, dither=dither), seed)
+
+    def stack(self, energies: np.ndarray) -> np.ndarray:
+        """The second point, `FrontendOutput.lfr`, from the first; the same array where nothing is stacked."""
+        if self.config.lfr_m == self.config.lfr_n == 1:
+            return energies
+        return stack_frames(energies, self.config.lfr_m, self.config.lfr_n)
+
+    def normalise(self, stacked: np.ndarray) -> np.ndarray:
+        """The third point, `FrontendOutput.features`, from the second."""
+        return stacked if self.cmvn is None else self.cmvn.apply(stacked)
 
 
 def _whole(section: Mapping[str, Any], key: str, default: int) -> int:

@@ -29,9 +29,13 @@ class Features:
     def __call__(self, samples: np.ndarray, options: ListeningOptions, recorder: Recorder | None = None) -> np.ndarray:
         """Features [T, width] of samples [n], with CMVN and dither as the options say."""
         frontend = self._without_cmvn if options.cmvn == "off" else self.frontend
-        front = frontend(samples, dither=options.dither)
-        features = front.features
-        if recorder:
-            for stage in self._stages:
-                features = recorder.put(f"frontend.{stage}", getattr(front, stage))
-        return features
+        energies = self._on("fbank", frontend.energies(samples, options.dither), recorder)
+        stacked = self._on("lfr", frontend.stack(energies), recorder)
+        return self._on("features", frontend.normalise(stacked), recorder)
+
+    def _on(self, stage: str, own: np.ndarray, recorder: Recorder | None) -> np.ndarray:
+        """What to go on with after a stage."""
+        if recorder is None or stage not in self._stages:
+            return own
+        found = recorder.put(f"frontend.{stage}", own)
+        return own if found is own else np.array(found, dtype=own.dtype)

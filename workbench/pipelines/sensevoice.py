@@ -65,19 +65,13 @@ class SenseVoicePipeline:
     def recognise(self, samples: np.ndarray, options: SenseVoiceOptions, recorder: Recorder | None = None) -> Heard:
         """What is said in float32 samples [n] at the checkpoint's rate."""
         features = self.features(samples, options, recorder)
-        best, kept = [], []
-        for block in self.network.logits(features, query_ids(options), recorder):
-            if recorder and (recorder.wanted("logits") or recorder.wanted("ctc.posteriors")):
-                kept.append(block.copy())
-            if options.ban_emo_unk and self.unknown_emotion is not None:
-                block[:, self.unknown_emotion] = -np.inf
-            best.append(block.argmax(axis=1))
-        if recorder and kept:
-            logits = np.concatenate(kept)
-            recorder.put("logits", logits)
+        blocks = self.network.logits(features, query_ids(options), recorder)
+        if recorder and (recorder.needs("logits") or recorder.wanted("ctc.posteriors")):
+            logits = recorder.put("logits", np.concatenate([*blocks]))
             if recorder.wanted("ctc.posteriors"):
                 recorder.put("ctc.posteriors", _softmax(logits))
-        path = collapse(np.concatenate(best), self.model.blank)
+            blocks = iter([logits])
+        path = collapse(np.concatenate([self._best(block, options) for block in blocks]), self.model.blank)
         vocabulary = self.model.vocabulary
         pieces = [vocabulary.pieces[token.id] for token in path]
         language, tags = read_tags(pieces)
@@ -89,6 +83,16 @@ class SenseVoicePipeline:
             tokens=tokens,
             ids=tuple(token.id for token in path),
         )
+
+    def _best(self, logits: np.ndarray, options: SenseVoiceOptions) -> np.ndarray:
+        """The likeliest id of each frame [T], of logits [T, V]."""
+        best: np.ndarray = logits.argmax(axis=1)
+        if options.ban_emo_unk and self.unknown_emotion is not None:
+            banned = np.flatnonzero(best == self.unknown_emotion)
+            others = logits[banned]
+            others[:, self.unknown_emotion] = -np.inf
+            best[banned] = others.argmax(axis=1)
+        return best
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of some of the visible tokens."""

@@ -126,11 +126,17 @@ class Graph:
         return tensor
 
     def tap(self, stage: str, x: Tensor) -> Tensor:
-        """Names a point of the network: where its stage is wanted, the value there is recorded. Returns x."""
-        if self._recorder is not None and self._recorder.wanted(stage):
+        """Names a point of the network: where its stage is wanted, the value there is recorded.
+
+        Returns what to go on with: x, or an input with what the recorder has in its place.
+        """
+        if self._recorder is None:
+            return x
+        if self._recorder.wanted(stage):
             self._library.set_output(x.pointer)
             self._tapped[stage] = x
-        return x
+        other = self._recorder.given(stage, x.shape)
+        return x if other is None else self.input(other)
 
     def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """The arrays of the outputs."""

@@ -58,12 +58,10 @@ class ParaformerGraph:
 
         heard = self._engine.run(encoder, recorder)
         encoded, alphas = heard["encoded"], cif.weights_of(heard["scores"], self.predictor)
-        tokens = int(alphas.sum())
-        embeddings = fire(encoded, alphas[:-1], tokens)  # nothing is heard where the tail is
-        if recorder:
-            recorder.put("predictor.alphas", alphas)
-            recorder.put("predictor.embeddings", embeddings)
-        return Decoded(self._logits(embeddings, encoded, recorder) if tokens else None, alphas, encoded)
+        alphas = recorder.put("predictor.alphas", alphas) if recorder else alphas
+        embeddings = fire(encoded, alphas[:-1], int(alphas.sum()))  # nothing is heard where the tail is
+        embeddings = recorder.put("predictor.embeddings", embeddings) if recorder else embeddings
+        return Decoded(self._logits(embeddings, encoded, recorder) if len(embeddings) else None, alphas, encoded)
 
     def _logits(self, embeddings: np.ndarray, encoded: np.ndarray, recorder: Recorder | None) -> np.ndarray:
         """Of acoustic embeddings [N, D] and encoded frames [T, D]: [N, V]."""
@@ -75,9 +73,7 @@ class ParaformerGraph:
         decoded = self._engine.run(decoder, recorder)["decoded"]
         layer = Scope(self._engine.weights) / "decoder" / "output_layer"
         found = output_layer.logits(self._engine, decoded, layer, self.vocabulary)
-        if recorder:
-            recorder.put("logits", found)
-        return found
+        return recorder.put("logits", found) if recorder else found
 
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
         """As `Network.fine_alphas`."""

@@ -54,7 +54,7 @@ class ParaformerNetwork(nn.Module):
         """
         encoded = self.encoder(features, lengths, tap)
         cif = self.predictor(encoded, lengths, tap, cif_residual)
-        if int(cif.counts.max()) < 1:
+        if not cif.embeddings.shape[1]:
             return ParaformerOutput(None, cif, encoded)
         counts = None if lengths is None else cif.counts
         return ParaformerOutput(self.decoder(encoded, lengths, cif.embeddings, counts, tap), cif, encoded)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from workbench.stages import Recorder
@@ -36,6 +37,8 @@ def tap_into(recorder: Recorder | None) -> Tap:
         copy = value.detach().to("cpu", copy=True)
         own = (copy.float() if copy.dtype == torch.bfloat16 else copy)[0].numpy()
         other = recorder.put(stage, own)
-        return value if other is own else torch.tensor(other, dtype=value.dtype, device=value.device)[None]
+        if other is own:
+            return value
+        return torch.from_numpy(np.array(other, dtype=own.dtype)).to(value.device, value.dtype)[None]
 
     return tap

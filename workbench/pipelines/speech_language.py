@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.closing import close
 from workbench.decoding.generation import ENDED, Decoding
+from workbench.errors import BadInput
 from workbench.families.language import LanguageTokenizer
 from workbench.merging import Merged, merge_speech
 from workbench.options import ListeningOptions
@@ -118,12 +119,15 @@ class SpeechLanguagePipeline:
     def trace(
         self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript."""
+        """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript.
+
+        Where stages are given, the transcript is not among them: it is written by the whole language model in passes
+        of its own, so there is no one stage that it would be computed from.
+        """
         recorder = Recorder(wanted, given)
         prompt, counts = self._prompt([samples], options, recorder)
-        recorder.put("prompt.tokens", self.ear.prompt_ids(options))
         self.language.trace(prompt, recorder)
-        if wanted("tokens") or wanted("text"):
+        if not recorder.isolated and (wanted("tokens") or wanted("text")):
             [heard] = drained(self._written(prompt, self.ear.decoding(options, counts)))
             recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
             recorder.put("text", np.array(heard.text))
@@ -138,10 +142,20 @@ class SpeechLanguagePipeline:
     ) -> tuple[Merged[Any], np.ndarray]:
         """The prompts of the stretches, padded on the left, and the speech frames in each."""
         speech, counts = self.ear.embeddings(stretches, options, recorder)
-        ids = np.repeat(self.ear.prompt_ids(options)[None], len(stretches), axis=0)
+        prompt = self.ear.prompt_ids(options)
+        if recorder:
+            prompt = recorder.put("prompt.tokens", prompt).astype(np.int64)
+            if recorder.isolated:
+                counts = np.array([speech.shape[1]])  # as many as are given
+        ids = np.repeat(prompt[None], len(stretches), axis=0)
         # A placeholder may be no row of the table; what is looked up for it is not used.
         text = self.language.embed(np.where(ids == self.ear.placeholder, 0, ids))
-        return merge_speech(ids, text, speech, counts, self.ear.placeholder, padding_side="left"), counts
+        try:
+            return merge_speech(ids, text, speech, counts, self.ear.placeholder, padding_side="left"), counts
+        except ValueError as error:
+            if recorder is None or not recorder.isolated:
+                raise
+            raise BadInput(f"adaptor.output does not fit into prompt.tokens of the trace given: {error}") from error
 
 
 def ids_around(words: Words, options: Any, sound_id: int) -> list[int]:

@@ -7,7 +7,7 @@ up in the file, exactly and only those that are needed; the tokens that follow l
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,12 +96,17 @@ class LanguageModel:
             raise BadInput(
                 f"the prompt's embeddings are {width} wide; {self.file.name} takes {self.config.hidden_size}"
             )
-        if lengths.max() > self.config.context:
+        self._room_for(int(lengths.max()))
+        return lengths
+
+    def _room_for(self, positions: int) -> int:
+        """So many positions, unless they are too many."""
+        if positions > self.config.context:
             raise BadInput(
-                f"the prompt has {lengths.max()} positions; expected at most {self.config.context}, the context of "
+                f"the prompt has {positions} positions; expected at most {self.config.context}, the context of "
                 f"{self.file.name}"
             )
-        return lengths
+        return positions
 
     def _steps(
         self, prompt: Merged[np.ndarray], lengths: np.ndarray, decoding: Decoding
@@ -190,19 +195,23 @@ class LanguageModel:
 
     def trace(self, prompt: Merged[np.ndarray], recorder: Recorder) -> None:
         """Records the stages of one pass over a prompt of one row: `llm.*` and `logits`, of all its positions."""
-        [length] = self._checked(prompt)
-        embeddings = prompt.embeddings[0][prompt.attention_mask[0]]
-        recorder.put("llm.embeddings", embeddings)
-        stages = {f"l_out-{layer}": f"llm.layers.{layer}" for layer in range(self.config.layers)}
-        stages |= {"result_norm": "llm.norm", "result_output": "logits"}
-        watch = _Watch({tensor: stage for tensor, stage in stages.items() if recorder.wanted(stage)})
-        if not watch.stages:
+        self._checked(prompt)
+        embeddings = recorder.put("llm.embeddings", prompt.embeddings[0][prompt.attention_mask[0]])
+        length = self._room_for(len(embeddings))
+        hidden = {f"l_out-{layer}": f"llm.layers.{layer}" for layer in range(self.config.layers)}
+        hidden["result_norm"] = "llm.norm"
+        watched = {tensor: stage for tensor, stage in hidden.items() if recorder.wanted(stage)}
+        if recorder.wanted("logits"):
+            watched["result_output"] = "logits"
+        if not watched:
             return
+        given = {tensor: recorder.given(stage, embeddings.shape) for tensor, stage in hidden.items()}
+        watch = _Watch(watched, {tensor: rows for tensor, rows in given.items() if rows is not None})
         context = Context(
             self.model,
-            int(length),
-            longest=int(length),
-            outputs=int(length),
+            length,
+            longest=length,
+            outputs=length,
             watch=self.model.functions.ggml_backend_sched_eval_callback(watch.see),
             **self._settings,
         )
@@ -230,27 +239,37 @@ def _table(rows: list[list[int]]) -> np.ndarray:
 
 
 class _Watch:
-    """Copies tensors of a pass as they are computed.
+    """Copies tensors of a pass as they are computed, and has the pass go on from other values where they are given.
+
+    A long prompt is computed in parts, and each tensor comes once for each of them, some of its rows at a time.
 
     Args:
         stages: by the name that llama.cpp gives the tensor.
+        given: all rows of the tensors that are overwritten, by the same names.
     """
 
-    def __init__(self, stages: dict[str, str]):
+    def __init__(self, stages: Mapping[str, str], given: Mapping[str, np.ndarray] | None = None):
         self.stages = stages
         self.parts: dict[str, list[np.ndarray]] = {tensor: [] for tensor in stages}
-        self._get: Callable[..., None] = load_library().backend_tensor_get
+        self._given = dict(given or {})
+        self._rows = dict.fromkeys(self._given, 0)  # overwritten so far
+        self._library = load_library()
 
     def see(self, pointer: int, asks: bool, _: Any) -> bool:
         """As llama.cpp's `cb_eval`: whether the tensor is of interest; and then, when it is there, whether to go on."""
         tensor = TensorStruct.from_address(pointer)
         name = tensor.name.decode("utf-8", "replace")
-        if name not in self.stages:
+        if name not in self.stages and name not in self._given:
             return not asks
-        if not asks:
+        if not asks and name in self.stages:
             values = np.empty((tensor.ne[1], tensor.ne[0]), dtype=np.float32)
-            self._get(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
+            self._library.backend_tensor_get(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
             self.parts[name].append(values)
+        if not asks and name in self._given:
+            begin = self._rows[name]
+            self._rows[name] = end = begin + tensor.ne[1]
+            values = np.array(self._given[name][begin:end], dtype=np.float32)
+            self._library.backend_tensor_set(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
         return True
 
 

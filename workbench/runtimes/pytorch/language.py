@@ -46,8 +46,11 @@ class LanguageModel:
 
     @torch.inference_mode()
     def embed(self, ids: np.ndarray) -> Tensor:
-        """Text embeddings [batch, tokens, hidden] of ids [batch, tokens]."""
-        embeddings: Tensor = self.network.get_input_embeddings()(torch.from_numpy(ids).to(self.device))
+        """Text embeddings [batch, tokens, hidden] of ids [batch, tokens]; raises `BadInput` for an id it has not."""
+        table = self.network.get_input_embeddings()
+        if ids.size and not 0 <= ids.min() <= ids.max() < len(table.weight):
+            raise BadInput(f"the prompt has ids from {ids.min()} to {ids.max()}; expected 0 to {len(table.weight) - 1}")
+        embeddings: Tensor = table(torch.from_numpy(ids).to(self.device))
         return embeddings
 
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Tensor]:
@@ -65,12 +68,12 @@ class LanguageModel:
     def trace(self, prompt: Merged[Tensor], recorder: Recorder) -> None:
         """Records the stages of one pass over a prompt of one row: `llm.*` and `logits`."""
         body, tap = self.network.model, tap_into(recorder)
-        tap("llm.embeddings", prompt.embeddings)
+        embeddings = tap("llm.embeddings", prompt.embeddings)
         with contextlib.ExitStack() as hooks:
             for number, layer in enumerate(body.layers):
                 hooks.callback(_tap_output(layer, f"llm.layers.{number}", tap).remove)
             hooks.callback(_tap_output(body.norm, "llm.norm", tap).remove)
-            logits = self._computed(inputs_embeds=prompt.embeddings, use_cache=False).logits
+            logits = self._computed(inputs_embeds=embeddings, use_cache=False).logits
         tap("logits", logits)
 
     def _computed(self, **inputs: Any) -> Any:
@@ -176,8 +179,10 @@ class _Chooser:
 
 
 def _tap_output(module: nn.Module, stage: str, tap: Tap) -> Any:
-    def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        tap(stage, output[0] if isinstance(output, tuple) else output)
+    def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (tap(stage, output[0]), *output[1:])
+        return tap(stage, output)
 
     return module.register_forward_hook(hook)
 

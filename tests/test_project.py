@@ -45,6 +45,7 @@ MAY_NOT_IMPORT = {
     "decoding": ABOVE | MODELS,
     "plots": ABOVE | MODELS,
     "parity": ABOVE | MODELS,
+    "embeddings": ABOVE | MODELS | {"session", "parity", "plots"},
     "audio": ABOVE | MODELS | {"session"},
     "stages": ABOVE | MODELS | {"session", "audio"},
     "gguf_file": ABOVE | MODELS | {"audio"},

@@ -1,0 +1,93 @@
+"""A zip archive that a user gave, read from memory: no member inflates to more than it may, none is taken for another.
+
+`.npz` and `.pt` files are such archives. This file knows neither.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+
+from workbench.array_headers import said
+from workbench.embeddings.content import shown
+from workbench.embeddings.payload import LIMIT, check_size
+from workbench.errors import BadInput
+
+MOST_MEMBERS = 10_000  # a checkpoint of a large model has a thousand
+
+_BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")  # of a file's first member; of the list of members where it has none
+_LISTED = b"PK\x01\x02"  # stands before each entry of that list
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others take memory by what a member says of itself
+_ENCRYPTED = 0x1
+
+
+def is_archive(content: bytes) -> bool:
+    """Whether a file begins as zip archives do."""
+    return content.startswith(_BEGINNINGS)
+
+
+class Archive:
+    """The members of an archive by name, folders left out.
+
+    Raises `BadInput` for what is damaged, encrypted, compressed in unusual ways, has two members of one name, or claims
+    to inflate to more than `LIMIT`.
+    """
+
+    def __init__(self, content: bytes, where: str):
+        self.where = where
+        # Before zipfile lists them, which takes a kilobyte for each.
+        count = content.count(_LISTED)
+        if count > MOST_MEMBERS:
+            raise BadInput(f"{where} is a zip archive of {count} files; expected at most {MOST_MEMBERS}")
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(content))
+            found = [each for each in self._zip.infolist() if not each.is_dir()]
+        except Exception as error:  # zipfile has no one error for what is damaged
+            raise BadInput(f"{where} is a truncated or damaged zip archive: {said(error)}") from error
+        self._members: Mapping[str, zipfile.ZipInfo] = {each.filename: each for each in found}
+        if len(self._members) < len(found):
+            raise BadInput(f"{where} is a zip archive with two files of one name; expected each once")
+        for each in found:
+            if each.flag_bits & _ENCRYPTED:
+                raise BadInput(
+                    f"{shown(each.filename)} in {where} is encrypted; expected an archive without a password"
+                )
+            if each.compress_type not in _METHODS:
+                raise BadInput(
+                    f"{shown(each.filename)} in {where} is compressed by method {each.compress_type}; expected stored "
+                    "or deflated files, as numpy and PyTorch write them"
+                )
+        check_size(sum(each.file_size for each in found), f"{where}, inflated,")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the members, in the archive's order."""
+        return tuple(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def size(self, name: str) -> int:
+        """How many bytes a member says that it has."""
+        return self._members[name].file_size
+
+    def read(self, name: str, most: int = LIMIT) -> bytes:
+        """A member's bytes, the first `most` of them.
+
+        Never inflates more than the member said it has. Raises `BadInput` where it has not as many, or others than
+        were written.
+        """
+        member = self._members[name]
+        size = min(member.file_size, most)
+        try:
+            with self._zip.open(member) as file:
+                # A number given to `read` bounds what is inflated; without one all would be, before it is cut.
+                content = file.read(size)
+                if size == member.file_size:
+                    file.read(1)  # the end, where the checksum is compared
+        except Exception as error:  # zipfile and zlib have no one error for what is damaged
+            raise BadInput(f"{shown(name)} in {self.where} is truncated or damaged: {said(error)}") from error
+        if len(content) < size:
+            raise BadInput(f"{shown(name)} in {self.where} is truncated: it has {len(content)} bytes of {size}")
+        return content

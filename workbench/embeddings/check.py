@@ -1,0 +1,42 @@
+"""Whether embeddings fit a language model: its width, and the room that is left in its context. Knows no models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.embeddings.embedding import Embedding
+from workbench.errors import BadInput
+
+
+def check_embeddings(embeddings: Sequence[Embedding], hidden: int, room: int, where: str) -> None:
+    """Raises `BadInput` unless a model can take embeddings.
+
+    Args:
+        embeddings: in their order in the prompt.
+        hidden: the model's width.
+        room: positions of its context that are left for all of them together.
+        where: names the model in messages.
+    """
+    for number, each in enumerate(embeddings, 1):
+        if each.hidden != hidden:
+            raise BadInput(
+                f"{_called(each, number, len(embeddings))} is {each.hidden} wide, its shape is {each.shape}; {where} "
+                f"expects vectors of {hidden}"
+            )
+    tokens = sum(each.tokens for each in embeddings)
+    if tokens <= room:
+        return
+    if len(embeddings) == 1:
+        raise BadInput(
+            f"{_called(embeddings[0], 1, 1)} is {tokens} tokens long; the context of {where} has room for "
+            f"{max(room, 0)}"
+        )
+    lengths = " + ".join(str(each.tokens) for each in embeddings)
+    raise BadInput(
+        f"the {len(embeddings)} embeddings are {lengths} = {tokens} tokens long; the context of {where} has room for "
+        f"{max(room, 0)}"
+    )
+
+
+def _called(embedding: Embedding, number: int, count: int) -> str:
+    return f"embedding {number} of {count} ({embedding.name})" if count > 1 else f"the embedding {embedding.name}"

@@ -1,0 +1,81 @@
+"""Reads `.npy` and `.npz` files from memory. Nothing is unpickled; this file knows no embeddings."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+
+from workbench.array_headers import ArrayHeader, check_claim, read_array_header
+from workbench.embeddings.archive import Archive
+from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
+from workbench.embeddings.payload import LIMIT
+from workbench.errors import BadInput
+
+MAGIC = np.lib.format.MAGIC_PREFIX
+SUFFIX = ".npy"
+
+_LONGEST_HEADER = 70_000  # bytes up to the values of an array: numpy writes up to 65 535 and some
+
+
+def open_npy(content: bytes, where: str) -> Content:
+    """The array of an `.npy` file."""
+    file = io.BytesIO(content)
+    header = read_array_header(file, where)
+    start = file.tell()
+    check_values(header, len(content) - start, where)
+    return Content("npy", {NAMELESS: _tensor(header, lambda: _array(content, start, header))})
+
+
+def open_npz(archive: Archive) -> Content:
+    """The arrays of an `.npz` file by name."""
+    tensors = {}
+    for name in archive.names:
+        if not name.endswith(SUFFIX):
+            raise BadInput(
+                f"{archive.where} holds {shown(name)}; expected arrays only, as numpy.savez writes them, or one "
+                "tensor, as torch.save does"
+            )
+        tensors[name.removesuffix(SUFFIX)] = _member(archive, name)
+    return Content("npz", tensors)
+
+
+def _member(archive: Archive, name: str) -> StoredTensor:
+    where = f"{shown(name)} in {archive.where}"
+    file = io.BytesIO(archive.read(name, _LONGEST_HEADER))
+    header = read_array_header(file, where)
+    start = file.tell()
+    check_values(header, archive.size(name) - start, where)
+    return _tensor(header, lambda: _array(archive.read(name), start, header))
+
+
+def check_values(header: ArrayHeader, there: int, where: str) -> None:
+    """Raises `BadInput` unless an array has its values, and nothing behind them."""
+    if header.dtype.hasobject:
+        raise BadInput(f"{where} holds objects, which are pickled and not read; expected floating-point numbers")
+    check_claim(header, there, LIMIT, where)
+    if header.bytes < there:
+        raise BadInput(
+            f"{where} has {there - header.bytes} bytes behind the values of its shape {header.shape}; expected one "
+            "array"
+        )
+
+
+def _tensor(header: ArrayHeader, read: object) -> StoredTensor:
+    return StoredTensor(header.shape, _type_name(header.dtype), header.bytes, read)  # type: ignore[arg-type]
+
+
+def _type_name(dtype: np.dtype) -> str:
+    if dtype.kind in "SU":
+        return "text"
+    if dtype.kind == "V":
+        # What numpy makes of bfloat16 from packages that add it has lost which type it was.
+        return "records" if dtype.names else f"values of {dtype.itemsize} bytes without a type"
+    return dtype.name
+
+
+def _array(content: bytes, start: int, header: ArrayHeader) -> np.ndarray:
+    count = math.prod(header.shape)
+    flat = np.frombuffer(content, header.dtype, count, start)
+    return flat.reshape(header.shape, order="F" if header.fortran_order else "C")

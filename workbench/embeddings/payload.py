@@ -1,0 +1,96 @@
+"""What a user hands over as an embedding, as the bytes of a file: a path, bytes, or base64 text.
+
+How large it may be is checked before anything is read or decoded. This file knows no format.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from pathlib import Path
+
+from workbench.errors import BadInput
+from workbench.memory import size
+
+LIMIT = 256_000_000  # bytes of a file, and of the values in it: 15 000 tokens of width 4096 in float32
+
+Source = Path | bytes | bytearray | memoryview | str
+
+_HEAD = re.compile(r"data:[^,]{0,256},", re.ASCII)  # of a data URL
+_STRANGE = re.compile(r"[^A-Za-z0-9+/]")
+
+
+def read_payload(source: Source, where: str) -> bytes:
+    """The bytes of a file.
+
+    Args:
+        source: the file's path, its bytes, or its base64 text with or without a data URL's head. A text is never a
+            path: it may come from another machine, which has no business with the files of this one.
+        where: names it in messages.
+
+    Raises `BadInput` for more than `LIMIT` bytes, what cannot be read, and what is not base64.
+    """
+    if isinstance(source, Path):
+        return _file(source, where)
+    if isinstance(source, str):
+        return _decoded(source, where)
+    if isinstance(source, bytes | bytearray | memoryview):
+        check_size(len(source) if not isinstance(source, memoryview) else source.nbytes, where)
+        return bytes(source)
+    raise BadInput(f"{where} is a {type(source).__name__}; expected a path, bytes, or base64 text")
+
+
+def check_size(count: int, where: str) -> None:
+    """Raises `BadInput` where something has more bytes than an embedding may have."""
+    if count > LIMIT:
+        raise BadInput(f"{where} has {size(count)}; expected at most {size(LIMIT)}")
+
+
+def _file(path: Path, where: str) -> bytes:
+    try:
+        if not path.is_file():
+            what = "it is a folder" if path.is_dir() else "there is no such file"
+            raise BadInput(f"{where} cannot be read: {what}; expected a .npy, .npz, .pt or .safetensors file")
+        check_size(path.stat().st_size, where)
+        with path.open("rb") as file:
+            content = file.read(LIMIT + 1)  # it may have grown
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character in it
+        raise BadInput(f"{where} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    check_size(len(content), where)
+    return content
+
+
+def _decoded(text: str, where: str) -> bytes:
+    start = 0
+    if text.startswith("data:"):
+        head = _HEAD.match(text)
+        if head is None or not head.group().endswith(";base64,"):
+            raise BadInput(
+                f"{where} begins like a data URL, {text[:40]!r}; expected base64 after a head like "
+                "data:application/octet-stream;base64,"
+            )
+        start = head.end()
+    check_size((len(text) - start) // 4 * 3 * 76 // 78, where)  # of lines of 76 characters and a break of two
+    text = "".join(text[start:].split())  # it comes in lines from mail and from shells
+    check_size(len(text) // 4 * 3 - 2, where)
+    try:
+        return binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
+    except ValueError as error:  # of the encoding, too
+        strange = _STRANGE.search(text.rstrip("="))
+        if strange is not None:
+            raise BadInput(
+                f"{where} is not base64: character {strange.start() + 1} is {strange.group()!r}; expected letters, "
+                "digits, + and / (a file is given as a Path, or as its bytes)"
+            ) from error
+        if len(text) % 4:
+            raise BadInput(
+                f"{where} is not whole base64: it has {len(text)} characters, which is no multiple of 4; expected all "
+                "of them with the = at the end"
+            ) from error
+        raise BadInput(f"{where} is not base64: {error}") from error
+
+
+def as_base64(content: bytes) -> str:
+    """The text that stands for a file's bytes in a request."""
+    return base64.b64encode(content).decode("ascii")

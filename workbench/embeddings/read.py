@@ -1,0 +1,116 @@
+"""Reads embeddings that users give: `.npy`, `.npz`, `.pt` and `.safetensors`, as files, bytes or base64 text.
+
+The format is told by a file's content, never by its name. Nothing is unpickled, and whatever a file claims is held
+against its size and the limit before memory is taken. This file knows no models.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+from workbench.embeddings import numpy_files, tensor_files, torch_files
+from workbench.embeddings.archive import Archive, is_archive
+from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
+from workbench.embeddings.embedding import Embedding, as_embedding
+from workbench.embeddings.payload import Source, read_payload
+from workbench.errors import BadInput
+
+Encoding = Literal["npy", "npz", "pt", "safetensors"]
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+
+_FORMATS = ".npy, .npz, .pt or .safetensors"
+_PICKLE = b"\x80"  # begins every pickle of the binary protocols
+_OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that PyTorch wrote first, up to version 1.5
+_MOST_LISTED = 10  # tensors of a file
+
+
+def read_embedding(
+    source: Source, *, encoding: str | None = None, tensor: str | None = None, name: str | None = None
+) -> Embedding:
+    """The embedding in a file.
+
+    Args:
+        source: the file's path as a `Path`, its bytes, or its base64 text with or without a data URL's head. A text is
+            never taken for a path.
+        encoding: npy, npz, pt or safetensors, where it is said; the content has to agree.
+        tensor: which one of several that the file has, by name; the only one by default.
+        name: of the embedding, for people and in messages; by default the file's, and the tensor's where it was chosen.
+
+    Floating-point numbers of 8 to 64 bits become float32, a leading dimension of 1 is dropped. Raises `BadInput` that
+    says what was found and what was expected.
+    """
+    where = name or (_file_name(source) if isinstance(source, Path) else "the embedding")
+    if encoding is not None and encoding not in ENCODINGS:
+        raise BadInput(f"the encoding of {where} is {shown(str(encoding))}; expected one of {', '.join(ENCODINGS)}")
+    content = open_content(read_payload(source, where), where)
+    if encoding not in (None, content.encoding):
+        raise BadInput(f"{where} is said to be {encoding} and is a .{content.encoding} file; expected both to agree")
+    chosen, stored = _choose(content, tensor, where)
+    if len(content.tensors) > 1:
+        where = f"{shown(chosen)} in {where}"
+    called = name or (_file_name(source) if isinstance(source, Path) else "embedding")
+    if name is None and tensor is not None and chosen.isprintable():
+        called = f"{called}: {chosen}"
+    return as_embedding(stored, called, where, content.notes)
+
+
+def open_content(content: bytes, where: str) -> Content:
+    """The tensors in a file, whichever its format, with shapes and types; no values are read yet.
+
+    Raises `BadInput` for every other format and for what is damaged.
+    """
+    if content.startswith(numpy_files.MAGIC):
+        return numpy_files.open_npy(content, where)
+    if is_archive(content):
+        archive = Archive(content, where)
+        return torch_files.open_pt(archive) if torch_files.is_torch_archive(archive) else numpy_files.open_npz(archive)
+    if tensor_files.is_safetensors(content):
+        return tensor_files.open_safetensors(content, where)
+    if content.startswith(_OLD_TORCH):
+        raise BadInput(
+            f"{where} is a PyTorch file of the old form, a bare pickle, which is not read; expected a zip archive: "
+            "load it with PyTorch and save it again with torch.save(tensor, path)"
+        )
+    if content.startswith(_PICKLE):
+        raise BadInput(
+            f"{where} is a bare pickle, which can hold code and is not read; expected {_FORMATS}, as numpy.save or "
+            "torch.save write them"
+        )
+    begins = f"begins with {content[:12]!r}" if content else "is empty"
+    raise BadInput(f"{where} {begins}; expected the content of a {_FORMATS} file")
+
+
+def _choose(content: Content, tensor: str | None, where: str) -> tuple[str, StoredTensor]:
+    """The tensor of that name, or the only one."""
+    tensors = content.tensors
+    if tensor is None:
+        if len(tensors) == 1:
+            return next(iter(tensors.items()))
+        if not tensors:
+            aside = f" ({content.notes[0]})" if content.notes else ""
+            raise BadInput(f"{where} holds no tensors{aside}; expected one")
+        raise BadInput(
+            f"{where} holds {len(tensors)} tensors: {_listed(content)}; expected one, or the name of one of them as "
+            "tensor"
+        )
+    if tensor in tensors and tensor != NAMELESS:
+        return tensor, tensors[tensor]
+    if NAMELESS in tensors and len(tensors) == 1:
+        raise BadInput(f"{where} holds one tensor without a name; expected no name, and {shown(tensor)} was asked for")
+    there = _listed(content) if tensors else "none at all"
+    raise BadInput(f"{where} has no tensor {shown(tensor)}; expected one of: {there}")
+
+
+def _listed(content: Content) -> str:
+    """Names, shapes and types, as many as one can read."""
+    each = [
+        f"{name if name.isprintable() and 0 < len(name) <= 60 else shown(name)} {stored.shape} {stored.dtype}"
+        for name, stored in content.tensors.items()
+    ]
+    more = len(each) - _MOST_LISTED
+    return ", ".join(each[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _file_name(path: Path) -> str:
+    return path.name if path.name.isprintable() and path.name else shown(path.name)

@@ -1,0 +1,76 @@
+"""Reads `.pt` files that `torch.save` wrote, without PyTorch and without unpickling anything.
+
+Such a file is a zip archive of one folder: `data.pkl` describes the tensors, `data/0` and so on are the storages that
+hold their values, `byteorder` says in which order each value's bytes are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from workbench.embeddings.archive import Archive
+from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
+from workbench.embeddings.floats import FLOATS
+from workbench.embeddings.torch_pickle import LONGEST, TYPES, DescribedTensor, describe
+from workbench.errors import BadInput
+
+_DESCRIPTION = re.compile(r"[^/]+/data\.pkl")
+_ORDERS: Mapping[bytes, Literal["<", ">"]] = {b"little": "<", b"big": ">"}
+
+
+def is_torch_archive(archive: Archive) -> bool:
+    """Whether an archive has the description of tensors."""
+    return any(map(_DESCRIPTION.fullmatch, archive.names))
+
+
+def open_pt(archive: Archive) -> Content:
+    """The tensors of a `.pt` file: one without a name, or those of a dict by their keys."""
+    where = archive.where
+    roots = [name.removesuffix("data.pkl") for name in archive.names if _DESCRIPTION.fullmatch(name)]
+    if len(roots) > 1:
+        raise BadInput(f"{where} holds {len(roots)} files data.pkl; expected one, as torch.save writes it")
+    [root] = roots
+    if f"{root}constants.pkl" in archive or any(name.startswith(f"{root}code/") for name in archive.names):
+        raise BadInput(f"{where} is a TorchScript program; expected a tensor, as torch.save writes it")
+    order = archive.read(f"{root}byteorder", 10) if f"{root}byteorder" in archive else b"little"
+    if order not in _ORDERS:
+        raise BadInput(f"{where} says that its bytes are in the order {order!r}; expected little or big")
+    described = describe(archive.read(f"{root}data.pkl", LONGEST + 1), where)
+    if isinstance(described, DescribedTensor):
+        return Content("pt", {NAMELESS: _tensor(archive, root, described, _ORDERS[order], where)})
+    tensors, others = {}, []
+    for key, value in described.items():
+        if isinstance(value, DescribedTensor):
+            tensors[str(key)] = _tensor(archive, root, value, _ORDERS[order], f"{shown(str(key))} in {where}")
+        else:
+            others.append(shown(str(key)))
+    notes = (f"left aside, as no tensors: {', '.join(others[:5])}{' and more' if len(others) > 5 else ''}",)
+    return Content("pt", tensors, notes if others else ())
+
+
+def _tensor(archive: Archive, root: str, tensor: DescribedTensor, order: Literal["<", ">"], where: str) -> StoredTensor:
+    """A tensor whose place has been held against its storage's size."""
+    storage, width = f"{root}data/{tensor.storage}", TYPES[tensor.dtype]
+    if storage not in archive:
+        raise BadInput(f"{where} has its values in {shown(storage)}, which the archive does not have")
+    size = archive.size(storage)
+    if size != tensor.storage_bytes:
+        raise BadInput(f"{where} has its values in {tensor.storage_bytes} bytes, and {shown(storage)} has {size}")
+    if tensor.end * width > size:
+        raise BadInput(
+            f"{where} ends at byte {tensor.end * width} of its storage, which has {size}: shape {tensor.shape}, "
+            f"strides {tensor.strides}, offset {tensor.offset}"
+        )
+
+    def read() -> np.ndarray:
+        kind = np.dtype(FLOATS[tensor.dtype]).newbyteorder(order)
+        # Along one row or none any stride will do, also one that numpy could not count in bytes.
+        strides = [stride * width if side > 1 else 0 for side, stride in zip(tensor.shape, tensor.strides)]
+        return np.ndarray(tensor.shape, kind, archive.read(storage), tensor.offset * width, strides)
+
+    count = int(np.prod([1, *tensor.shape], dtype=object))
+    return StoredTensor(tensor.shape, tensor.dtype, count * width, read)

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
+from typing import BinaryIO, cast
 
 PREFIX = "workbench-"
 LONGEST_PLACE = 40  # characters; the address of a Unix socket in such a folder may have about a hundred
@@ -19,6 +20,11 @@ def make_scratch() -> Path:
     place = tempfile.gettempdir()
     short = len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir()
     return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place if short else "/tmp"))
+
+
+def nameless_file() -> BinaryIO:
+    """A new file to write and read that is in no folder: it is gone with the last who has it open, even one killed."""
+    return cast("BinaryIO", tempfile.TemporaryFile(prefix=PREFIX))
 
 
 def remove_scratch(folder: Path, killed: Collection[int] = ()) -> None:

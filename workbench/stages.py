@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from workbench.errors import BadInput
+from workbench.kept import Kept
 
 Stages = Mapping[str, np.ndarray]
 """Arrays by the names of stages."""
@@ -24,7 +25,7 @@ others meet values that came another way, with rows of their own."""
 
 
 class Recorder:
-    """The wanted stages of a pass, in the order in which they came.
+    """The wanted stages of a pass, in the order in which they came; of many, a part is in a file (`workbench.kept`).
 
     Args:
         wanted: tells by name whether to keep a stage; asked before a stage that costs something is computed or copied.
@@ -33,8 +34,13 @@ class Recorder:
 
     def __init__(self, wanted: Callable[[str], bool], given: Stages | None = None):
         self.wanted = wanted
-        self.stages: dict[str, np.ndarray] = {}
+        self._kept = Kept()
         self._given = given or {}
+
+    @property
+    def stages(self) -> dict[str, np.ndarray]:
+        """What was kept, in the order in which it came."""
+        return self._kept.arrays
 
     @property
     def isolated(self) -> bool:
@@ -51,7 +57,7 @@ class Recorder:
         Returns what to go on with: the value itself, or what is given in its place (see `given`).
         """
         if self.wanted(stage):
-            self.stages[stage] = value
+            self._kept.put(stage, value)
         other = self.given(stage, value.shape)
         return value if other is None else other
 

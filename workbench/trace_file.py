@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.array_headers import NUMPY_TYPES
 from workbench.errors import BadInput
+from workbench.kept import release
 
 SUFFIX = ".safetensors"
 _NAMES = {np.dtype(kind): name for name, kind in NUMPY_TYPES.items()}
@@ -44,8 +45,8 @@ def discard_partial(path: Path) -> None:
 def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
     """Writes arrays, and `meta` and their order as the file's metadata; a file that was there is replaced.
 
-    One array is in memory at a time, where the mapping reads them as they are asked for. Raises `BadInput` where the
-    path cannot be written or the format has no place for an array; then nothing is left there.
+    One array is in memory at a time, where they are in a file or are read as they are asked for. Raises `BadInput`
+    where the path cannot be written or the format has no place for an array; then nothing is left there.
     """
     place = Path(path)
     _check_folder(path, place)
@@ -57,7 +58,9 @@ def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mappin
         with _whole(place) as file:
             file.write(len(header).to_bytes(8, "little") + header)
             for name in order:
-                file.write(_bytes(stages[name], kept[name][1]))
+                array = stages[name]
+                file.write(_bytes(array, kept[name][1]))
+                release(array)
     except OSError as error:
         raise BadInput(f"the trace cannot be written to {path}: {error.strerror or error}") from error
     return place

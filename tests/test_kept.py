@@ -1,0 +1,155 @@
+"""What is kept comes back as it was, in little memory, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.processes import ROOT
+from workbench.errors import Unavailable
+from workbench.kept import SMALL_BYTES, Kept, release
+from workbench.session import StageFilter, Trace
+from workbench.stages import Recorder
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that temporary files go to."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def in_a_file(array: np.ndarray) -> bool:
+    return array.base is not None
+
+
+@given(
+    sizes=st.lists(st.integers(0, 3 * SMALL_BYTES), max_size=8),
+    limit=st.integers(0, 8 * SMALL_BYTES),
+    kind=st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.complex64]),
+)
+def test_every_array_comes_back_and_memory_stays_below_the_limit(sizes: list[int], limit: int, kind: type) -> None:
+    kept, rng = Kept(limit), np.random.default_rng(0)
+    arrays = {
+        f"{n}": rng.integers(0, 100, size // np.dtype(kind).itemsize).astype(kind) for n, size in enumerate(sizes)
+    }
+    for name, array in arrays.items():
+        kept.put(name, array)
+    assert list(kept.arrays) == list(arrays)
+    for name, array in arrays.items():
+        found = kept.arrays[name]
+        assert found is array or in_a_file(found)
+        np.testing.assert_array_equal(found, array)
+    large = [each for each in kept.arrays.values() if each.nbytes >= SMALL_BYTES and not in_a_file(each)]
+    assert sum(each.nbytes for each in large) <= limit
+
+
+def test_what_does_not_fit_into_memory_is_in_a_file_without_a_name(scratch: Path) -> None:
+    kept = Kept(MEGABYTE)
+    tracemalloc.start()
+    for number in range(40):
+        kept.put(f"{number}", np.full((512, 512), number, np.float32))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * MEGABYTE
+    assert [float(array[-1, -1]) for array in kept.arrays.values()] == list(range(40))
+    assert not list(scratch.iterdir())
+    with pytest.raises(ValueError, match="read-only"):
+        kept.arrays["30"][0, 0] = 1
+
+
+def test_views_and_texts_come_back_as_what_they_show() -> None:
+    kept, whole = Kept(0), np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
+    kept.put("a", whole[::2].T)
+    kept.put("text", np.array("seven" * SMALL_BYTES))
+    np.testing.assert_array_equal(kept.arrays["a"], whole[::2].T)
+    assert str(kept.arrays["text"]) == "seven" * SMALL_BYTES
+
+
+@pytest.mark.parametrize("limit", [0, MEGABYTE])
+def test_room_is_zero_until_it_is_filled_and_holds_what_is_written(limit: int) -> None:
+    kept = Kept(limit)
+    rows = kept.room("a", (300, 256), np.float32)
+    assert rows.shape == (300, 256) and rows.dtype == np.float32 and not rows.any() and in_a_file(rows) == (limit == 0)
+    rows[100:] = 7
+    release(rows)
+    assert kept.arrays["a"][:100].sum() == 0 and kept.arrays["a"][100:].min() == 7
+    kept.clear()
+    assert not kept.arrays and rows[299, 255] == 7, "who still has an array may read it"
+
+
+def test_arrays_outlive_who_kept_them_and_may_be_sent() -> None:
+    kept = Kept(0)
+    kept.put("a", np.arange(100_000))
+    array = kept.arrays["a"]
+    del kept
+    assert array[99_999] == 99_999
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)), np.arange(100_000))
+
+
+def test_a_full_disk_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(
+        Unavailable, match=r"^there is no room for 1 MB of temporary files \(No space left on device\); "
+    ):
+        Kept(0).put("a", np.zeros(125_000))
+
+
+def test_a_recorder_keeps_a_part_in_a_file_and_the_trace_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {f"encoder.layers.{n}": np.full((256, 256), n, np.float32) for n in range(8)}
+
+    def recorded() -> Trace:
+        recorder = Recorder(StageFilter("*"))
+        for stage, value in values.items():
+            assert recorder.put(stage, value) is value
+        return Trace(recorder.stages, {})
+
+    whole = recorded()
+    monkeypatch.setattr("workbench.kept.MEMORY_BYTES", 3 * 256 * 256 * 4)
+    parted = recorded()
+    assert [in_a_file(array) for array in parted.values()] == [False] * 3 + [True] * 5
+    assert whole.save(tmp_path / "a.safetensors").read_bytes() == parted.save(tmp_path / "b.safetensors").read_bytes()
+
+
+def test_nothing_stays_of_a_process_that_is_killed(scratch: Path) -> None:
+    code = f"""
+        import signal, sys, tempfile
+        tempfile.tempdir = {str(scratch)!r}
+        import numpy as np
+        from workbench.kept import Kept
+        kept = Kept(0)
+        kept.put("a", np.ones(1_000_000))
+        print(kept.arrays["a"].sum(), flush=True)
+        signal.pause()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout and process.stdout.readline() == b"1000000.0\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert not list(scratch.iterdir())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from workbench.runtimes.vllm.remote.tensors import saved_tensor
+from workbench.embeddings.torch_writing import saved_tensor
 
 
 @given(arrays(np.float32, array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5), elements=st.floats(width=32)))

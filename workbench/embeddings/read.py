@@ -6,8 +6,9 @@ against its size and the limit before memory is taken. This file knows no models
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 from workbench.embeddings import numpy_files, tensor_files, torch_files
 from workbench.embeddings.archive import Archive, is_archive
@@ -16,13 +17,28 @@ from workbench.embeddings.embedding import Embedding, as_embedding
 from workbench.embeddings.payload import Source, read_payload
 from workbench.errors import BadInput
 
-Encoding = Literal["npy", "npz", "pt", "safetensors"]
-ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+ENCODINGS = ("npy", "npz", "pt", "safetensors")
 
 _FORMATS = ".npy, .npz, .pt or .safetensors"
 _PICKLE = b"\x80"  # begins every pickle of the binary protocols
 _OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that PyTorch wrote first, up to version 1.5
 _MOST_LISTED = 10  # tensors of a file
+
+
+@dataclass(frozen=True)
+class Offered:
+    """One of several tensors that a file has."""
+
+    name: str
+    described: str  # its shape and type
+
+
+class SeveralTensors(BadInput):
+    """A file has several tensors and none was asked for; `tensors` are those to choose from."""
+
+    def __init__(self, sentence: str, tensors: Sequence[Offered] = ()):
+        super().__init__(sentence)
+        self.tensors = tuple(tensors)
 
 
 def read_embedding(
@@ -38,7 +54,7 @@ def read_embedding(
         name: of the embedding, for people and in messages; by default the file's, and the tensor's where it was chosen.
 
     Floating-point numbers of 8 to 64 bits become float32, a leading dimension of 1 is dropped. Raises `BadInput` that
-    says what was found and what was expected.
+    says what was found and what was expected; `SeveralTensors` where it is left open which one is meant.
     """
     where = name or (_file_name(source) if isinstance(source, Path) else "the embedding")
     if encoding is not None and encoding not in ENCODINGS:
@@ -90,9 +106,10 @@ def _choose(content: Content, tensor: str | None, where: str) -> tuple[str, Stor
         if not tensors:
             aside = f" ({content.notes[0]})" if content.notes else ""
             raise BadInput(f"{where} holds no tensors{aside}; expected one")
-        raise BadInput(
+        raise SeveralTensors(
             f"{where} holds {len(tensors)} tensors: {_listed(content)}; expected one, or the name of one of them as "
-            "tensor"
+            "tensor",
+            [Offered(name, _described(stored)) for name, stored in tensors.items()],
         )
     if tensor in tensors and tensor != NAMELESS:
         return tensor, tensors[tensor]
@@ -105,11 +122,15 @@ def _choose(content: Content, tensor: str | None, where: str) -> tuple[str, Stor
 def _listed(content: Content) -> str:
     """Names, shapes and types, as many as one can read."""
     each = [
-        f"{name if name.isprintable() and 0 < len(name) <= 60 else shown(name)} {stored.shape} {stored.dtype}"
+        f"{name if name.isprintable() and 0 < len(name) <= 60 else shown(name)} {_described(stored)}"
         for name, stored in content.tensors.items()
     ]
     more = len(each) - _MOST_LISTED
     return ", ".join(each[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _described(stored: StoredTensor) -> str:
+    return f"{stored.shape} {stored.dtype}"
 
 
 def _file_name(path: Path) -> str:

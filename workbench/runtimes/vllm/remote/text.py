@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.embeddings.torch_writing import saved_tensor
 from workbench.errors import BadInput, Unavailable
 from workbench.families.causal_lm import CausalLmOptions, conversation
 from workbench.generation_session import DeafSession
@@ -20,7 +21,6 @@ from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.sampling import sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
-from workbench.runtimes.vllm.remote.tensors import saved_tensor
 from workbench.session import Generation, Given, Out, Piece, Prompt, Trace
 
 

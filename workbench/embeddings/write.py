@@ -1,0 +1,75 @@
+"""Writes embeddings as `.npy`, `.npz`, `.pt` or `.safetensors`, which the programs read that own these formats.
+
+Values are written in float32, without PyTorch, and the same values give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from workbench.embeddings.content import shown
+from workbench.embeddings.embedding import embedding_of
+from workbench.embeddings.read import ENCODINGS
+from workbench.embeddings.torch_writing import saved_tensor
+from workbench.errors import BadInput
+
+TENSOR = "embedding"  # its name in formats that have one
+
+
+@overload
+def write_embedding(values: np.ndarray, path: None, encoding: str) -> bytes: ...
+@overload
+def write_embedding(values: np.ndarray, path: Path, encoding: str | None = None) -> Path: ...
+
+
+def write_embedding(values: np.ndarray, path: Path | None, encoding: str | None = None) -> bytes | Path:
+    """Writes values [tokens, hidden] as a file.
+
+    Args:
+        values: floating-point numbers; float64 is rounded to float32, the others are kept exactly.
+        path: of the file, which is replaced where it was there; None for the bytes it would have.
+        encoding: npy, npz, pt or safetensors; by default what the path ends in.
+
+    Returns the path, or the bytes. Raises `BadInput` for values that are no embedding (see `read_embedding`), another
+    encoding, and a path that cannot be written.
+    """
+    chosen = encoding or (path.suffix.removeprefix(".").lower() if path else "")
+    if chosen not in _WRITERS:
+        named = f"the encoding {shown(chosen)}" if encoding or not path else f"a name that ends in {shown(path.suffix)}"
+        raise BadInput(f"an embedding cannot be written with {named}; expected one of {', '.join(ENCODINGS)}")
+    content = _WRITERS[chosen](embedding_of(np.asarray(values)).values)
+    if path is None:
+        return content
+    try:
+        path.write_bytes(content)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"the embedding cannot be written to {path}: {reason}") from error
+    return path
+
+
+def _npy(values: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, values.astype("<f4", copy=False), allow_pickle=False)
+    return file.getvalue()
+
+
+def _npz(values: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo(f"{TENSOR}.npy"), _npy(values))  # ZipInfo's date is always the same
+    return file.getvalue()
+
+
+def _safetensors(values: np.ndarray) -> bytes:
+    from safetensors.numpy import save
+
+    return save({TENSOR: values})
+
+
+_WRITERS = {"npy": _npy, "npz": _npz, "pt": saved_tensor, "safetensors": _safetensors}

@@ -73,6 +73,12 @@ def parser() -> argparse.ArgumentParser:
     _add_model(trace)
     trace.add_argument("--out", required=True, metavar="T.safetensors", help="file to write")
     trace.add_argument("--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)")
+    trace.add_argument(
+        "--given",
+        type=Path,
+        metavar="T.safetensors",
+        help="another trace of this input, whose stages to go on from in place of each stage's own values",
+    )
     _add_options(trace)
 
     _add_compare(commands.add_parser("compare", help="find the first stage at which two traces part ways"))
@@ -185,6 +191,12 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
+    )
+    parser.add_argument(
+        "--isolated",
+        action="store_true",
+        help="compute every stage from the reference's input of that stage, so that each shows its own error alone "
+        "(default: end to end, where errors accumulate)",
     )
     parser.add_argument(
         "--float64",

@@ -197,7 +197,7 @@ def _trace(parsed: argparse.Namespace) -> int:
     StageFilter(parsed.stages)
     with _opened(parsed) as (session, options):
         source = _prompt(parsed.source) if session.reads_text else parsed.source
-        trace = session.trace(source, stages=parsed.stages, out=parsed.out, **options)
+        trace = session.trace(source, stages=parsed.stages, given=parsed.given, out=parsed.out, **options)
     for stage, array in trace.items():
         shape = "×".join(map(str, array.shape)) or str(array)
         print(f"{stage}\t{shape}\t{array.dtype if array.dtype.kind != 'U' else 'text'}")
@@ -255,6 +255,7 @@ def _parity(parsed: argparse.Namespace) -> int:
                 progress.fetching,
                 parsed.preset,
                 settings=given_settings(parsed),
+                isolated=parsed.isolated,
                 rules=parsed.tolerance,
                 mapping=mapping,
                 force=parsed.force,

@@ -14,6 +14,8 @@ def lines(run: ParityRun) -> Iterator[str]:
     """The verdicts, then a table of relative L2 errors with a row for each stage, `!` behind those beyond tolerance."""
     for each in run.outcomes:
         yield f"{each.name} ({each.status}): {each.sentence}"
+    if run.isolated:
+        yield run.mode
     if run.no_exact:
         yield f"Noise is not told from a bug: {run.no_exact}"
     compared = [(each.name, each.comparison) for each in run.outcomes if each.comparison]

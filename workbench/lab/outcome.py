@@ -68,6 +68,7 @@ class ParityRun:
     Args:
         folder: with the traces.
         kept: whether they stay.
+        isolated: whether the candidates were computed from the reference's own inputs, stage by stage.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ParityRun:
         outcomes: Collection[Outcome],
         folder: Path,
         kept: bool,
+        isolated: bool = False,
     ):
         self.model = model
         self.source = source  # the recording's name, or the beginning of the prompt
@@ -88,6 +90,7 @@ class ParityRun:
         self.no_exact = no_exact  # why there is none
         self.outcomes = tuple(outcomes)
         self.folder = folder
+        self.isolated = isolated
         self._end = None if kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __getitem__(self, name: str) -> Outcome:
@@ -95,6 +98,13 @@ class ParityRun:
             return next(each for each in self.outcomes if each.name == name)
         except StopIteration:
             raise KeyError(f"no candidate {name!r}; there are {', '.join(o.name for o in self.outcomes)}") from None
+
+    @property
+    def mode(self) -> str:
+        """What an error of a stage is made of, as a sentence."""
+        if self.isolated:
+            return "Isolated: every stage is computed from the reference's own inputs, so its error is its own alone."
+        return "End to end: each side goes on from its own values, so errors of earlier stages are part of later ones."
 
     @property
     def status(self) -> int:
@@ -117,6 +127,7 @@ class ParityRun:
             "format": FORMAT,
             "model": self.model,
             "source": self.source,
+            "isolated": self.isolated,
             "reference": {"name": self.reference.name, **self.reference.trace.meta},
             "float64": self.exact is not None,
             "no_float64": self.no_exact or None,

@@ -60,6 +60,7 @@ def page(run: ParityRun, looks: int = 4) -> str:
         f"<h1>{escape(title)}</h1>",
         f'<p class="quiet">Input: {escape(run.source)}. Reference: {escape(run.reference.name)}. '
         f"Speech Workbench {escape(__version__)}.</p>",
+        f'<p class="quiet">{escape(run.mode)}</p>',
         *(verdict(each) for each in run.outcomes),
         f'<p class="quiet">Noise is not told from a bug: {escape(run.no_exact)}</p>' if run.no_exact else "",
         "<h2>Who computed what</h2>",

@@ -51,6 +51,7 @@ def run_parity(
     on_progress: OnProgress | None = None,
     preset: str | None = None,
     *,
+    isolated: bool = False,
     settings: Mapping[str, Any] | None = None,
     rules: Sequence[str] = (),
     mapping: StageMapping | None = None,
@@ -69,6 +70,9 @@ def run_parity(
             so.
         on_progress: told a share 0..1 and what is going on, several times a second; what it raises stops the run, and
             nothing of it stays.
+        isolated: compute every stage of the candidates, and of float64, from the reference's input of that stage, so
+            that each shows its own error alone; else each side goes on from its own values to the end, and errors
+            accumulate. A side that cannot do that has that as its outcome, and so has a candidate that is a trace.
         preset: what to expect (`workbench.parity.PRESETS`); without, what each candidate's arithmetic asks for.
         settings: such as `threads`, for every side whose runtime has them.
         rules: limits of one's own, as `workbench.parity.read_rules` takes them.
@@ -92,7 +96,9 @@ def run_parity(
         registry, model, source, stages, shared, mapping, _place(keep), on_progress, 1 + exact + len(others)
     )
     try:
-        computed = tracer.compute(first, "reference")
+        computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
+        if isolated:
+            tracer.isolate(computed, first)
         truth, no_truth = (None, "")
         if exact:
             truth, no_truth = _float64(tracer, first)
@@ -102,8 +108,9 @@ def run_parity(
         tracer.discard()
         raise
     tracer.tell(1.0, "done")
+    kept = keep is not None
     return ParityRun(
-        card.id, _described(source), computed, truth, no_truth, outcomes, tracer.folder, kept=keep is not None
+        card.id, _described(source), computed, truth, no_truth, outcomes, tracer.folder, kept, isolated=isolated
     )
 
 
@@ -190,6 +197,7 @@ class _Tracer:
         self._on_progress, self._steps, self._step = on_progress, steps, -1
         self._own = folder is None
         self._written: list[Path] = []
+        self._given: Path | None = None  # the trace that sides are computed from
         self.folder = folder or make_scratch()
 
     def tell(self, share: float, activity: str) -> None:
@@ -205,9 +213,27 @@ class _Tracer:
 
         return on_stage
 
-    def compute(self, side: Side, file: str) -> Computed:
-        """The trace of a side, in a file of the folder; of one that is a trace, that."""
+    def isolate(self, reference: Computed, side: Side) -> None:
+        """Has all that is computed from now on go on from the stages of the reference in place of its own."""
+        if side.path is None:
+            self._given = self._written[-1]
+            return
+        path = self.folder / "reference-stages.safetensors"  # by our names, which a mapping may have given them
+        self._written.append(path)
+        self._given = reference.trace.save(path)
+
+    def compute(self, side: Side, file: str, stages: Sequence[str] = ()) -> Computed:
+        """The trace of a side, in a file of the folder; of one that is a trace, that.
+
+        Args:
+            stages: globs in place of those of the run.
+        """
         self._step += 1
+        if side.path is not None and self._given is not None:
+            raise BadInput(
+                f"{side.name} was computed end to end by another program; expected a side that can be computed from "
+                "the reference's own inputs, or a run end to end"
+            )
         if side.path is not None:
             self._within(0.0, f"reading {side.name}")
             return Computed(side.name, read_trace(side.path, self._mapping))
@@ -223,22 +249,23 @@ class _Tracer:
         )
         with session:
             loaded = time.perf_counter()
-            trace = self._traced(session, side, path)
+            trace = self._traced(session, side, path, ",".join(stages) or self._stages)
             traced = time.perf_counter()
         return Computed(side.name, trace, loaded - begun, traced - loaded)
 
-    def _traced(self, session: OpenSession, side: Side, path: Path) -> Trace:
+    def _traced(self, session: OpenSession, side: Side, path: Path, stages: str) -> Trace:
         """What the session writes to the file."""
         options = {**self._options, **side.options}
+        trace = partial(session.trace, self._source, stages, self._given, out=path, **options)
         activity = f"tracing {side.name}"
         if self._on_progress is None:
-            return session.trace(self._source, self._stages, out=path, **options)
+            return trace()
         self._within(_LOADED, activity)
         found: list[Trace | BaseException] = []
 
         def work() -> None:
             try:
-                found.append(session.trace(self._source, self._stages, out=path, **options))
+                found.append(trace())
             except BaseException as error:  # raised again where the run is
                 found.append(error)
 

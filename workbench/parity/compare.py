@@ -60,6 +60,11 @@ class Comparison:
         return stage.passes or (excused and self.first_token is not None and self.first_token.near_tie)
 
     @property
+    def isolated(self) -> bool:
+        """Whether the candidate was computed from another trace's input of each stage, so that errors do not add up."""
+        return bool(self.candidate.get("isolated"))
+
+    @property
     def within(self) -> bool:
         """Whether every stage is within tolerance."""
         return all(map(self.passes, self.stages))
@@ -118,7 +123,7 @@ def compare(
         guess = all(each.passes or each.sequence for each in found)  # what comes later has the same cause
         found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess))
     return Comparison(
-        stages=tuple(_with_growth(found, tolerances)),
+        stages=tuple(_alone(found) if candidate.meta.get("isolated") else _with_growth(found, tolerances)),
         tolerances=tolerances,
         reason=reason,
         reference=dict(reference.meta),
@@ -128,6 +133,13 @@ def compare(
         first_token=_first_token(reference, candidate, found, tolerances),
         warnings=tuple(warnings),
     )
+
+
+def _alone(found: list[StageComparison]) -> Iterable[StageComparison]:
+    """Each stage of numbers with its whole error as its own, and no growth: none of it comes from other stages."""
+    for each in found:
+        measured = each.numbers if each.numbers and not each.numbers.nonfinite_differences else None
+        yield replace(each, own=measured.relative_l2) if measured and not each.sequence else each
 
 
 def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterable[StageComparison]:

@@ -40,9 +40,8 @@ class StageComparison:
     sequence: SequenceMeasures | None = None
     mismatch: str | None = None  # why nothing could be measured
     hint: str | None = None  # what may have happened
-    own: float | None = (
-        None  # sqrt(e^2 - f^2) of this stage's relative L2 e and that of the stage before, f; 0 if e < f
-    )
+    # sqrt(e^2 - f^2) of this stage's relative L2 e and that of the stage before, f; 0 if e < f. Isolated, e.
+    own: float | None = None
     growth: float | None = None  # e over f, where f is at least the floor of `workbench.parity.compare`
 
     @property

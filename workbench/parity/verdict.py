@@ -31,6 +31,9 @@ class Verdict:
     before it, errors below a tenth of the tolerance counting as a tenth (so that the step from nothing to rounding is
     none). A fault in one place shows as one such jump, whatever the layers after it make of it. None where no stage's
     error is larger than that of the stage before and than this floor.
+
+    Of a candidate that was computed from the reference's own inputs it is the stage with the largest error, if that is
+    beyond a tenth of the tolerance.
     """
 
     within: bool  # every stage within tolerance, and no bug against float64 where that was asked
@@ -46,7 +49,10 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     first = next((each for each in comparison.stages if not comparison.passes(each)), None)
     largest = _largest(comparison)
     parts = [_opening(comparison, first)]
-    if first and largest:
+    if comparison.isolated:
+        if first and largest and largest is not first:
+            parts.append(f"the largest error of its own is at {largest.stage}, relative L2 {largest.own:.2g}")
+    elif first and largest:
         where = "there too" if largest is first else f"at {largest.stage}"
         parts.append(f"the error grows most {where}, to {largest.growth:.3g} times that of the stage before")
     parts += _about_tokens(comparison)
@@ -66,6 +72,10 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
 
 
 def _largest(comparison: Comparison) -> StageComparison | None:
+    if comparison.isolated:
+        least = 0.1 * comparison.tolerances.preset.limits.relative_l2
+        far = [each for each in comparison.stages if each.own is not None and each.own > least]
+        return max(far, key=lambda each: each.own or 0.0, default=None)
     grown = [each for each in comparison.stages if each.growth is not None and each.growth > 1]
     return max(grown, key=lambda each: each.growth or 0.0, default=None)
 
@@ -73,16 +83,22 @@ def _largest(comparison: Comparison) -> StageComparison | None:
 def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     name = comparison.tolerances.preset.name + (" with changes" if comparison.tolerances.rules else "")
     count = len(comparison.stages)
+    inputs = "computed from the reference's own inputs"
     if first is None:
+        how = f", each {inputs}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
-            return f"Identical: {_stages(count)}"
-        said = f"Within tolerance {name}: {_stages(count)}"
+            return f"Identical: {_stages(count)}{how}"
+        said = f"Within tolerance {name}: {_stages(count)}{how}"
         errors = [each for each in comparison.stages if each.numbers]
         if errors:
             worst = max(errors, key=lambda each: each.numbers.relative_l2 if each.numbers else 0.0)
             assert worst.numbers
             said += f", relative L2 at most {worst.numbers.relative_l2:.2g} ({worst.stage})"
         return said
+    if comparison.isolated:
+        over = sum(not comparison.passes(each) for each in comparison.stages)
+        some = f"the only of {_stages(count)}" if over == 1 else f"the first of {over} among {_stages(count)}"
+        return f"{inputs[:1].upper()}{inputs[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
     return f"{first.stage} is the first of {_stages(count)} beyond tolerance {name}: {_why(first)}"
 
 

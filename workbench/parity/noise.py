@@ -49,6 +49,7 @@ class NoiseReport:
 
     stages: tuple[StageNoise, ...]
     preset: Preset  # of the candidate's arithmetic
+    isolated: bool = False  # as `Comparison.isolated`
 
     @property
     def first_bug(self) -> StageNoise | None:
@@ -69,10 +70,11 @@ class NoiseReport:
                 f"a bug, not noise: at {bug.stage} the candidate is {bug.candidate:.2g} from float64, the reference "
                 f"{bug.reference:.2g}"
             )
-        last = self.stages[-1]
+        # End to end, the last stage has the errors of all.
+        shown = max(self.stages, key=lambda each: each.candidate) if self.isolated else self.stages[-1]
         return (
-            f"arithmetic noise: at {last.stage} the candidate is {last.candidate:.2g} from float64, the reference "
-            f"{last.reference:.2g}"
+            f"arithmetic noise: at {shown.stage} the candidate is {shown.candidate:.2g} from float64, the reference "
+            f"{shown.reference:.2g}"
         )
 
 
@@ -80,9 +82,16 @@ def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str =
     """Both distances from the reference in float64, and which is noise, for every stage of numbers that all three have.
 
     Stages whose shapes differ count as infinitely far. Raises `BadInput` where there is no such stage, or where the
-    third trace says that it was not computed in float64, or on another input.
+    third trace says that it was not computed in float64, or on another input, or where one of candidate and third trace
+    goes on from the stages of another and the other does not.
     """
     _check(reference.meta, exact.meta)
+    isolated = bool(candidate.meta.get("isolated"))
+    if isolated != bool(exact.meta.get("isolated")):
+        alone, whole = ("candidate", "float64 trace") if isolated else ("float64 trace", "candidate")
+        raise BadInput(
+            f"the {alone} was computed from given stages and the {whole} end to end; expected both in one way"
+        )
     preset, _ = preset_of(candidate.meta)
     base, _ = preset_of(reference.meta)
     wanted = StageFilter(stages)
@@ -99,7 +108,7 @@ def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str =
         found.append(StageNoise(stage, one, two, _bound(noise, preset, base), FACTOR * base.limits.relative_l2))
     if not found:
         raise BadInput("the three traces have no stage of numbers in common; expected one of the reference in float64")
-    return NoiseReport(tuple(found), preset)
+    return NoiseReport(tuple(found), preset, isolated)
 
 
 def _bound(noise: float, preset: Preset, base: Preset) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from workbench.closing import close
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
-from workbench.families.language import LanguageTokenizer
+from workbench.families.language import PLACEHOLDER, LanguageTokenizer
 from workbench.merging import Merged, merge_speech
 from workbench.options import ListeningOptions
 from workbench.pipelines.language import Language
@@ -126,6 +126,7 @@ class SpeechLanguagePipeline:
         """
         recorder = Recorder(wanted, given)
         prompt, counts = self._prompt([samples], options, recorder)
+        recorder.put("prompt.text", prompt_text(self.ear, options))
         self.language.trace(prompt, recorder)
         if not recorder.isolated and (wanted("tokens") or wanted("text")):
             [heard] = drained(self._written(prompt, self.ear.decoding(options, counts)))
@@ -156,6 +157,17 @@ class SpeechLanguagePipeline:
             if recorder is None or not recorder.isolated:
                 raise
             raise BadInput(f"adaptor.output does not fit into prompt.tokens of the trace given: {error}") from error
+
+
+def prompt_text(words: Words, options: Any) -> np.ndarray:
+    """The prompt as text, a scalar array: special tokens written out, `PLACEHOLDER` where the speech goes.
+
+    As a prompt of the language model alone, with the speech's embeddings injected, it is the same prompt.
+    """
+    ids = words.prompt_ids(options)
+    parts = np.split(ids, np.flatnonzero(ids == words.placeholder))
+    written = [words.tokenizer.text([n for n in part.tolist() if n != words.placeholder], special=True) for part in parts]
+    return np.array(PLACEHOLDER.join(written))
 
 
 def ids_around(words: Words, options: Any, sound_id: int) -> list[int]:

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.decoding.generation import GenerationOptions
+from workbench.decoding.alternatives import Watch
+from workbench.decoding.generation import WritingOptions
 from workbench.errors import BadInput, Cancelled
-from workbench.generation_session import TextSession, UnfoldingText
+from workbench.generation_session import TextSession, UnfoldingText, alternatives_of
 from workbench.session import Generation, Piece, Session, StageFilter, last_generation
 
 STOP = 0
@@ -23,7 +24,7 @@ class ByteWriter:
     """A writer whose tokens are bytes; it writes what it was told to."""
 
     dtype = "float32"
-    options_class = GenerationOptions
+    options_class = WritingOptions
     stop_ids = (STOP,)
 
     def __init__(self, writes: Sequence[int]):
@@ -36,16 +37,23 @@ class ByteWriter:
             raise BadInput("the prompt is empty")
         return list(prompt.encode())
 
-    def write(self, ids: Sequence[int], options: GenerationOptions) -> Generator[int, None, None]:
+    def write(
+        self, ids: Sequence[int], options: WritingOptions, alternatives: int = 0, watch: Watch | None = None
+    ) -> Generator[int, None, None]:
         try:
             for token in self.writes[: options.max_new_tokens]:
                 self.written += 1
+                if watch and alternatives:
+                    watch(0, (token + np.arange(alternatives)) % 256, 0.0 - np.arange(alternatives))
                 yield token
         finally:
             self.closed = True
 
     def text_of(self, ids: Sequence[int]) -> str:
         return bytes(ids).decode("utf-8", "replace")
+
+    def piece(self, number: int) -> str:
+        return f"<{number}>"
 
     def trace(self, ids: Sequence[int], wanted: StageFilter, given: Any = None) -> dict[str, np.ndarray]:
         stages = {"llm.embeddings": np.ones((len(ids), 2)), "logits": np.zeros((len(ids), 256))}
@@ -136,6 +144,23 @@ def test_a_generation_says_how_it_came_about() -> None:
     assert (silent.text, silent.tokens, silent.finish) == ("", (), "length")
 
 
+def test_alternatives_come_with_each_token_where_they_are_asked_for() -> None:
+    pieces, generation = pieces_of([97, 98, STOP], alternatives=2)
+    told = [[(each.id, each.text, each.logprob) for each in piece.alternatives] for piece in pieces]
+    assert told[0] == [(97, "<97>", 0.0), (98, "<98>", -1.0)] and told[2][0] == (STOP, "<0>", 0.0)
+    assert generation.alternatives == tuple(piece.alternatives for piece in pieces)
+    plain, without = pieces_of([97, 98, STOP])
+    assert without.alternatives == () and not any(piece.alternatives for piece in plain)
+    assert '"alternatives": [[{"id": 97, "text": "<97>", "logprob": 0.0}, ' in generation.to_json()
+    with pytest.raises(BadInput, match="alternatives of fake is 21; expected at most 20"):
+        pieces_of([97], alternatives=21)
+
+
+def test_tokens_that_cannot_come_are_no_alternatives() -> None:
+    [one] = alternatives_of(np.array([3, 4]), np.array([-0.1, -np.inf]), str)
+    assert (one.id, one.text, one.logprob) == (3, "3", -0.1)
+
+
 def test_what_a_reader_does_between_two_pieces_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
 
@@ -175,7 +200,9 @@ def test_a_stream_that_ends_early_is_no_generation() -> None:
 
 def test_a_trace_has_the_prompt_its_pass_and_what_was_written() -> None:
     trace = session([97, 98, STOP])[0].trace("xy")
-    assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits", "tokens", "text"]
+    told = ["tokens.alternatives", "tokens.logprobs"]
+    assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits", "tokens", *told, "text"]
+    assert trace["tokens.alternatives"][:, 0].tolist() == [97, 98, STOP] and trace["tokens.logprobs"].shape == (3, 10)
     assert trace["prompt.tokens"].tolist() == [120, 121] and trace["tokens"].tolist() == [97, 98, STOP]
     assert str(trace["text"]) == "ab" and trace.meta["dtype"] == "float32"
     assert trace.meta["input_digest"] == session([])[0].trace("xy", "logits").meta["input_digest"]
@@ -186,6 +213,7 @@ def test_a_trace_has_only_what_is_wanted() -> None:
     made, writer = session([97])
     assert list(made.trace("x", "llm.*")) == ["llm.embeddings"] and writer.written == 0
     assert list(made.trace("x", "text", max_new_tokens=3)) == ["text"]
+    assert list(made.trace("x", "tokens", temperature=1.0)) == ["tokens"], "drawn, and not for being the likeliest"
     with pytest.raises(BadInput, match=r"^no stage of fake on bytes matches 'encoder\.\*'; see the stages with \*$"):
         made.trace("x", "encoder.*")
 

@@ -18,7 +18,7 @@ class Options:
     language: str = option("auto", "the language", ("auto", "en", "zh"))
     itn: bool = option(False, "figures")
     gain: float = option(1.0, "loudness", minimum=0.5)
-    beam: int = option(1, "hypotheses kept", minimum=1)
+    beam: int = option(1, "hypotheses kept", minimum=1, maximum=9)
     hotwords: tuple[str, ...] = option((), "words to expect")
 
 
@@ -63,6 +63,7 @@ def test_values_come_in_the_declared_type(given: dict[str, Any], kept: Any) -> N
         ({"beam": True}, "option beam of a model is True; expected a whole number"),
         ({"beam": 2.0}, "option beam of a model is 2.0; expected a whole number"),
         ({"beam": 0}, "option beam of a model is 0; expected at least 1"),
+        ({"beam": 10}, "option beam of a model is 10; expected at most 9"),
         ({"hotwords": "one"}, "option hotwords of a model is 'one'; expected a list of texts"),
         ({"hotwords": ["one", 2]}, "option hotwords of a model is ['one', 2]; expected a list of texts"),
         ({"langage": "en"}, "a model has no option langage; did you mean language?"),

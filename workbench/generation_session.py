@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
@@ -15,11 +16,25 @@ from typing import Any, Protocol
 import numpy as np
 
 from workbench.closing import close
-from workbench.decoding.generation import GenerationOptions
+from workbench.decoding.alternatives import TRACED, Watch, Watched
+from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.errors import BadInput
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
-from workbench.session import AudioSource, Event, Generation, Given, Out, Piece, Prompt, Session, StageFilter, Trace
+from workbench.session import (
+    Alternative,
+    AudioSource,
+    Event,
+    Generation,
+    Given,
+    Out,
+    Piece,
+    Prompt,
+    Session,
+    StageFilter,
+    Trace,
+    last_generation,
+)
 from workbench.stages import Stages
 from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.writing import settled_text
@@ -34,7 +49,7 @@ class Writer(Protocol):
         ...
 
     @property
-    def options_class(self) -> type[GenerationOptions]:
+    def options_class(self) -> type[WritingOptions]:
         """The family's options."""
         ...
 
@@ -47,12 +62,22 @@ class Writer(Protocol):
         """The ids of a prompt; raises `BadInput` where it is none, or too long."""
         ...
 
-    def write(self, ids: Sequence[int], options: Any) -> Generator[int, None, None]:
-        """Each token after the ids as soon as it is chosen, the end included; closing it stops the work."""
+    def write(
+        self, ids: Sequence[int], options: Any, alternatives: int = 0, watch: Watch | None = None
+    ) -> Generator[int, None, None]:
+        """Each token after the ids as soon as it is chosen, the end included; closing it stops the work.
+
+        Args:
+            alternatives: of how many of the likeliest tokens at each step `watch` is told, before the token comes.
+        """
         ...
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of some of the generated tokens, special ones left out."""
+        ...
+
+    def piece(self, number: int) -> str:
+        """One token as text, for display; of special ones too."""
         ...
 
     def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
@@ -100,8 +125,16 @@ class TextSession(DeafSession):
         clock = _Clock()
         with clock:
             ids = writer.prompt_ids(prompt, chosen)
+        yield from self._written(ids, chosen, clock, chosen.alternatives, Watched())
+
+    def _written(
+        self, ids: Sequence[int], chosen: WritingOptions, clock: _Clock, alternatives: int, watched: Watched
+    ) -> Generator[Piece | Generation, None, None]:
+        """As `generate_stream`, after a prompt's ids; `watched` is told of the alternatives."""
+        writer = self.writer
         text, tokens, first = UnfoldingText(writer.text_of), list[int](), 0.0
-        with contextlib.closing(writer.write(ids, chosen)) as writing:
+        others: list[tuple[Alternative, ...]] = []
+        with contextlib.closing(writer.write(ids, chosen, alternatives, watched)) as writing:
             while True:
                 with clock:
                     token = next(writing, None)
@@ -110,7 +143,9 @@ class TextSession(DeafSession):
                     tokens.append(token)
                     first = first or clock.passed()
                     added = "" if token in writer.stop_ids else text.add(token)
-                yield Piece(added, (token,))
+                    if alternatives:
+                        others.append(alternatives_of(*watched.steps[len(others)], writer.piece))
+                yield Piece(added, (token,), others[-1] if others else ())
         with clock:
             rest = text.finish()
         if rest:
@@ -126,10 +161,15 @@ class TextSession(DeafSession):
             compute_seconds=clock.seconds,
             first_token_seconds=first,
             memory_bytes=peak_resident_bytes(),
+            alternatives=tuple(others),
         )
 
     def trace(self, source: Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
-        """The stages that match the glob, of one pass over the prompt, and the tokens and text written after it."""
+        """The stages that match the glob, of one pass over the prompt, and the tokens and text written after it.
+
+        With `tokens` come `tokens.alternatives` and `tokens.logprobs` of the likeliest at each step, where the options
+        leave the choice of each token to the model's own logits.
+        """
         writer = self.writer
         chosen = build_options(writer.options_class, options, self.model)
         wanted, place = StageFilter(stages), place_of(out)
@@ -137,9 +177,14 @@ class TextSession(DeafSession):
         found = {"prompt.tokens": np.array(ids, dtype=np.int64)} if wanted("prompt.tokens") else {}
         found |= writer.trace(ids, wanted, stages_given(given))
         if wanted("tokens") or wanted("text"):
-            written = self.generate(source, **options)
-            ends = {"tokens": np.array(written.tokens, dtype=np.int64), "text": np.array(written.text)}
-            found |= {stage: array for stage, array in ends.items() if wanted(stage)}
+            watched = Watched()
+            told = TRACED if wanted("tokens") and decoding_of(chosen, ()).plain else 0
+            written = last_generation(self._written(ids, chosen, _Clock(), told, watched))
+            if wanted("tokens"):
+                found["tokens"] = np.array(written.tokens, dtype=np.int64)
+                found |= watched.stages() if told else {}
+            if wanted("text"):
+                found["text"] = np.array(written.text)
         digest = hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16]
         return trace_of(self, found, stages, writer.dtype, options, place, input_digest=digest, **named(given))
 
@@ -147,6 +192,12 @@ class TextSession(DeafSession):
         """Drops the model, and frees it where its runtime leaves that to others."""
         writer, self._writer = self._writer, None
         close(writer)
+
+
+def alternatives_of(ids: np.ndarray, logprobs: np.ndarray, piece: Callable[[int], str]) -> tuple[Alternative, ...]:
+    """What a `Watch` is told of a step, with the text of each token; tokens that cannot come are left out."""
+    told = zip(ids.tolist(), logprobs.tolist(), strict=True)
+    return tuple(Alternative(number, piece(number), logprob) for number, logprob in told if math.isfinite(logprob))
 
 
 class UnfoldingText:

@@ -17,9 +17,16 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from workbench.errors import BadInput
 
 
-def option(default: Any, help: str, choices: Sequence[str] = (), minimum: float | None = None) -> Any:
+def option(
+    default: Any,
+    help: str,
+    choices: Sequence[str] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Any:
     """A dataclass field that is a user's option."""
-    return field(default=default, metadata={"help": help, "choices": tuple(choices), "minimum": minimum})
+    known = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
+    return field(default=default, metadata=known)
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class OptionSpec:
     help: str
     choices: tuple[str, ...]
     minimum: float | None
+    maximum: float | None = None
 
 
 def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
@@ -68,6 +76,7 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
             f.metadata.get("help", ""),
             f.metadata.get("choices", ()),
             f.metadata.get("minimum"),
+            f.metadata.get("maximum"),
         )
         for f in fields(options_class)
     )
@@ -111,6 +120,8 @@ def check_value(spec: OptionSpec, value: Any, where: str) -> Any:
         raise BadInput(f"{where}; expected a finite number")
     if spec.minimum is not None and fitted < spec.minimum:
         raise BadInput(f"{where}; expected at least {spec.minimum:g}")
+    if spec.maximum is not None and fitted > spec.maximum:
+        raise BadInput(f"{where}; expected at most {spec.maximum:g}")
     return fitted
 
 

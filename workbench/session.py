@@ -98,11 +98,21 @@ Event = Progress | Partial | Segment | Transcript
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """A token that a language model might have written at a step."""
+
+    id: int  # -1 where a server does not tell
+    text: str  # of special tokens too
+    logprob: float  # natural logarithm of the probability by the model itself, before penalties and temperature
+
+
+@dataclass(frozen=True)
 class Piece:
     """A bit more of a text that is being generated."""
 
     text: str  # what has been added; may be empty while a character is not whole
     tokens: tuple[int, ...]  # generated since the last piece
+    alternatives: tuple[Alternative, ...] = ()  # of a piece of one token, where asked for: likeliest first
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,7 @@ class Generation:
     first_token_seconds: float  # of the compute seconds, until the first token was there
     memory_bytes: int | None = None  # peak resident memory of the session's process
     quantization: str | None = None  # as of a Transcript
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()  # of each token, where asked for
 
     def to_dict(self) -> dict[str, Any]:
         """The generation as plain JSON values, in the field order of the class."""

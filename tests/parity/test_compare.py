@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tests.parity.networks import META, NUMBERS, STAGES, computed
 from workbench.errors import BadInput
 from workbench.parity import compare
+from workbench.parity.noise import noise_or_bug
 from workbench.parity.presets import PRESETS, Tolerances
+from workbench.parity.verdict import judge
 from workbench.session import Trace
 
 
@@ -166,3 +170,65 @@ def test_the_first_token_of_a_language_model_is_decided_in_the_last_row_of_its_p
     traces = [Trace({**trace, **embeddings, **tokens}, META) for trace, tokens in zip((ours, theirs), first)]
     found = compare(*traces).first_token
     assert found is not None and found.place == 0 and found.choice and found.choice.row == 23 and found.near_tie
+
+
+def reporting(trace: Trace, *steps: tuple[list[int], list[float]], **changes: Any) -> Trace:
+    """A trace that holds no logits but the likeliest tokens of each step."""
+    stages = {stage: trace[stage] for stage in trace if stage != "logits"}
+    stages["tokens"] = np.array([ids[0] for ids, _ in steps])
+    stages["tokens.alternatives"] = np.array([ids for ids, _ in steps])
+    stages["tokens.logprobs"] = np.array([logprobs for _, logprobs in steps], np.float32)
+    return Trace({**stages, **changes}, META)
+
+
+SAME = ([1, 2, 3], [-0.5, -1.5, -3.0])
+
+
+def test_the_likeliest_tokens_of_each_step_give_the_margins_at_any_place() -> None:
+    trace = computed()
+    ours = reporting(trace, SAME, SAME, ([4, 5, 6], [-0.70000, -0.70003, -9.0]))
+    theirs = reporting(trace, SAME, SAME, ([5, 4, 6], [-0.70001, -0.70003, -9.0]))
+    found = compare(ours, theirs)
+    first = found.first_token
+    assert first is not None and (first.place, first.reference, first.candidate) == (2, 4, 5)
+    assert first.near_tie and first.choice is not None and first.choice.row is None and found.within
+    assert first.choice.reference_margin == pytest.approx(3e-5, rel=0.01)
+    assert "tokens differ from place 2 on, 4 and 5, a near tie (margins 3e-05 and 2e-05)" in judge(found).sentence
+    clear = compare(ours, reporting(trace, SAME, SAME, ([5, 8, 6], [-0.1, -3.0, -9.0])))
+    assert clear.first_token and not clear.first_token.near_tie and not clear.within
+    assert "4 and 5, no near tie (margins 3e-05 and at least 8.9)" in judge(clear).sentence
+
+
+def test_the_logits_go_before_the_likeliest_tokens_where_they_hold_the_row() -> None:
+    ours, theirs, row = nudged(1e-6)
+    steps = [([int(token), 39], [-0.1, -0.2]) for token in ours["tokens"]]
+    traces = [Trace({**trace, **dict(list(reporting(trace, *steps).items())[-2:])}, META) for trace in (ours, theirs)]
+    found = compare(*traces).first_token
+    assert found is not None and found.choice is not None and found.choice.row == row
+
+
+def test_what_is_told_of_tokens_is_no_stage_to_compare() -> None:
+    trace = computed()
+    ours, theirs = reporting(trace, SAME), reporting(trace, ([1, 3, 2], [-0.7, -2.0, -8.0]))
+    found = compare(ours, without(without(theirs, "tokens.alternatives"), "tokens.logprobs"))
+    assert found.within and not found.only_reference and not found.only_candidate and not found.warnings
+    assert compare(ours, theirs).within and compare(without(ours, "tokens.logprobs"), theirs).warnings == ()
+    exact = Trace(dict(ours), META | {"dtype": "float64"})
+    assert not [each for each in noise_or_bug(ours, theirs, exact).stages if each.stage.startswith("tokens")]
+    with pytest.raises(BadInput, match=r"no stage that both traces have matches tokens\.\*; they share"):
+        compare(ours, theirs, stages="tokens.*")
+
+
+def test_where_one_side_does_not_tell_there_are_no_margins() -> None:
+    trace = computed()
+    ours, theirs = reporting(trace, SAME), reporting(trace, ([2, 1, 3], [-0.5, -0.6, -9.0]))
+    for one, other in ((without(ours, "tokens.logprobs"), theirs), (ours, without(theirs, "tokens.alternatives"))):
+        first = compare(one, other).first_token
+        assert first is not None and first.choice is None and not first.near_tie
+    short = compare(ours, reporting(trace, SAME, SAME)).first_token
+    assert short is not None and (short.reference, short.candidate, short.choice) == (None, 1, None)
+    torn = reporting(trace, ([2, 1], [-0.5, -0.6]), **{"tokens.logprobs": np.zeros((1, 3))})
+    with pytest.raises(
+        BadInput, match=r"tokens.alternatives holds int64 of shape \(1, 2\) and tokens.lo"
+    ):
+        compare(torn, ours)

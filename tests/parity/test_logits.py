@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from workbench.parity.logits import Choice, choice_at, deciding_row, measure_logits
+from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, measure_logits, spread_of
 
 LOGITS = npst.arrays(np.float32, (4, 9), elements=st.floats(-30, 30, width=32))
 
@@ -77,6 +77,40 @@ def test_a_choice_is_a_near_tie_only_where_both_margins_are_small() -> None:
     assert clear is not None and not clear.is_near_tie(1e-4)
     assert choice_at(r, r, 0) is None
     assert choice_at(r, np.full((1, 4), np.nan), 0) is None
+
+
+def step(*pairs: tuple[int, float]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([number for number, _ in pairs]), np.array([value for _, value in pairs])
+
+
+def test_a_choice_among_the_likeliest_has_the_margins_of_the_logits() -> None:
+    rng = np.random.default_rng(0)
+    r = rng.normal(0, 3, 50)
+    c = r + rng.normal(0, 1e-3, 50)
+    one, other = np.argsort(-r)[:2]
+    c[other] = c[one] + 1e-4
+    whole = choice_at(r[None], c[None], 0)
+    best = [np.argsort(-side)[:10] for side in (r, c)]
+    sides = [(ids, side[ids] - np.log(np.exp(side).sum())) for ids, side in zip(best, (r, c))]
+    found = choice_among(sides[0], sides[1], (int(one), int(other)), spread_of(r))
+    assert whole is not None and found is not None and found.row is None
+    assert found.reference_margin == pytest.approx(whole.reference_margin)
+    assert found.candidate_margin == pytest.approx(whole.candidate_margin) and found.spread == whole.spread
+    assert not (found.reference_at_least or found.candidate_at_least)
+
+
+def test_a_token_that_is_not_among_the_likeliest_leaves_a_bound() -> None:
+    ours, theirs = step((3, -0.1), (4, -0.2), (5, -9.0)), step((8, -0.5), (3, -0.6), (5, -4.5))
+    found = choice_among(ours, theirs, (3, 8), 1.0)
+    assert found is not None and (found.reference_at_least, found.candidate_at_least) == (True, False)
+    assert found.reference_margin == pytest.approx(8.9) and found.candidate_margin == pytest.approx(0.1)
+    neither = choice_among(ours, step((8, -0.5), (5, -4.5)), (3, 8), 1.0)
+    assert neither is not None and neither.reference_at_least and neither.candidate_at_least
+    close = choice_among(step((3, -2.0), (4, -2.0)), step((8, -2.0), (3, -2.0)), (3, 8), 1.0)
+    assert close is not None and not close.is_near_tie(1.0), "how much more, nobody knows"
+    assert choice_among(ours, theirs, (7, 8), 1.0) is None, "drawn, and none of the likeliest"
+    banned = choice_among(step((3, -0.1), (8, -np.inf), (4, -3.0)), theirs, (3, 8), 1.0)
+    assert banned is not None and banned.reference_at_least and banned.reference_margin == pytest.approx(2.9)
 
 
 def test_larger_logits_do_not_change_what_a_near_tie_is() -> None:

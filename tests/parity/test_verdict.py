@@ -90,7 +90,7 @@ def test_the_sentence_says_whether_tokens_still_agree() -> None:
     assert other.tokens_agree is False
     assert "; the tokens differ from place " in other.sentence and "no near tie (margins " in other.sentence
     no_logits = [Trace({k: v for k, v in t.items() if k != "logits"}, META) for t in (computed(), computed(seed=1))]
-    assert "whose logits the traces do not hold" in judge(compare(*no_logits)).sentence
+    assert "of whose choice the traces hold neither logits nor alternatives" in judge(compare(*no_logits)).sentence
     ended = computed(faults={"tokens": lambda ids: ids[:3]})
     assert " and the end, " in judge(compare(computed(), ended)).sentence
     no_tokens = [Trace({"encoder.input": t["encoder.input"]}, META) for t in (computed(), computed())]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tiny_language import tiny_language
+from workbench.decoding.alternatives import Watch, Watched
 from workbench.decoding.generation import Decoding
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm
 from workbench.merging import Merged
@@ -30,9 +31,12 @@ class FakeLanguage:
         ids = np.array(rows)
         return Merged(self.embed(ids), np.ones(ids.shape, bool), np.arange(ids.shape[1])[None])
 
-    def generate(self, prompt: Merged[Any], decoding: Decoding) -> Iterator[np.ndarray]:
+    def generate(self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None) -> Iterator[np.ndarray]:
         self.decoding = decoding
-        yield from prompt.embeddings[0, ::-1].astype(np.int64)
+        for token in prompt.embeddings[0, ::-1].astype(np.int64):
+            if watch and decoding.alternatives:
+                watch(0, token, np.zeros(1))
+            yield token
 
     def trace(self, prompt: Merged[Any], recorder: Recorder) -> None:
         recorder.put("llm.embeddings", prompt.embeddings[0])
@@ -50,6 +54,12 @@ def test_tokens_come_one_by_one_until_the_models_own_end(model: CausalLmModel) -
     assert list(writer.write([3, 1, 2], CausalLmOptions(max_new_tokens=9))) == [2, 1, 3]
     assert (language.decoding.stop_ids, language.decoding.max_new_tokens) == (model.stop_ids, 9)
     assert (writer.dtype, writer.stop_ids) == ("q4_0", model.stop_ids)
+
+
+def test_who_watches_is_told_of_each_token_before_it_comes(model: CausalLmModel) -> None:
+    watched = Watched()
+    for number, token in enumerate(CausalLm(model, FakeLanguage()).write([3, 1], CausalLmOptions(), 1, watched), 1):
+        assert len(watched.steps) == number and watched.steps[-1][0].tolist() == [token]
 
 
 def test_a_trace_is_of_the_prompt(model: CausalLmModel) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.merging import Merged
 from workbench.options import ListeningOptions
@@ -64,7 +65,7 @@ class FakeLanguage:
         assert (ids >= 0).all(), "a placeholder is no row of the table"
         return self.arrays(np.repeat(ids[..., None], WIDTH, axis=-1).astype(np.float32))
 
-    def generate(self, prompt: Merged[Any], decoding: Decoding) -> Iterator[np.ndarray]:
+    def generate(self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None) -> Iterator[np.ndarray]:
         self.prompt = prompt
         try:
             for step in self.steps:

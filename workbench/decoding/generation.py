@@ -25,6 +25,13 @@ class GenerationOptions:
 
 
 @dataclass(frozen=True)
+class WritingOptions(GenerationOptions):
+    """What a user may choose of a model that writes text by itself."""
+
+    alternatives: int = option(0, "report so many of the likeliest tokens at each step", minimum=0, maximum=20)
+
+
+@dataclass(frozen=True)
 class Decoding:
     """How to decode, for a runtime: the user's options and what the model says of its own end."""
 
@@ -39,11 +46,18 @@ class Decoding:
     repetition_penalty: float = 1.0
     seed: int = 0
     pad_id: int = 0
+    alternatives: int = 0  # how many of the likeliest tokens of each step to tell of
 
     @property
     def samples(self) -> bool:
         """Whether tokens are drawn rather than the likeliest taken."""
         return self.temperature > 0
+
+    @property
+    def plain(self) -> bool:
+        """Whether every token is the likeliest of the model's own logits: nothing is drawn, penalised or forbidden."""
+        likeliest = not self.samples and self.beam_size == 1
+        return likeliest and self.repetition_penalty == 1.0 and not self.min_new_tokens
 
 
 def decoding_of(options: GenerationOptions, stop_ids: tuple[int, ...], **more: int | float | np.ndarray) -> Decoding:

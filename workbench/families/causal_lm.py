@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.decoding.generation import GenerationOptions
+from workbench.decoding.generation import WritingOptions
 from workbench.errors import BadInput
 from workbench.families.funasr_nano import FunasrNanoModel, is_funasr_nano, read_funasr_nano
 from workbench.families.language import (
@@ -28,7 +28,7 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True)
-class CausalLmOptions(GenerationOptions):
+class CausalLmOptions(WritingOptions):
     """What a user may choose of a language model."""
 
     system: str = option("", "the conversation's system message; empty for what the model's chat template says")

@@ -14,7 +14,7 @@ from workbench.parity.compare import FirstToken
 from workbench.parity.discrete import Edit, as_text, as_tokens
 from workbench.parity.noise import NoiseReport
 from workbench.parity.stage import StageComparison
-from workbench.parity.verdict import WORDS
+from workbench.parity.verdict import WORDS, margins_of
 from workbench.session import Trace
 
 _TOKENS = 400  # of a sequence that are shown
@@ -149,11 +149,11 @@ def _first_token(first: FirstToken) -> str:
     ids = ["the end" if each is None else str(each) for each in (first.reference, first.candidate)]
     said = f"The first token that differs is at place {first.place}: {ids[0]} and {ids[1]}"
     if first.choice is None:
-        return f"<p>{said}; the traces do not hold the logits that decided on it.</p>"
+        return f"<p>{said}; the traces hold neither the logits nor the likeliest tokens that decided on it.</p>"
     choice = first.choice
     tie = "a near tie" if first.near_tie else "no near tie"
+    where = "The likeliest tokens of that step say" if choice.row is None else f"Row {choice.row} of the logits decided"
     return (
-        f"<p>{said}, {tie}. Row {choice.row} of the logits decided: the reference prefers its token by "
-        f"{choice.reference_margin:.3g}, the candidate its own by {choice.candidate_margin:.3g}; the row's logits have "
-        f"a deviation of {choice.spread:.3g}.</p>"
+        f"<p>{said}, {tie}. {where}: reference and candidate prefer their own tokens by {margins_of(choice, 3)}; the "
+        f"logits have a deviation of {choice.spread:.3g}.</p>"
     )

@@ -14,8 +14,8 @@ import numpy as np
 
 from workbench.errors import BadInput
 from workbench.parity.discrete import as_tokens
-from workbench.parity.logits import Choice, choice_at, deciding_row
-from workbench.parity.order import computation_order, layer_counts
+from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, spread_of
+from workbench.parity.order import computation_order, is_aside, layer_counts
 from workbench.parity.presets import Tolerances, preset_of
 from workbench.parity.stage import StageComparison, compare_stage
 from workbench.session import StageFilter, Trace
@@ -25,7 +25,8 @@ _FLOOR = 0.1  # of a stage's limit, and at least one rounding: growth below it i
 
 @dataclass(frozen=True)
 class FirstToken:
-    """The first token that differs, and the choice in the logits that made it, where the traces hold that row."""
+    """The first token that differs, and the choice that made it, where the traces hold that row of the logits or the
+    likeliest tokens of each step."""
 
     place: int
     reference: int | None  # None where the sequence has ended
@@ -101,14 +102,15 @@ def compare(
     warnings = _same_input(reference, candidate, force)
     warnings += _same_layers(list(filter(wanted, reference)), list(filter(wanted, candidate)), force)
     held = set(candidate)
-    both = [stage for stage in reference if stage in held and wanted(stage)]
+    compared = [stage for stage in reference if wanted(stage) and not is_aside(stage)]
+    both = [stage for stage in compared if stage in held]
     if not both:
         raise BadInput(_nothing_common(reference, candidate, stages))
     for pattern in wanted.patterns:
         if not any(map(StageFilter(pattern), both)):
             raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
-    lacking = [stage for stage in reference if wanted(stage) and stage not in both]
-    surplus = [stage for stage in candidate if wanted(stage) and stage not in both]
+    lacking = [stage for stage in compared if stage not in both]
+    surplus = [stage for stage in candidate if wanted(stage) and stage not in both and not is_aside(stage)]
     for missing, whose in ((lacking, "candidate"), (surplus, "reference")):
         if missing:
             warnings.append(f"not compared, since the {whose} does not have them: {_names(missing)}")
@@ -180,9 +182,37 @@ def _first_token(
         logits = reference["logits"], candidate["logits"]
         row = deciding_row(*logits, (tokens[0], tokens[1]), place, _prompt_positions(reference))
         choice = None if row is None else choice_at(*logits, row)
+    if choice is None and ids[0] is not None and ids[1] is not None:
+        choice = _reported_choice(reference, candidate, place, (ids[0], ids[1]))
     # A comparison for exact equality does not make a clear choice of a near tie: float32 is the least that is meant.
     noise = max(tolerances.preset.limits.relative_l2, 1e-4)
     return FirstToken(place, ids[0], ids[1], choice, choice is not None and choice.is_near_tie(noise))
+
+
+def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[int, int]) -> Choice | None:
+    """The choice at a place by the likeliest tokens that both traces report there; None where one does not.
+
+    What deviation the logits have there, they do not tell. It is taken from the last row of logits that a trace holds,
+    or, where none holds any, from the log-probabilities reported.
+    """
+    ours, theirs = _step(reference, place), _step(candidate, place)
+    if ours is None or theirs is None:
+        return None
+    rows = (trace["logits"][-1] for trace in (reference, candidate) if "logits" in trace and len(trace["logits"]))
+    return choice_among(ours, theirs, ids, spread_of(next(rows, ours[1])))
+
+
+def _step(trace: Trace, place: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """(ids, log-probabilities) of the likeliest tokens at a place; None where the trace does not tell."""
+    if "tokens.alternatives" not in trace or "tokens.logprobs" not in trace:
+        return None
+    ids, logprobs = trace["tokens.alternatives"], trace["tokens.logprobs"]
+    if ids.ndim != 2 or ids.dtype.kind not in "iu" or logprobs.shape != ids.shape or logprobs.dtype.kind != "f":
+        raise BadInput(
+            f"tokens.alternatives holds {ids.dtype} of shape {ids.shape} and tokens.logprobs {logprobs.dtype} of shape "
+            f"{logprobs.shape}; expected whole numbers and floating point of one shape (tokens, alternatives)"
+        )
+    return (ids[place], logprobs[place].astype(np.float64)) if place < len(ids) else None
 
 
 def _prompt_positions(trace: Trace) -> int | None:

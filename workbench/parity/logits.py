@@ -33,24 +33,28 @@ class Choice:
     """A row in which the two sides prefer different tokens, and how clearly.
 
     A margin is the logit of the side's own favourite less that of the other side's; `spread` is the root mean square of
-    the reference's logits in that row around their mean.
+    the reference's logits in that row around their mean. Where a side's likeliest tokens are all that is known of a
+    row and the other's favourite is not among them, the margin is at least that to the last of them.
     """
 
-    row: int
+    row: int | None  # of the logits; None where what is known are the likeliest tokens
     reference_token: int
     candidate_token: int
     reference_margin: float
     candidate_margin: float
     spread: float
+    reference_at_least: bool = False
+    candidate_at_least: bool = False
 
     def is_near_tie(self, relative_l2: float) -> bool:
-        """Whether errors of that relative size explain the choice.
+        """Whether errors of that relative size explain the choice; a margin that is not known in full is none.
 
         The difference of two logits with independent errors of `relative_l2 * spread` has sqrt(2) times their
         deviation; four deviations are taken, since the row is the least certain of many.
         """
         noise = 4 * math.sqrt(2) * relative_l2 * self.spread
-        return max(self.reference_margin, self.candidate_margin) <= noise
+        known = not (self.reference_at_least or self.candidate_at_least)
+        return known and max(self.reference_margin, self.candidate_margin) <= noise
 
 
 def measure_logits(reference: np.ndarray, candidate: np.ndarray) -> LogitMeasures:
@@ -99,15 +103,51 @@ def choice_at(reference: np.ndarray, candidate: np.ndarray, row: int) -> Choice 
     one, other = int(r.argmax()), int(c.argmax())  # of a row with NaN, that
     if one == other or not np.isfinite([r[one], c[other]]).all():
         return None
-    finite = r[np.isfinite(r)]
     return Choice(
         row=row,
         reference_token=one,
         candidate_token=other,
         reference_margin=float(r[one] - r[other]),
         candidate_margin=float(c[other] - c[one]),
-        spread=float(finite.std()) if len(finite) else 0.0,
+        spread=spread_of(r),
     )
+
+
+def spread_of(row: np.ndarray) -> float:
+    """The root mean square of a row of logits around their mean, those left out that are not finite."""
+    finite = row[np.isfinite(row)].astype(np.float64)
+    return float(finite.std()) if len(finite) else 0.0
+
+
+def choice_among(
+    reference: tuple[np.ndarray, np.ndarray],
+    candidate: tuple[np.ndarray, np.ndarray],
+    tokens: tuple[int, int],
+    spread: float,
+) -> Choice | None:
+    """The choice of different tokens after the same ones, of the likeliest tokens of both sides.
+
+    Log-probabilities of one side differ as its logits do.
+
+    Args:
+        reference: (ids, log-probabilities), likeliest first.
+        tokens: which each side chose.
+        spread: of the logits.
+
+    None where a side's own choice is not among its likeliest.
+    """
+    ours, theirs = _margin(*reference, *tokens), _margin(*candidate, *tokens[::-1])
+    if ours is None or theirs is None:
+        return None
+    return Choice(None, *tokens, ours[0], theirs[0], spread, ours[1], theirs[1])
+
+
+def _margin(ids: np.ndarray, logprobs: np.ndarray, own: int, other: int) -> tuple[float, bool] | None:
+    """(by how much a side prefers its own token, whether by that much at least)."""
+    known = {number: value for number, value in zip(ids.tolist(), logprobs.tolist()) if math.isfinite(value)}
+    if own not in known:
+        return None
+    return known[own] - known.get(other, min(known.values())), other not in known
 
 
 def deciding_row(

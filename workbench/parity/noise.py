@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.errors import BadInput
 from workbench.parity.measures import measure
-from workbench.parity.order import computation_order, kind_of
+from workbench.parity.order import computation_order, is_aside, kind_of
 from workbench.parity.presets import Preset, preset_of
 from workbench.session import StageFilter, Trace
 
@@ -97,7 +97,7 @@ def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str =
     wanted = StageFilter(stages)
     found = []
     for stage in computation_order([s for s in reference if wanted(s)], recorded=bool(reference.meta)):
-        if stage not in candidate or stage not in exact:
+        if is_aside(stage) or stage not in candidate or stage not in exact:
             continue
         truth, near, other = exact[stage], reference[stage], candidate[stage]
         if kind_of(stage, truth) in ("tokens", "text"):

@@ -55,6 +55,11 @@ def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
     return group, place, (*parts, (2, 0, ""))
 
 
+def is_aside(stage: str) -> bool:
+    """Whether a stage says more of another and is not compared itself: `tokens.alternatives`, `tokens.logprobs`."""
+    return stage.startswith("tokens.")
+
+
 def kind_of(stage: str, array: np.ndarray) -> Kind:
     """What a stage holds, by its name and type."""
     last = stage.rpartition(".")[2]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from workbench.parity.compare import Comparison, FirstToken
+from workbench.parity.logits import Choice
 from workbench.parity.noise import NoiseReport
 from workbench.parity.stage import StageComparison
+
+Evidence = Literal["tolerance", "float64", "tolerance and float64"]
 
 WORDS = {
     "relative_l2": "relative L2",
@@ -19,10 +23,18 @@ WORDS = {
 }
 """The measures that have limits, in words."""
 
+INPUTS = "computed from the reference's own inputs"
+
 
 @dataclass(frozen=True)
 class Verdict:
     """The answer, and the sentences that give it.
+
+    The *faulty stage* is the one to look at: the first that is in error, be it by tolerance or, where the reference was
+    computed in float64 too, because the candidate is farther from that than noise. What float64 finds may be far within
+    tolerance, and often grows beyond it some layers later only. End to end, stages behind it inherit its error; of a
+    candidate that was computed from the reference's own inputs, all that are in error are so by themselves, and are the
+    *faulty stages*.
 
     The *first divergent stage* is the first in the order of the computation that is beyond tolerance; the front end and
     the prompt come before any layer, and tokens and text, which are made of the others, last.
@@ -42,13 +54,20 @@ class Verdict:
     tokens_agree: bool | None
     sentence: str  # all of it in one
     details: tuple[str, ...]  # further sentences, without their full stops
+    first_bug: str | None = None  # the first stage that is farther from float64 than noise, where that was asked
+    faulty_stage: str | None = None  # the earlier of `first_divergent` and `first_bug`
+    found_by: Evidence | None = None  # what says so of the faulty stage
+    faulty_stages: tuple[str, ...] = ()  # see above; end to end, the faulty stage alone
 
 
 def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     """The verdict on a comparison, and on the same traces held against one in float64 where there is one."""
     first = next((each for each in comparison.stages if not comparison.passes(each)), None)
     largest = _largest(comparison)
-    parts = [_opening(comparison, first)]
+    bugs = {each.stage for each in noise.bugs} if noise else set()
+    faulty = [each for each in comparison.stages if each.stage in bugs or not comparison.passes(each)]
+    hidden = bool(faulty) and comparison.passes(faulty[0])  # the first is found by float64 alone
+    parts = [_hidden(comparison, first, faulty[0].stage, noise)] if hidden and noise else [_opening(comparison, first)]
     if comparison.isolated:
         if first and largest and largest is not first:
             parts.append(f"the largest error of its own is at {largest.stage}, relative L2 {largest.own:.2g}")
@@ -56,18 +75,25 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         where = "there too" if largest is first else f"at {largest.stage}"
         parts.append(f"the error grows most {where}, to {largest.growth:.3g} times that of the stage before")
     parts += _about_tokens(comparison)
-    if noise:
+    if noise and not hidden:
         parts.append(noise.sentence)
     details = [
         f"{each.stage}: {each.hint or each.mismatch}" for each in comparison.stages if each.hint or each.mismatch
     ]
+    found_by: Evidence | None = None
+    if faulty:
+        found_by = "float64" if hidden else "tolerance and float64" if faulty[0].stage in bugs else "tolerance"
     return Verdict(
-        within=first is None and (noise is None or noise.first_bug is None),
+        within=not faulty,
         first_divergent=first.stage if first else None,
         largest_own=largest.stage if largest else None,
         tokens_agree=comparison.tokens_agree,
         sentence="; ".join(parts) + ".",
         details=tuple(details),
+        first_bug=noise.first_bug.stage if noise and noise.first_bug else None,
+        faulty_stage=faulty[0].stage if faulty else None,
+        found_by=found_by,
+        faulty_stages=tuple(each.stage for each in (faulty if comparison.isolated else faulty[:1])),
     )
 
 
@@ -80,12 +106,24 @@ def _largest(comparison: Comparison) -> StageComparison | None:
     return max(grown, key=lambda each: each.growth or 0.0, default=None)
 
 
-def _opening(comparison: Comparison, first: StageComparison | None) -> str:
-    name = comparison.tolerances.preset.name + (" with changes" if comparison.tolerances.rules else "")
-    count = len(comparison.stages)
-    inputs = "computed from the reference's own inputs"
+def _hidden(comparison: Comparison, first: StageComparison | None, stage: str, noise: NoiseReport) -> str:
+    """The opening where float64 finds a fault before any tolerance does."""
+    count, name = _stages(len(comparison.stages)), _tolerance(comparison)
+    how = f"{INPUTS[:1].upper()}{INPUTS[1:]}, " if comparison.isolated else ""
+    said = f"{how}{stage} is the first of {count} in error, though within tolerance {name}: {noise.sentence}"
     if first is None:
-        how = f", each {inputs}" if comparison.isolated else ""
+        return f"{said}; no stage is beyond tolerance"
+    return f"{said}; {first.stage} is the first beyond tolerance: {_why(first)}"
+
+
+def _tolerance(comparison: Comparison) -> str:
+    return comparison.tolerances.preset.name + (" with changes" if comparison.tolerances.rules else "")
+
+
+def _opening(comparison: Comparison, first: StageComparison | None) -> str:
+    name, count = _tolerance(comparison), len(comparison.stages)
+    if first is None:
+        how = f", each {INPUTS}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
             return f"Identical: {_stages(count)}{how}"
         said = f"Within tolerance {name}: {_stages(count)}{how}"
@@ -98,7 +136,7 @@ def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     if comparison.isolated:
         over = sum(not comparison.passes(each) for each in comparison.stages)
         some = f"the only of {_stages(count)}" if over == 1 else f"the first of {over} among {_stages(count)}"
-        return f"{inputs[:1].upper()}{inputs[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
+        return f"{INPUTS[:1].upper()}{INPUTS[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
     return f"{first.stage} is the first of {_stages(count)} beyond tolerance {name}: {_why(first)}"
 
 
@@ -135,6 +173,15 @@ def _about_tokens(comparison: Comparison) -> list[str]:
 def _choice(first: FirstToken) -> str:
     ids = " and ".join("the end" if each is None else str(each) for each in (first.reference, first.candidate))
     if first.choice is None:
-        return f"{ids}, whose logits the traces do not hold"
-    margins = f"margins {first.choice.reference_margin:.2g} and {first.choice.candidate_margin:.2g}"
-    return f"{ids}, {'a near tie' if first.near_tie else 'no near tie'} ({margins})"
+        return f"{ids}, of whose choice the traces hold neither logits nor alternatives"
+    return f"{ids}, {'a near tie' if first.near_tie else 'no near tie'} (margins {margins_of(first.choice)})"
+
+
+def margins_of(choice: Choice, digits: int = 2) -> str:
+    """By how much the reference prefers its token, and the candidate its own; logits, or natural logarithms of
+    probabilities."""
+    sides = (
+        (choice.reference_margin, choice.reference_at_least),
+        (choice.candidate_margin, choice.candidate_at_least),
+    )
+    return " and ".join(f"{'at least ' if bound else ''}{margin:.{digits}g}" for margin, bound in sides)

@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from workbench.closing import close
+from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, prompt_ids
 from workbench.pipelines.language import Language
@@ -33,14 +34,21 @@ class CausalLm:
         """As `Writer.prompt_ids`."""
         return prompt_ids(self.model, prompt, options)
 
-    def write(self, ids: Sequence[int], options: CausalLmOptions) -> Generator[int, None, None]:
+    def write(
+        self, ids: Sequence[int], options: CausalLmOptions, alternatives: int = 0, watch: Watch | None = None
+    ) -> Generator[int, None, None]:
         """As `Writer.write`."""
-        for tokens in self.language.generate(self.language.prompt([ids]), decoding_of(options, self.stop_ids)):
+        decoding = decoding_of(options, self.stop_ids, alternatives=alternatives)
+        for tokens in self.language.generate(self.language.prompt([ids]), decoding, watch):
             yield int(tokens[0])
 
     def text_of(self, ids: Sequence[int]) -> str:
         """As `Writer.text_of`."""
         return self.model.tokenizer.text(ids)
+
+    def piece(self, number: int) -> str:
+        """As `Writer.piece`."""
+        return self.model.tokenizer.piece(number)
 
     def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
         """As `Writer.trace`."""

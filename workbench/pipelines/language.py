@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.merging import Merged
 from workbench.stages import Recorder
@@ -28,7 +29,7 @@ class Language(Protocol):
         """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
         ...
 
-    def generate(self, prompt: Merged[Any], decoding: Decoding) -> Iterator[np.ndarray]:
+    def generate(self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None) -> Iterator[np.ndarray]:
         """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
 
         Stop ids are yielded too, as the last token of their row. With beam search, what is yielded is all tokens of
@@ -37,6 +38,9 @@ class Language(Protocol):
 
         Args:
             prompt: padded on the left.
+            watch: told of every token that is no `ENDED`, before it is yielded, where `decoding` asks for alternatives.
+
+        Raises `BadInput` where alternatives are asked of a beam search.
         """
         ...
 

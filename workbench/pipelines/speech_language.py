@@ -8,11 +8,13 @@ arrays or torch tensors.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from workbench.closing import close
+from workbench.decoding.alternatives import TRACED, Watch, Watched
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
 from workbench.families.language import PLACEHOLDER, LanguageTokenizer
@@ -95,10 +97,12 @@ class SpeechLanguagePipeline:
         prompt, counts = self._prompt(stretches, options)
         return (yield from self._written(prompt, self.ear.decoding(options, counts)))
 
-    def _written(self, prompt: Merged[Any], decoding: Decoding) -> Generator[list[str], None, list[Heard]]:
+    def _written(
+        self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None
+    ) -> Generator[list[str], None, list[Heard]]:
         """As `hear`, of prompts that are ready."""
         ids: list[list[int]] = [[] for _ in prompt.attention_mask]
-        for tokens in self.language.generate(prompt, decoding):
+        for tokens in self.language.generate(prompt, decoding, watch):
             if tokens.ndim == 2:
                 ids = [row[row != ENDED].tolist() for row in tokens]
             else:
@@ -121,6 +125,8 @@ class SpeechLanguagePipeline:
     ) -> dict[str, np.ndarray]:
         """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript.
 
+        With `tokens` come `tokens.alternatives` and `tokens.logprobs` (see `traced_choices`).
+
         Where stages are given, the transcript is not among them: it is written by the whole language model in passes
         of its own, so there is no one stage that it would be computed from.
         """
@@ -129,8 +135,10 @@ class SpeechLanguagePipeline:
         recorder.put("prompt.text", prompt_text(self.ear, options))
         self.language.trace(prompt, recorder)
         if not recorder.isolated and (wanted("tokens") or wanted("text")):
-            [heard] = drained(self._written(prompt, self.ear.decoding(options, counts)))
+            decoding, watched = traced_choices(self.ear.decoding(options, counts), wanted)
+            [heard] = drained(self._written(prompt, decoding, watched))
             recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+            recorder.stages.update(watched.stages() if watched else {})
             recorder.put("text", np.array(heard.text))
         return recorder.stages
 
@@ -157,6 +165,17 @@ class SpeechLanguagePipeline:
             if recorder is None or not recorder.isolated:
                 raise
             raise BadInput(f"adaptor.output does not fit into prompt.tokens of the trace given: {error}") from error
+
+
+def traced_choices(decoding: Decoding, wanted: StageFilter) -> tuple[Decoding, Watched | None]:
+    """The decoding of a pass that is traced, and what keeps the alternatives of its tokens.
+
+    They are kept where `tokens` are wanted and each is the likeliest by the model's own logits; of any other choice
+    they would not be the reason.
+    """
+    if not wanted("tokens") or not decoding.plain:
+        return decoding, None
+    return replace(decoding, alternatives=TRACED), Watched()
 
 
 def prompt_text(words: Words, options: Any) -> np.ndarray:

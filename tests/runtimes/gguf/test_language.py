@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.tiny_gguf import tiny_gguf, tiny_halves
+from workbench.decoding.alternatives import Watched
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
 from workbench.gguf_file import read_gguf
@@ -100,6 +101,31 @@ def test_greedy_ids_equal_those_of_transformers(models: dict[str, tuple[Language
     language, network = models[case]
     ours = generated(language, [PROMPT], Decoding((), max_new_tokens=24))[0]
     assert ours == reference(network, PROMPT) and len(set(ours)) > 5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_alternatives_are_those_of_transformers(models: dict[str, tuple[LanguageModel, Any]], case: str) -> None:
+    language, network = models[case]
+    told = [Watched(row) for row in range(len(ROWS))]
+
+    def watch(*step: Any) -> None:
+        for each in told:
+            each(*step)
+
+    decoding = Decoding(STOPS, max_new_tokens=12, alternatives=5)
+    written = [step.tolist() for step in language.generate(language.prompt(ROWS), decoding, watch)]
+    for row, (prompt, ids) in enumerate(zip(ROWS, zip(*written))):
+        whole = [*prompt, *(number for number in ids if number != ENDED)]
+        with torch.inference_mode():
+            logprobs = network(torch.tensor([whole])).logits[0, len(prompt) - 1 : -1].double().log_softmax(-1)
+        assert len(told[row].steps) == len(logprobs)
+        for (numbers, values), expected in zip(told[row].steps, logprobs, strict=True):
+            np.testing.assert_allclose(values, expected.topk(5).values, atol=1e-3)
+            np.testing.assert_allclose(values, expected[torch.from_numpy(numbers)], atol=1e-3)
+            # Margins between the likeliest, which tell a near tie, agree as closely.
+            np.testing.assert_allclose(values[0] - values, expected.topk(5).values[0] - expected[numbers], atol=1e-3)
+    with pytest.raises(BadInput, match=r"^alternatives is 2 and beam_size 3"):
+        language.generate(language.prompt([PROMPT]), Decoding((), beam_size=3, alternatives=2), Watched())
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.tiny_language import change_json, tiny_language
+from workbench.decoding.alternatives import Watched
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
 from workbench.families.language import read_language_config
@@ -67,6 +68,21 @@ def reference(language: LanguageModel, rows: Sequence[Sequence[int]], stops: Seq
     )
 
 
+def watched(language: Any, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[Watched]:
+    """What is told of each row while its tokens come."""
+    found = [Watched(row) for row in range(len(rows))]
+
+    def watch(row: int, ids: np.ndarray, logprobs: np.ndarray) -> None:
+        for each in found:
+            each(row, ids, logprobs)
+
+    counts = np.zeros(len(rows), int)
+    for step in language.generate(language.prompt(rows), decoding, watch):
+        counts += step != ENDED
+        assert [len(each.steps) for each in found] == counts.tolist(), "told before the token comes, and of no other"
+    return found
+
+
 def trimmed(ids: torch.Tensor, stops: Sequence[int]) -> list[list[int]]:
     found = []
     for row in ids.tolist():
@@ -92,6 +108,33 @@ def test_a_batch_of_mixed_lengths_equals_one_at_a_time(language: LanguageModel) 
     assert together == [generated(language, [row], decoding)[0] for row in ROWS]
     assert together == trimmed(reference(language, ROWS, STOPS), STOPS)
     assert len({len(row) for row in together}) > 1 and any(row[-1] in STOPS for row in together)
+
+
+def test_alternatives_are_the_likeliest_of_transformers_logits(language: LanguageModel) -> None:
+    """Of every row of a batch, until each ends: of the logits as they are, whatever the options make of them."""
+    theirs = reference(language, ROWS, STOPS, return_dict_in_generate=True, output_logits=True)
+    logprobs = [step.double().log_softmax(-1) for step in theirs.logits]
+    for row, told in enumerate(watched(language, ROWS, Decoding(STOPS, max_new_tokens=24, alternatives=5))):
+        for step, (ids, values) in enumerate(told.steps):
+            best = logprobs[step][row].topk(5)
+            np.testing.assert_allclose(values, best.values.numpy(), atol=1e-5)
+            assert ids.tolist() == best.indices.tolist()
+    drawn = Decoding((), max_new_tokens=1, alternatives=5, temperature=9.0, top_k=2, repetition_penalty=3.0)
+    [(ids, values)] = watched(language, [PROMPT], drawn)[0].steps
+    np.testing.assert_allclose(values, logprobs[0][0].topk(5).values.numpy(), atol=1e-5)
+
+
+def test_nobody_is_told_what_was_not_asked_for(language: LanguageModel) -> None:
+    assert watched_steps(language, Decoding((), max_new_tokens=2)) == 0
+    assert len(list(language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=2, alternatives=5)))) == 2
+    with pytest.raises(BadInput, match=r"^alternatives is 2 and beam_size 3"):
+        language.generate(language.prompt([PROMPT]), Decoding((), beam_size=3, alternatives=2), Watched())
+
+
+def watched_steps(language: LanguageModel, decoding: Decoding) -> int:
+    told = Watched()
+    list(language.generate(language.prompt([PROMPT]), decoding, told))
+    return len(told.steps)
 
 
 def test_each_row_has_its_own_limit(language: LanguageModel) -> None:

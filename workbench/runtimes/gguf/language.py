@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.beams import BeamSearch
 from workbench.decoding.choosing import Chooser
 from workbench.decoding.generation import ENDED, Decoding
@@ -72,7 +73,9 @@ class LanguageModel:
         embeddings[mask] = self.embed(np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])[None])[0]
         return Merged(embeddings, mask, np.where(mask, place, 0))
 
-    def generate(self, prompt: Merged[np.ndarray], decoding: Decoding) -> Iterator[np.ndarray]:
+    def generate(
+        self, prompt: Merged[np.ndarray], decoding: Decoding, watch: Watch | None = None
+    ) -> Iterator[np.ndarray]:
         """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
 
         Stop ids are yielded too, as the last token of their row. With beam search, what is yielded is all tokens of
@@ -81,13 +84,16 @@ class LanguageModel:
 
         Args:
             prompt: padded on any side.
+            watch: as of `workbench.pipelines.language.Language`.
 
-        Raises `BadInput` for a prompt longer than the model's context.
+        Raises `BadInput` for a prompt longer than the model's context, and where alternatives are asked of a beam
+        search.
         """
+        check_alternatives(decoding)
         lengths = self._checked(prompt)
         if decoding.beam_size > 1:
             return self._beams(prompt, lengths, decoding)
-        return self._steps(prompt, lengths, decoding)
+        return self._steps(prompt, lengths, decoding, watch if decoding.alternatives else None)
 
     def _checked(self, prompt: Merged[np.ndarray]) -> np.ndarray:
         """The lengths of the rows [batch]."""
@@ -109,7 +115,7 @@ class LanguageModel:
         return positions
 
     def _steps(
-        self, prompt: Merged[np.ndarray], lengths: np.ndarray, decoding: Decoding
+        self, prompt: Merged[np.ndarray], lengths: np.ndarray, decoding: Decoding, watch: Watch | None
     ) -> Generator[np.ndarray, None, None]:
         batch = len(lengths)
         limits = np.minimum(np.broadcast_to(decoding.max_new_tokens, batch), self.config.context - lengths + 1)
@@ -124,6 +130,9 @@ class LanguageModel:
                 context.read(prompt.embeddings[row][prompt.attention_mask[row]], row)
                 logits[row] = context.logits()
             for step in range(int(limits.max())):
+                if watch is not None:
+                    for told in zip(alive.tolist(), *likeliest(logits, decoding.alternatives)):
+                        watch(*told)
                 found = choose(generated, logits)
                 tokens = np.full(batch, ENDED, dtype=np.int64)
                 tokens[alive] = found

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
 from workbench.families.language import LanguageConfig
@@ -81,7 +82,7 @@ class LanguageModel:
         with throughout(self.network.dtype):
             return self.network(**inputs)
 
-    def generate(self, prompt: Merged[Tensor], decoding: Decoding) -> Iterator[np.ndarray]:
+    def generate(self, prompt: Merged[Tensor], decoding: Decoding, watch: Watch | None = None) -> Iterator[np.ndarray]:
         """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
 
         Stop ids are yielded too, as the last token of their row. With beam search, what is yielded is all tokens of
@@ -89,15 +90,21 @@ class LanguageModel:
 
         Args:
             prompt: padded on the left.
+            watch: as of `workbench.pipelines.language.Language`.
+
+        Raises `BadInput` where alternatives are asked of a beam search.
         """
+        check_alternatives(decoding)
         if decoding.beam_size > 1:
             from workbench.runtimes.pytorch.beams import beam_search
 
             return beam_search(self.network, prompt, decoding)
-        return self._steps(prompt, decoding)
+        return self._steps(prompt, decoding, watch if decoding.alternatives else None)
 
     @torch.inference_mode()
-    def _steps(self, prompt: Merged[Tensor], decoding: Decoding) -> Generator[np.ndarray, None, None]:
+    def _steps(
+        self, prompt: Merged[Tensor], decoding: Decoding, watch: Watch | None
+    ) -> Generator[np.ndarray, None, None]:
         from transformers import DynamicCache
 
         batch = len(prompt.attention_mask)
@@ -121,7 +128,11 @@ class LanguageModel:
                 logits_to_keep=1,
             )
             logits = output.logits[:, -1]
-            tokens = choose(generated, logits.to(torch.promote_types(logits.dtype, torch.float32)))
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            if watch is not None:
+                for told in zip(alive.tolist(), *likeliest(logits.cpu().numpy(), decoding.alternatives)):
+                    watch(*told)
+            tokens = choose(generated, logits)
             found = tokens.cpu().numpy()
             row = np.full(batch, ENDED, dtype=np.int64)
             row[alive] = found

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, prompt_ids, read_causal_lm
 from workbench.generation_session import TextSession
@@ -39,14 +40,21 @@ class EngineWriter:
         """As `Writer.prompt_ids`."""
         return prompt_ids(self.model, prompt, options)
 
-    def write(self, ids: Sequence[int], options: CausalLmOptions) -> Generator[int, None, None]:
+    def write(
+        self, ids: Sequence[int], options: CausalLmOptions, alternatives: int = 0, watch: Watch | None = None
+    ) -> Generator[int, None, None]:
         """As `Writer.write`."""
-        for _, tokens in self.engine.stream([Request(ids)], [decoding_of(options, self.stop_ids)]):
+        decoding = decoding_of(options, self.stop_ids, alternatives=alternatives)
+        for _, tokens in self.engine.stream([Request(ids)], [decoding], watch):
             yield from tokens
 
     def text_of(self, ids: Sequence[int]) -> str:
         """As `Writer.text_of`."""
         return self.model.tokenizer.text(ids)
+
+    def piece(self, number: int) -> str:
+        """As `Writer.piece`."""
+        return self.model.tokenizer.piece(number)
 
     def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
         """As `Writer.trace`; raises `Unavailable` where stages are given."""

@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.progress import report
@@ -28,7 +29,7 @@ from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
 from workbench.runtimes.vllm.processes import Processes
 from workbench.runtimes.vllm.rendering import rendered
 from workbench.runtimes.vllm.request import Limits, Request, check_request
-from workbench.runtimes.vllm.sampling import sampling_params
+from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -237,7 +238,7 @@ class Engine:
     # Asking it.
 
     def stream(
-        self, requests: Sequence[Request], decodings: Sequence[Decoding]
+        self, requests: Sequence[Request], decodings: Sequence[Decoding], watch: Watch | None = None
     ) -> Generator[tuple[int, list[int]], None, list[Finished]]:
         """Yields (which request, its new ids) as they come, stop ids included; returns how each ended.
 
@@ -246,6 +247,7 @@ class Engine:
 
         Args:
             decodings: of each request, as of a batch of one.
+            watch: told of every token, as of `workbench.pipelines.language.Language`; a row is a request.
 
         Raises `BadInput` for requests that the engine does not take, before any is sent, and `SessionDied` where it
         ends meanwhile.
@@ -267,8 +269,12 @@ class Engine:
                     raise self._told(llm, answer)
                 if isinstance(answer, Finished):
                     ends[number] = answer
-                else:
-                    yield number, answer
+                    continue
+                ids, steps = answer
+                if watch is not None:
+                    for step in steps:
+                        watch(number, *alternatives_told(step, decodings[number].alternatives))
+                yield number, ids
         finally:
             if None in ends:  # requests that are still at work are aborted in the engine
                 self._loop.call_soon_threadsafe(following.cancel)
@@ -317,7 +323,7 @@ class Engine:
                 async for output in stream:
                     [piece] = output.outputs
                     if piece.token_ids:
-                        answers.put((number, list(piece.token_ids)))
+                        answers.put((number, (list(piece.token_ids), piece.logprobs or ())))
                     if output.finished:
                         answers.put((number, Finished(piece.finish_reason or "stop", request.positions)))
         except Exception as error:

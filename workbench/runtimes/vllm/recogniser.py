@@ -9,12 +9,22 @@ from typing import Any
 
 import numpy as np
 
+from workbench.decoding.alternatives import Watch
+from workbench.decoding.generation import Decoding
 from workbench.errors import BadInput
 from workbench.families.language import AUDIO
 from workbench.opening import Settings
 from workbench.options import ListeningOptions
 from workbench.pipelines.features import Features
-from workbench.pipelines.speech_language import Words, drained, heard_of, ids_around, partial_text, text_of
+from workbench.pipelines.speech_language import (
+    Words,
+    drained,
+    heard_of,
+    ids_around,
+    partial_text,
+    text_of,
+    traced_choices,
+)
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
@@ -65,9 +75,15 @@ class EngineRecogniser:
         counts = np.array([self.words.count(len(samples)) for samples in stretches])
         requests = [self._request(samples, int(count), options) for samples, count in zip(stretches, counts)]
         decodings = [self.words.decoding(options, counts[row : row + 1]) for row in range(len(stretches))]
-        ids: list[list[int]] = [[] for _ in stretches]
-        texts = [""] * len(stretches)
-        for row, tokens in self.engine.stream(requests, decodings):
+        return (yield from self._written(requests, decodings))
+
+    def _written(
+        self, requests: Sequence[Request], decodings: Sequence[Decoding], watch: Watch | None = None
+    ) -> Generator[list[str], None, list[Heard]]:
+        """As `hear`, of requests that are ready."""
+        ids: list[list[int]] = [[] for _ in requests]
+        texts = [""] * len(requests)
+        for row, tokens in self.engine.stream(requests, decodings, watch):
             ids[row] += tokens
             texts[row] = partial_text(ids[row], decodings[row], self.words)
             yield list(texts)
@@ -97,8 +113,11 @@ class EngineRecogniser:
         stages = prompt_stages(self.engine, request, wanted)
         recorder.put("prompt.tokens", self.words.prompt_ids(options))
         if wanted("tokens") or wanted("text"):
-            heard = self.recognise(samples, options)
+            count = np.array([self.words.count(len(samples))])
+            decoding, watched = traced_choices(self.words.decoding(options, count), wanted)
+            [heard] = drained(self._written([request], [decoding], watched))
             recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+            recorder.stages.update(watched.stages() if watched else {})
             recorder.put("text", np.array(heard.text))
         return _in_order(stages, recorder.stages)
 

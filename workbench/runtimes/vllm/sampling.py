@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,9 +55,24 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
             top_p=known_top_p(decoding.top_p),
             repetition_penalty=decoding.repetition_penalty,
             seed=decoding.seed + row if decoding.samples else None,
+            logprobs=decoding.alternatives or None,  # of the logits before all of the above
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
             extra_args={EXTRA_ARGUMENT: capture} if capture else None,
         )
     except (ValueError, VLLMClientError) as error:
         raise BadInput(f"vLLM does not take the options: {' '.join(str(error).split())}") from error
+
+
+def alternatives_told(step: Mapping[int, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(ids int64 [k], log-probabilities float64 [k]) of the likeliest tokens of a step, as a `Watch` is told of them.
+
+    Args:
+        step: vLLM's log-probabilities by token: of the likeliest, and of the one that was chosen.
+        count: how many were asked for.
+    """
+    best = sorted(step.items(), key=lambda each: (-each[1].logprob, each[0]))[:count]
+    return (
+        np.array([number for number, _ in best], dtype=np.int64),
+        np.array([each.logprob for _, each in best], dtype=np.float64),
+    )

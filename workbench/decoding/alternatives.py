@@ -1,0 +1,80 @@
+"""What a language model might have written: the likeliest tokens of each step, with the model's own log-probabilities.
+
+They are of the logits as the network gives them, before penalties, temperature, `top_k` and `top_p`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from workbench.decoding.generation import Decoding
+from workbench.errors import BadInput
+
+TRACED = 10  # alternatives of each token that a trace keeps
+Watch = Callable[[int, np.ndarray, np.ndarray], None]
+"""Told, before a token of a row is given out, the row, and the ids int64 [k] and log-probabilities float64 [k] of the
+likeliest tokens at that step, likeliest first."""
+
+
+def likeliest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(ids int64 [rows, k], log-probabilities float64 [rows, k]) of the k = min(count, vocabulary) likeliest tokens.
+
+    The log-probability is the logit less the logarithm of the sum of all exponentials, in float64. Of tokens that are
+    as likely as each other, the lower id comes first. A logit of minus infinity, or one that is not a number, is that
+    of a token that cannot come: its log-probability is minus infinity.
+
+    Args:
+        logits: [rows, vocabulary].
+    """
+    rows, vocabulary = logits.shape
+    count = min(count, vocabulary)
+    ids, found = np.empty((rows, count), dtype=np.int64), np.empty((rows, count), dtype=np.float64)
+    for row, given in enumerate(logits):
+        scores = np.where(np.isnan(given), -np.inf, given.astype(np.float64))
+        edge = np.partition(scores, vocabulary - count)[vocabulary - count] if count else np.inf
+        among = np.flatnonzero(scores >= edge)
+        ids[row] = among[np.argsort(-scores[among], kind="stable")[:count]]
+        found[row] = scores[ids[row]] - _log_sum_exp(scores) if np.isfinite(scores.max()) else -np.inf
+    return ids, found
+
+
+def _log_sum_exp(scores: np.ndarray) -> float:
+    most = scores.max()
+    return float(most + np.log(np.exp(scores - most).sum()))
+
+
+def check_alternatives(decoding: Decoding) -> None:
+    """Raises `BadInput` where alternatives are asked of a beam search, whose hypotheses change at every step."""
+    if decoding.alternatives and decoding.beam_size > 1:
+        raise BadInput(
+            f"alternatives is {decoding.alternatives} and beam_size {decoding.beam_size}, and only a text written "
+            "token by token has alternatives; set beam_size to 1, or alternatives to 0"
+        )
+
+
+class Watched:
+    """Keeps what a `Watch` is told of one row.
+
+    Args:
+        row: which; what is told of others is left aside.
+    """
+
+    def __init__(self, row: int = 0):
+        self.row = row
+        self.steps: list[tuple[np.ndarray, np.ndarray]] = []  # ids and log-probabilities of each token
+
+    def __call__(self, row: int, ids: np.ndarray, logprobs: np.ndarray) -> None:
+        """As `Watch`."""
+        if row == self.row:
+            self.steps.append((ids, logprobs))
+
+    def stages(self) -> dict[str, np.ndarray]:
+        """The stages `tokens.alternatives`, int64 [tokens, k], and `tokens.logprobs`, float32 [tokens, k]."""
+        ids, logprobs = ([step[part] for step in self.steps] or [np.empty(0)] for part in (0, 1))
+        shape = (len(self.steps), -1) if self.steps else (0, 0)
+        return {
+            "tokens.alternatives": np.reshape(ids, shape).astype(np.int64),
+            "tokens.logprobs": np.reshape(logprobs, shape).astype(np.float32),
+        }

@@ -185,7 +185,8 @@ def prompt_text(words: Words, options: Any) -> np.ndarray:
     """
     ids = words.prompt_ids(options)
     parts = np.split(ids, np.flatnonzero(ids == words.placeholder))
-    written = [words.tokenizer.text([n for n in part.tolist() if n != words.placeholder], special=True) for part in parts]
+    spoken = ([number for number in part.tolist() if number != words.placeholder] for part in parts)
+    written = [words.tokenizer.text(part, special=True) for part in spoken]
     return np.array(PLACEHOLDER.join(written))
 
 

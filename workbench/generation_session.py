@@ -35,7 +35,7 @@ from workbench.session import (
     Trace,
     last_generation,
 )
-from workbench.stages import Stages
+from workbench.stages import Recorder, Stages
 from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.writing import settled_text
 
@@ -169,14 +169,20 @@ class TextSession(DeafSession):
 
         With `tokens` come `tokens.alternatives` and `tokens.logprobs` of the likeliest at each step, where the options
         leave the choice of each token to the model's own logits.
+
+        Where stages are given, nothing is written: that takes passes of the whole model, and so would not be computed
+        from one stage.
         """
         writer = self.writer
         chosen = build_options(writer.options_class, options, self.model)
         wanted, place = StageFilter(stages), place_of(out)
         ids = writer.prompt_ids(source, chosen)
-        found = {"prompt.tokens": np.array(ids, dtype=np.int64)} if wanted("prompt.tokens") else {}
-        found |= writer.trace(ids, wanted, stages_given(given))
-        if wanted("tokens") or wanted("text"):
+        digest = hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16]
+        others = stages_given(given, digest)
+        recorder = Recorder(wanted, others)
+        read = recorder.put("prompt.tokens", np.array(ids, dtype=np.int64)).astype(np.int64).tolist()
+        found = recorder.stages | writer.trace(read, wanted, others)
+        if others is None and (wanted("tokens") or wanted("text")):
             watched = Watched()
             told = TRACED if wanted("tokens") and decoding_of(chosen, ()).plain else 0
             written = last_generation(self._written(ids, chosen, _Clock(), told, watched))
@@ -185,8 +191,7 @@ class TextSession(DeafSession):
                 found |= watched.stages() if told else {}
             if wanted("text"):
                 found["text"] = np.array(written.text)
-        digest = hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16]
-        return trace_of(self, found, stages, writer.dtype, options, place, input_digest=digest, **named(given))
+        return trace_of(self, found, stages, writer.dtype, options, place, input_digest=digest, **named(others))
 
     def close(self) -> None:
         """Drops the model, and frees it where its runtime leaves that to others."""

@@ -35,17 +35,13 @@ class Recorder:
     def __init__(self, wanted: Callable[[str], bool], given: Stages | None = None):
         self.wanted = wanted
         self._kept = Kept()
+        self.isolated = given is not None  # whether stages go on with other values than their own
         self._given = given or {}
 
     @property
     def stages(self) -> dict[str, np.ndarray]:
         """What was kept, in the order in which it came."""
         return self._kept.arrays
-
-    @property
-    def isolated(self) -> bool:
-        """Whether stages go on with other values than their own."""
-        return bool(self._given)
 
     def needs(self, stage: str) -> bool:
         """Whether a stage is to be kept, or something else is given in its place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,51 @@ import numpy as np
 from workbench.errors import BadInput
 from workbench.progress import report
 from workbench.session import Given, Out, Session, Trace
-from workbench.stages import Stages
 from workbench.trace_file import trace_place
 from workbench.versions import versions
 
 
-def stages_given(given: Given) -> Stages | None:
-    """The stages of what a trace is computed from; those of a file are read when they are needed. Raises `BadInput`
-    where it is no trace."""
-    if given is None or isinstance(given, Trace):
-        return given
+class StagesGiven(Mapping[str, np.ndarray]):
+    """The stages of what a trace is computed from; those of a file are read when they are asked for."""
+
+    def __init__(self, trace: Trace):
+        self._trace = trace
+        self.used = False  # whether any has been asked for
+
+    def __getitem__(self, stage: str) -> np.ndarray:
+        self.used = True
+        return self._trace[stage]
+
+    def __contains__(self, stage: object) -> bool:
+        return stage in self._trace
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._trace)
+
+    def __len__(self) -> int:
+        return len(self._trace)
+
+
+def stages_given(given: Given, digest: str) -> StagesGiven | None:
+    """The stages of what a trace is computed from, if it is given any.
+
+    Args:
+        digest: of the input.
+
+    Raises `BadInput` where it is no trace, or says that it is of another input.
+    """
+    if given is None:
+        return None
     from workbench.parity.formats import read_trace
 
-    return read_trace(given)
+    trace = given if isinstance(given, Trace) else read_trace(given)
+    other = trace.meta.get("input_digest")
+    if other is not None and other != digest:
+        raise BadInput(
+            f"the trace to compute from is of another input (digest {other!s:.32}, of this one {digest}); expected a "
+            "trace of the same input"
+        )
+    return StagesGiven(trace)
 
 
 def place_of(out: Out) -> Path | None:
@@ -31,9 +63,17 @@ def place_of(out: Out) -> Path | None:
     return None if out is None else trace_place(out)
 
 
-def named(given: Given) -> dict[str, Any]:
-    """What the metadata of a trace say of what it was computed from."""
-    return {} if given is None else {"isolated": True}
+def named(given: StagesGiven | None) -> dict[str, Any]:
+    """What the metadata of a trace say of what it was computed from. Raises `BadInput` where nothing of it was used."""
+    if given is None:
+        return {}
+    if not given.used:
+        held = ", ".join(list(given)[:5]) or "none"
+        raise BadInput(
+            f"the trace to compute from has none of the stages of this pass (it has {held}); expected a trace of this "
+            "model"
+        )
+    return {"isolated": True}
 
 
 def trace_of(
@@ -56,7 +96,10 @@ def trace_of(
     Raises `BadInput` where no stage was found.
     """
     if not found:
-        raise BadInput(f"no stage of {session.model} on {session.runtime} matches {asked!r}; see the stages with *")
+        whole = "; what a language model writes is none of a trace from given stages" if of.get("isolated") else ""
+        raise BadInput(
+            f"no stage of {session.model} on {session.runtime} matches {asked!r}{whole}; see the stages with *"
+        )
     meta = {
         "model": session.model,
         "runtime": session.runtime,

@@ -225,8 +225,9 @@ class SpeechSession(Session):
         chosen = build_options(recogniser.options_class, options, self.model)
         wanted, place = StageFilter(stages), place_of(out)
         recording = read(source)
-        found = recogniser.trace(recording.samples, chosen, wanted, stages_given(given))
-        heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **named(given)}
+        others = stages_given(given, recording.digest)
+        found = recogniser.trace(recording.samples, chosen, wanted, others)
+        heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **named(others)}
         return trace_of(self, found, stages, recogniser.dtype, options, place, **heard)
 
     def close(self) -> None:

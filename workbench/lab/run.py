@@ -29,6 +29,7 @@ from workbench.parity.presets import Tolerances, find_preset, preset_of, read_ru
 from workbench.parity.verdict import judge
 from workbench.progress import OnProgress
 from workbench.registry import Registry
+from workbench.runtimes import RUNTIMES
 from workbench.scratch import make_scratch
 from workbench.session import AudioSource, Prompt, StageFilter, Trace
 from workbench.writing import clipped
@@ -234,6 +235,8 @@ class _Tracer:
                 f"{side.name} was computed end to end by another program; expected a side that can be computed from "
                 "the reference's own inputs, or a run end to end"
             )
+        if side.runtime is not None and self._given is not None and (why := RUNTIMES[side.runtime].no_given):
+            raise Unavailable(why)  # now, since such a runtime may take long to load
         if side.path is not None:
             self._within(0.0, f"reading {side.name}")
             return Computed(side.name, read_trace(side.path, self._mapping))

@@ -22,6 +22,7 @@ class Runtime:
     opens_gguf: bool = False  # its sessions open GGUF files; those of the others, directories
     opens_served: bool = False  # directories as `workbench.conversion.served` makes them of checkpoints
     parallel: bool = False  # a session takes several calls at once
+    no_given: str = ""  # why a trace cannot go on from the stages of another, where it cannot
 
     def takes(self, setting: str, value: object) -> bool:
         """Whether it has the setting, and of a `dtype` that choice."""
@@ -62,6 +63,8 @@ RUNTIMES: Mapping[str, Runtime] = {
             ("auto", "float32", "bfloat16", "float16"),
             opens_served=True,
             parallel=True,
+            no_given="vLLM goes through all layers by itself and takes no stages of another trace; compare each stage "
+            "by itself (isolated) on pytorch or gguf, or end to end",
         ),
     )
 }

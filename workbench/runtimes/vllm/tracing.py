@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.decoding.generation import Decoding
 from workbench.errors import Unavailable
+from workbench.runtimes import RUNTIMES
 from workbench.runtimes.vllm.capture import captured, capturing
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
@@ -21,10 +22,7 @@ _numbers = count(1)  # of captures
 def check_not_given(given: Stages | None) -> None:
     """Raises `Unavailable` where stages are given: an engine computes all layers in one pass of its own."""
     if given is not None:
-        raise Unavailable(
-            "vLLM goes through all layers by itself and takes no stages of another trace; compare each stage by itself "
-            "(isolated) on pytorch or gguf, or end to end"
-        )
+        raise Unavailable(RUNTIMES["vllm"].no_given)
 
 
 def prompt_stages(engine: Engine, request: Request, wanted: StageFilter) -> dict[str, np.ndarray]:

@@ -25,6 +25,10 @@ class Language(Protocol):
         """Text embeddings [batch, tokens, hidden] of ids [batch, tokens]."""
         ...
 
+    def table_rows(self, first: int, last: int) -> np.ndarray:
+        """Rows `first` to `last` of the embedding table, the last one left out: float32 [last - first, hidden]."""
+        ...
+
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Any]:
         """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
         ...

@@ -64,6 +64,10 @@ class LanguageModel:
             )
         return self.file.rows(EMBEDDINGS, ids.ravel()).reshape(*ids.shape, self.config.hidden_size)
 
+    def table_rows(self, first: int, last: int) -> np.ndarray:
+        """Rows `first` to `last` of the embedding table, the last one left out: float32 [last - first, hidden]."""
+        return self.embed(np.arange(first, last)[None])[0]
+
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[np.ndarray]:
         """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
         lengths = np.array([len(row) for row in rows])

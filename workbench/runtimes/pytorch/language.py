@@ -54,6 +54,12 @@ class LanguageModel:
         embeddings: Tensor = table(torch.from_numpy(ids).to(self.device))
         return embeddings
 
+    @torch.inference_mode()
+    def table_rows(self, first: int, last: int) -> np.ndarray:
+        """Rows `first` to `last` of the embedding table, the last one left out: float32 [last - first, hidden]."""
+        rows: np.ndarray = self.network.get_input_embeddings().weight[first:last].float().cpu().numpy()
+        return rows
+
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Tensor]:
         """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
         lengths = np.array([len(row) for row in rows])

@@ -197,8 +197,8 @@ def unavailable_html(listed: Sequence[Offer]) -> str:
     return element("details", summary + element("ul", items), "unavailable")
 
 
-def samples_html(samples: Sequence[Sample]) -> str:
-    """The samples as buttons: what is said, by whom, how long."""
+def samples_html(samples: Sequence[Sample], several: bool = True) -> str:
+    """The samples as buttons: what is said, by whom, how long; where several can be taken, also one for all."""
     if not samples:
         return ""
     buttons = [
@@ -213,5 +213,5 @@ def samples_html(samples: Sequence[Sample]) -> str:
         )
         for sample in samples
     ]
-    every = button("All of them", "pick", "sample all", sample="*")
+    every = button("All of them", "pick", "sample all", sample="*") if several else ""
     return element("div", "".join(buttons) + every, "samples", role="group", aria_label="Sample recordings")

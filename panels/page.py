@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import gradio as gr
 
-from panels import api, models, transcribe
+from panels import api, models, parity, transcribe
 from panels.blocks import html_block
 from panels.markup import text
 from panels.pool import SessionPool
@@ -16,6 +16,7 @@ TITLE = "Speech Workbench"
 
 TABS: tuple[tuple[str, str, Callable[[gr.Blocks, SessionPool, gr.Tab], None]], ...] = (
     ("transcribe", "Transcribe", transcribe.build),
+    ("parity", "Parity", parity.build),
     ("models", "Models", models.build),
 )
 

@@ -39,6 +39,16 @@ def saver(**settings: Any) -> gr.HTML:
     return gr.HTML(None, html_template="", js_on_load=script, apply_default_css=False, **settings)
 
 
+def saved(name: str, media_type: str, content: bytes) -> dict[str, Any]:
+    """The value of a `saver` that saves a file of that content."""
+    return {
+        "name": name,
+        "type": media_type,
+        "base64": base64.b64encode(content).decode("ascii"),
+        "at": time.time(),  # so that the same file again is a new value
+    }
+
+
 def editor_value(row: Row, rows: Sequence[Sequence[Any]] | None = None) -> dict[str, Any]:
     """What the editor shows of a finished row; `rows` are its segments as edited before."""
     transcript = transcript_of(row)
@@ -89,9 +99,4 @@ def export(row: Row, value: Any, form: str) -> dict[str, Any]:
     chosen = find_format(form)
     content = chosen.write([transcript], [row.recording]).encode(chosen.encoding)
     made_by = "-".join(filter(None, (row.cell.model.replace("/", "-"), row.cell.quantization)))
-    return {
-        "name": f"{Path(row.recording).stem}.{made_by}.{chosen.extension}",
-        "type": chosen.media_type,
-        "base64": base64.b64encode(content).decode("ascii"),
-        "at": time.time(),  # so that the same file again is a new value
-    }
+    return saved(f"{Path(row.recording).stem}.{made_by}.{chosen.extension}", chosen.media_type, content)

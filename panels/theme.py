@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gradio as gr
 
+from workbench.lab.look import PARTS
 from workbench.sources import assets
 
 # One hue carries meaning (what can be pressed, what is chosen); everything else is grey with a breath of it.
@@ -22,12 +23,12 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono
 
 
 def head() -> str:
-    """What goes into the head of the page: the style sheet as it is.
+    """What goes into the head of the page: the style sheet as it is, and that of the parts of parity reports.
 
     Gradio's own way (`css_paths`) rewrites every selector, splitting it at commas inside `:is()` too, and drops the
     original rule inside `@media`.
     """
-    return f"<style>{(assets() / 'style.css').read_text(encoding='utf-8')}</style>"
+    return f"<style>{(assets() / 'style.css').read_text(encoding='utf-8')}{PARTS}</style>"
 
 
 def theme() -> gr.Theme:

@@ -25,7 +25,7 @@ def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]
     comparison, computed, verdict = outcome.comparison, outcome.computed, outcome.verdict
     assert comparison and computed and verdict
     each = comparison[stage]
-    yield f'<p class="quiet">{escape(about(each, verdict.first_divergent, verdict.largest_own))}</p>'
+    yield f'<p class="faint">{escape(about(each, verdict.first_divergent, verdict.largest_own))}</p>'
     if each.sequence:
         yield from written(each, run.reference.trace, computed.trace, comparison.first_token)
     else:
@@ -126,7 +126,7 @@ def written(each: StageComparison, reference: Trace, candidate: Trace, first_tok
         yield f"<p>The same on both sides:</p><pre>{escape(sides[0])}</pre>"
         return
     for whose, said in zip(("Reference", "Candidate"), sides):
-        yield f'<p class="quiet">{whose}</p><pre>{escape(said)}</pre>'
+        yield f'<p class="faint">{whose}</p><pre>{escape(said)}</pre>'
     yield _edits(each.sequence.edits)
     if each.stage == "tokens" and first_token:
         yield _first_token(first_token)

@@ -62,7 +62,7 @@ def heat_map(run: ParityRun, pressable: bool = False) -> Iterator[str]:
         return
     rows = _rows(run, [each for _, each in compared])
     places = [place for place, _ in compared] if pressable else []
-    yield '<p class="quiet">Coloured by how many times its limit a value is.</p><p class="key">'
+    yield '<p class="faint">Coloured by how many times its limit a value is.</p><p class="key">'
     for kind, meaning in enumerate(KEY):
         yield f'<span class="h{kind}">{meaning}</span>'
     yield "</p>"
@@ -111,7 +111,7 @@ def _group(stack: str, rows: list[_Row], small: bool, places: Sequence[int]) -> 
             f"<small>worst of {len(rows)}</small></label></th>{cells}</tr>"
         )
     for row in rows:
-        yield _line(row, places)
+        yield _line(row, places, f"{stack.rpartition('.')[0]}." if stack and len(rows) > 1 else "")
     yield "</tbody>"
 
 
@@ -131,15 +131,23 @@ def _number(said: str) -> float:
         return 0.0
 
 
-def _line(row: _Row, places: Sequence[int]) -> str:
+def _line(row: _Row, places: Sequence[int], known: str) -> str:
+    """A row; the beginning of its name that the group's row says already is for ears only."""
+    name = broken(row.name.removeprefix(known))
+    if known and row.name.startswith(known):
+        name = f'<span class="known">{escape(known)}</span>{name}'
     cells = []
     for number, several in enumerate(row.cells):
         side = f' data-side="{places[number]}"' if places else ""
         cells += [_cell(each, side) for each in several]
     if not places:
-        return f'<tr><th scope="row">{broken(row.name)}</th>{"".join(cells)}</tr>'
-    name = f'<button type="button">{broken(row.name)}</button>'
-    return f'<tr data-stage="{escape(row.stage)}"><th scope="row">{name}</th>{"".join(cells)}</tr>'
+        return f'<tr{_kind(row)}><th scope="row">{name}</th>{"".join(cells)}</tr>'
+    button = f'<button type="button">{name}</button>'
+    return f'<tr{_kind(row)} data-stage="{escape(row.stage)}"><th scope="row">{button}</th>{"".join(cells)}</tr>'
+
+
+def _kind(row: _Row) -> str:
+    return ' class="said"' if row.name != row.stage else ""
 
 
 def _cell(cell: _Cell, side: str = "") -> str:

@@ -21,7 +21,7 @@ h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; } p { margin: .25rem 0 .5rem; }
 # The class twice, to weigh more than the rules of a page around it.
 PARTS = """
 .lab.lab {
-  .quiet, figcaption { color: var(--quiet); font-size: .875rem; }
+  .faint, figcaption { color: var(--quiet); font-size: .875rem; }
   .verdict { background: var(--card); border-left: .3rem solid var(--line); border-radius: .3rem;
     padding: .6rem .8rem; margin: .6rem 0; overflow-wrap: anywhere; }
   .verdict p { margin: .25rem 0; }
@@ -38,40 +38,46 @@ PARTS = """
   th, td { padding: .15rem .5rem; border: 0; border-bottom: 1px solid var(--line); text-align: right;
     vertical-align: top; white-space: nowrap; font-size: inherit; color: inherit; }
   th { font-weight: 600; } th[scope=row], th.text, th.wide { text-align: left; }
-  td.wide { text-align: left; white-space: normal; min-width: 9rem; overflow-wrap: anywhere; }
+  td.wide { text-align: left; white-space: normal; min-width: 8rem; overflow-wrap: anywhere; }
   tr.over > * { background: color-mix(in srgb, var(--bad) 14%, transparent); }
-  .statistics { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr));
+  .statistics { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr));
     gap: .5rem 1.5rem; margin-top: .75rem; }
   .statistics th[scope=row] { font-weight: 400; color: var(--quiet); white-space: normal; }
-  .statistics th { padding-left: 0; }
+  .statistics th { padding-left: 0; } .statistics table { width: 100%; }
 
-  .heat { width: 100%; --row: 1.75rem; }
-  .heat th, .heat td { padding: .1rem .4rem; line-height: calc(var(--row) - .2rem); vertical-align: middle; }
+  .heat { width: 100%; --row: 1.7rem; font-size: .75rem; }
+  .heat th, .heat td { padding: .1rem .3rem; line-height: calc(var(--row) - .2rem); vertical-align: middle; }
   .heat thead th { position: sticky; top: 0; z-index: 2; background: var(--paper); text-align: center;
     line-height: calc(var(--row) - .2rem - 1px); height: var(--row); box-sizing: border-box; }
   .heat thead tr:nth-child(2) th { top: var(--row); font-weight: 400; color: var(--quiet); }
-  .heat thead th > span { display: block; max-width: 14rem; margin: 0 auto; overflow: hidden; text-overflow: ellipsis; }
+  .heat thead th > span { display: block; max-width: 12rem; margin: 0 auto; overflow: hidden;
+    text-overflow: ellipsis; }
   .heat th[scope=row] { position: sticky; left: 0; z-index: 1; background: var(--paper); max-width: 40vw;
-    min-width: 7.5rem; padding-left: 0; font-weight: 500; line-height: 1.3; white-space: normal;
+    min-width: 7rem; padding-left: 0; font-weight: 500; line-height: 1.3; white-space: normal;
     overflow-wrap: break-word; }
   .heat thead th[scope=row] { z-index: 3; text-align: left; font-weight: 600; vertical-align: bottom; }
-  .heat td { min-width: 3.5rem; border: 0 solid var(--paper); border-width: 0 1px 1px 0; text-align: center; }
+  .heat td { min-width: 3rem; border: 0 solid var(--paper); border-width: 0 1px 1px 0; text-align: center; }
+  .heat .said td { line-height: 1.25; white-space: normal; }
+  .heat .known { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .heat .group th, .heat .group td { border-top: .3rem solid var(--paper); }
   .heat .group th { font-weight: 600; } .heat .group small { font-weight: 400; color: var(--quiet); }
   .heat .group label { display: block; cursor: pointer; }
-  .heat .group input { width: .9rem; height: .9rem; margin: 0 .2rem 0 0; vertical-align: -.1rem; appearance: auto; }
-  .heat .group ~ tr th { padding-left: 1.1rem; }
+  .heat .group input { width: .85rem; height: .85rem; margin: 0 .2rem 0 0; vertical-align: -.1rem; appearance: auto; }
+  .heat .group ~ tr th { padding-left: 1.15rem; }
   .heat tbody:has(.group input:not(:checked)) tr:not(.group) { display: none; }
   .heat th button { padding: 0; border: 0; background: none; font: inherit; color: inherit; text-align: left;
     overflow-wrap: anywhere; cursor: pointer; }
   .heat [data-stage] { cursor: pointer; }
   .heat [data-stage]:hover th button, .heat .opened th button { text-decoration: underline; }
-  .heat .opened th { box-shadow: inset .2rem 0 0 var(--ink); padding-left: .5rem; }
-  .heat .opened td[data-opened] { outline: 2px solid var(--ink); outline-offset: -2px; }
-  .h0 { background: #e3eef8; color: #14202c; } .h1 { background: #c5def0; color: #14202c; }
-  .h2 { background: #98c6e3; color: #14202c; } .h3 { background: #5fa4cf; color: #081018; }
-  .h4 { background: #f7d794; color: #2a1d00; } .h5 { background: #ee8a52; color: #2a0f00; font-weight: 600; }
-  .h6 { background: #b3202a; color: #fff; font-weight: 600; } .none { color: var(--quiet); }
+  .heat .opened th { box-shadow: inset .2rem 0 0 var(--ink); }
+  .heat .opened th button { padding-left: .5rem; }
+  .h0 { background: light-dark(#e3eef8, #172532); color: light-dark(#14202c, #c9d6e2); }
+  .h1 { background: light-dark(#c5def0, #1b3950); color: light-dark(#14202c, #d8e5ef); }
+  .h2 { background: light-dark(#98c6e3, #1f4f73); color: light-dark(#14202c, #e8f1f8); }
+  .h3 { background: light-dark(#5fa4cf, #2a6a99); color: light-dark(#081018, #fff); }
+  .h4 { background: light-dark(#f7d794, #6b5417); color: light-dark(#2a1d00, #ffedc2); }
+  .h5 { background: light-dark(#ee8a52, #b4551c); color: light-dark(#2a0f00, #fff); font-weight: 600; }
+  .h6 { background: light-dark(#b3202a, #d63a42); color: #fff; font-weight: 600; } .none { color: var(--quiet); }
   .key span { display: inline-block; padding: 0 .5rem; margin: 0 .25rem .25rem 0; font-size: .8125rem; }
 
   .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); gap: .75rem; }

@@ -58,11 +58,11 @@ def page(run: ParityRun, looks: int = 4) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<title>{escape(title)}</title><style>{STYLE}</style></head><body class="lab">',
         f"<h1>{escape(title)}</h1>",
-        f'<p class="quiet">Input: {escape(run.source)}. Reference: {escape(run.reference.name)}. '
+        f'<p class="faint">Input: {escape(run.source)}. Reference: {escape(run.reference.name)}. '
         f"Speech Workbench {escape(__version__)}.</p>",
-        f'<p class="quiet">{escape(run.mode)}</p>',
+        f'<p class="faint">{escape(run.mode)}</p>',
         *(verdict(each) for each in run.outcomes),
-        f'<p class="quiet">Noise is not told from a bug: {escape(run.no_exact)}</p>' if run.no_exact else "",
+        f'<p class="faint">Noise is not told from a bug: {escape(run.no_exact)}</p>' if run.no_exact else "",
         "<h2>Who computed what</h2>",
         *sides(run),
         *_heat(run),
@@ -76,11 +76,12 @@ def page(run: ParityRun, looks: int = 4) -> str:
 def verdict(outcome: Outcome) -> str:
     """A candidate's verdict: what came of it in a word, the sentence, and what else there is to say."""
     comparison, found = outcome.comparison, outcome.verdict
-    lines = [*(comparison.warnings if comparison else ()), *(found.details if found else ())]
+    lines = [f"tolerance {comparison.tolerances.preset.name}: {comparison.reason}"] if comparison else []
+    lines += comparison.warnings if comparison else ()
+    # What the sentence says of the first divergent stage is not said again.
+    lines += [each for each in found.details if each.partition(": ")[2] not in found.sentence] if found else []
     if outcome.no_noise and outcome.computed:
         lines.append(f"noise is not told from a bug: {outcome.no_noise}")
-    if comparison:
-        lines.insert(0, f"tolerance {comparison.tolerances.preset.name}: {comparison.reason}")
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     mark, said = STATUS[outcome.status]
     return (
@@ -101,7 +102,7 @@ def sides(run: ParityRun) -> Iterator[str]:
         names.setdefault(pairs(each.trace.meta.get("versions")) or "not said", []).append(each.name)
     for versions, whose in names.items():
         of = "" if len(names) == 1 else f" of {', '.join(whose)}"
-        yield f'<p class="quiet">Versions{escape(of)}: {escape(versions)}</p>'
+        yield f'<p class="faint">Versions{escape(of)}: {escape(versions)}</p>'
 
 
 def _side(part: str, each: Computed) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from workbench.opening import SETTINGS, check_setting
 from workbench.options import OptionSpec, build_options, option_specs
 from workbench.runtimes import RUNTIMES
 
-_DTYPES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
+"""Types of arithmetic, by their short names."""
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
@@ -71,7 +72,7 @@ def read_side(text: str | Side, options_class: type, model: str) -> Side:
     options: dict[str, Any] = {}
     if colon:
         name = "quantization" if "quantization" in RUNTIMES[runtime].settings else "dtype"
-        value = kind if name == "quantization" else _DTYPES.get(kind, kind)
+        value = kind if name == "quantization" else DTYPES.get(kind, kind)
         settings[name] = check_setting(name, value, f"the type in {text!r:.80} is {kind!r:.40}")
     specs = {spec.name: spec for spec in option_specs(options_class)}
     for change in changes:

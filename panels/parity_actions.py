@@ -1,0 +1,290 @@
+"""What the events of the Parity tab do: from what stands in the inputs to what stands in the outputs.
+
+The same object serves all users of the page. What belongs to one user is kept by the user's session: the run under
+way, and the last that ended, whose traces lie in files. The layout is in `parity`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import gradio as gr
+
+from panels.markup import datum, element, text
+from panels.parity_markup import closer_html, result_html, sides_html, status_html
+from panels.parity_runs import Kept, Request, follow, request_of
+from panels.parity_sides import Offered, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
+from panels.pool import SessionPool
+from panels.samples import Sample
+from panels.segments import saved
+from workbench.cards import Card
+from workbench.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.lab import ParityRun, page
+from workbench.lab.pictures import worth_a_look
+from workbench.lab.sides import with_changes
+from workbench.memory import size
+
+Update = dict[str, Any]
+DITHER = "1"  # the amplitude that recipes of FunASR and Kaldi train with
+
+
+class ParityActions:
+    """The events of the Parity tab."""
+
+    def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
+        self.pool = pool
+        self.samples = tuple(samples)
+        self.kept = Kept()
+        self._stops: dict[str, threading.Event] = {}  # of runs under way, by the user's session
+
+    # Inputs.
+
+    def models(self) -> list[tuple[str, str]]:
+        """The models that can be compared, as choices."""
+        return [(card.name, card.id) for card in traceable(self.pool.registry)]
+
+    def choose(self, model: str, reference: str, candidates: str, traces: list[str] | None) -> tuple[Any, ...]:
+        """What the tab offers for a model: a note on it, the reference, candidates as buttons and as text, the inputs
+        it takes, and the experiments that it has."""
+        card = self._card(model)
+        usual = usual_sides(self.pool.registry, card)
+        family = FAMILIES[card.family]
+        texts = lines_of(candidates) or [usual[1]]
+        first = reference or usual[0]
+        speech, language = gr.update(visible=not family.reads_text), gr.update(visible=family.has_language_model)
+        return (
+            _note(self.pool, card),
+            gr.update(choices=_references(self._offered(card), traces), value=first),
+            self._sides_html(card, texts, traces),
+            "\n".join(filter(None, texts)),
+            speech,
+            gr.update(visible=family.reads_text),
+            *(speech, speech, speech, speech),
+            *(language, language),
+        )
+
+    def toggle(
+        self, model: str, candidates: str, traces: list[str] | None, event: gr.EventData, *switches: Any
+    ) -> tuple[str, str]:
+        """Adds the candidate whose button was pressed, with the experiments that are on, or takes it away."""
+        side = datum(event._data, "side")
+        texts = lines_of(candidates)
+        mine = [each for each in texts if side in (each, each.partition("+")[0])]
+        texts = [each for each in texts if each not in mine] if mine else [*texts, with_changes(side, _on(*switches))]
+        return "\n".join(texts), self._sides_html(self._card(model), texts, traces)
+
+    def typed(self, model: str, candidates: str, traces: list[str] | None) -> str:
+        """The buttons of the candidates that stand in the text."""
+        return self._sides_html(self._card(model), lines_of(candidates), traces)
+
+    def experiment(self, written: str | None, *switches: Any) -> str:
+        """The sides of a text with the experiments that are on, and without those that are off."""
+        return "\n".join(with_changes(line, _on(*switches)) for line in (written or "").splitlines())
+
+    def add_traces(
+        self, model: str, reference: str, candidates: str, traces: list[str] | None, before: tuple[str, ...]
+    ) -> tuple[Any, ...]:
+        """Makes uploaded traces candidates, and takes away those that were removed."""
+        names = tuple(traces_by_name(traces or []))
+        texts = [each for each in lines_of(candidates) if each not in before or each in names]
+        texts += [each for each in names if each not in before and each not in texts]
+        card = self._card(model)
+        return (
+            gr.update(choices=_references(self._offered(card), traces), value=reference),
+            "\n".join(texts),
+            self._sides_html(card, texts, traces),
+            names,
+        )
+
+    def pick_sample(self, event: gr.EventData) -> tuple[str, str]:
+        """Takes a sample as the recording; also its credit."""
+        name = datum(event._data, "sample")
+        for sample in self.samples:
+            if sample.path.name == name:
+                return str(sample.path), element("p", text(sample.credit), "muted small")
+        raise BadInput(f"there is no sample {name!r:.80}; reload the page")
+
+    def add_recording(self, recorded: str | None) -> tuple[Any, None]:
+        """Takes what the microphone heard as the recording."""
+        return recorded or gr.skip(), None
+
+    def _card(self, model: str) -> Card:
+        return find_card(self.pool.registry, model)
+
+    def _offered(self, card: Card) -> tuple[Offered, ...]:
+        return offered(self.pool.registry, card)
+
+    def _sides_html(self, card: Card, texts: Sequence[str], traces: list[str] | None) -> str:
+        return sides_html(self._offered(card), traces_by_name(traces or []), texts)
+
+    # Runs.
+
+    def start(
+        self,
+        model: str,
+        recording: str | None,
+        prompt: str,
+        reference: str,
+        candidates: str,
+        traces: list[str] | None,
+        mapping: str | None,
+        mode: str,
+        stages: str,
+        preset: str,
+        rules: str,
+        exact: bool,
+        force: bool,
+        request: gr.Request,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Compares; yields the result, progress, Compare and Cancel button, the downloads and the closer look."""
+        asked = request_of(
+            self.pool.registry,
+            model,
+            (prompt or "").strip() if FAMILIES[self._card(model).family].reads_text else recording,
+            reference or "",
+            lines_of(candidates),
+            traces_by_name(traces or []),
+            stages=(stages or "").strip() or "*",
+            exact=exact,
+            preset=preset or None,
+            rules=lines_of(rules),
+            mapping=mapping,
+            force=force,
+            isolated=mode == ISOLATED,
+        )
+        yield from self._run(asked, str(request.session_hash))
+
+    def _run(self, asked: Request, user: str) -> Iterator[tuple[Any, ...]]:
+        stop = threading.Event()
+        self._stops[user] = stop
+        busy = gr.update(visible=False), gr.update(visible=True, interactive=True)
+        idle = gr.update(visible=True), gr.update(visible=False)
+        try:
+            for step in follow(self.pool.registry, asked, stop):
+                status = status_html(step)
+                if step.run is not None:
+                    self.kept.put(user, step.run)
+                    yield result_html(step.run), status, *idle, gr.update(visible=True), gr.skip()
+                elif step.stopped:
+                    yield gr.skip(), status, *idle, gr.skip(), gr.skip()
+                else:
+                    yield (
+                        gr.skip(),
+                        status,
+                        *(busy if not step.stopping else (gr.skip(), gr.skip())),
+                        gr.skip(),
+                        gr.skip(),
+                    )
+        except Exception:
+            yield gr.skip(), "", *idle, gr.skip(), gr.skip()
+            raise
+        finally:
+            stop.set()
+            if self._stops.get(user) is stop:
+                del self._stops[user]
+
+    def cancel(self, request: gr.Request) -> Update:
+        """Stops the user's run."""
+        self._stop(str(request.session_hash))
+        return gr.update(interactive=False)
+
+    def leave(self, request: gr.Request) -> None:
+        """Stops the run of a user whose page is closed, and removes what is kept of the last."""
+        self._stop(str(request.session_hash))
+        self.kept.drop(str(request.session_hash))
+
+    def _stop(self, user: str) -> None:
+        stop = self._stops.get(user)
+        if stop:
+            stop.set()
+
+    # What came of it.
+
+    def look_at_first(self, request: gr.Request) -> tuple[str, tuple[int, str] | None]:
+        """The stage that says most: where the first candidate beyond tolerance diverges, else where an error is
+        largest."""
+        run = self.kept.of(str(request.session_hash))
+        found = first_look(run)
+        return (closer_html(run, *found), found) if found else ("", None)
+
+    def look(
+        self, opened: tuple[int, str] | None, event: gr.EventData, request: gr.Request
+    ) -> tuple[str, tuple[int, str]]:
+        """Opens a stage of a candidate; where the event names no candidate, of the one that is open."""
+        run = self.kept.of(str(request.session_hash))
+        stage = datum(event._data, "stage")
+        given = event._data.get("side") if isinstance(event._data, dict) else None
+        place = int(given) if isinstance(given, str) and given.isdecimal() else opened[0] if opened else 0
+        holding = [
+            number
+            for number, each in enumerate(run.outcomes)
+            if each.comparison and any(found.stage == stage for found in each.comparison.stages)
+        ]
+        if not holding:
+            raise BadInput(f"no candidate was compared at {stage!r:.80}; pick a stage of those shown now")
+        place = place if place in holding else holding[0]
+        return closer_html(run, place, stage), (place, stage)
+
+    def save_page(self, request: gr.Request) -> dict[str, Any]:
+        """The report as one HTML file."""
+        run = self.kept.of(str(request.session_hash))
+        return saved(f"{file_name(run)}.html", "text/html", page(run).encode())
+
+    def save_json(self, request: gr.Request) -> dict[str, Any]:
+        """The report as JSON."""
+        run = self.kept.of(str(request.session_hash))
+        return saved(f"{file_name(run)}.json", "application/json", run.to_json().encode())
+
+
+ISOLATED, END_TO_END = "isolated", "end to end"
+MODES = [
+    ("End to end: each computes alone, and errors add up", END_TO_END),
+    ("Isolated: each stage is computed from the reference's, and shows its own error", ISOLATED),
+]
+
+
+def first_look(run: ParityRun) -> tuple[int, str] | None:
+    """The place of a candidate and one of its stages, to begin with."""
+    compared = [(place, each) for place, each in enumerate(run.outcomes) if each.comparison and each.verdict]
+    for place, each in sorted(compared, key=lambda pair: pair[1].status != "beyond"):
+        assert each.comparison and each.verdict
+        if each.verdict.first_divergent:
+            return place, each.verdict.first_divergent
+        for stage in worth_a_look(each.comparison, each.verdict.largest_own, 1) or each.comparison.stages[:1]:
+            return place, stage.stage
+    return None
+
+
+def file_name(run: ParityRun) -> str:
+    """What a report is called, without its extension: after the model and the day."""
+    model = re.sub(r"[^A-Za-z0-9_.-]+", "-", run.model).strip("-.")
+    return f"parity-{model}-{datetime.now():%Y-%m-%d}"
+
+
+def _on(cmvn_off: bool, dither: bool, threads: str, kv_cache: str) -> Mapping[str, str | None]:
+    """The experiments as changes of a side."""
+    return {
+        "cmvn": "off" if cmvn_off else None,
+        "dither": DITHER if dither else None,
+        "threads": (threads or "").strip() or None,
+        "kv_cache": kv_cache or None,
+    }
+
+
+def _references(listed: Sequence[Offered], traces: list[str] | None) -> list[tuple[str, str]]:
+    named = [(f"{each.title} {kind.label}", kind.side) for each in listed for kind in each.kinds]
+    return [*named, *((f"Trace {name}", name) for name in traces_by_name(traces or []))]
+
+
+def _note(pool: SessionPool, card: Card) -> str:
+    """What is worth knowing of a model before it is compared."""
+    state = pool.registry.availability(card, pool.registry.default_runtime(card))
+    megabytes = f" {size(card.megabytes * 10**6)}" if card.megabytes else ""
+    fetches = f"downloads{megabytes} first" if state.fetches else ""
+    said = ". ".join(filter(None, (FAMILIES[card.family].title, card.about, fetches)))
+    return element("p", text(said), "muted small")

@@ -25,8 +25,9 @@ from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.served.directory import write_directory  # noqa: E402
 from workbench.families.funasr_nano import read_served_funasr_nano  # noqa: E402
 from workbench.families.language import AUDIO  # noqa: E402
-from workbench.runtimes.vllm.models.audio import AudioDummyInputs, AudioProcessor, Refused, directory_of  # noqa: E402
+from workbench.runtimes.vllm.models.audio import AudioDummyInputs, AudioProcessor, directory_of  # noqa: E402
 from workbench.runtimes.vllm.models.funasr_nano import NanoInfo  # noqa: E402
+from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 
 
 class Context:

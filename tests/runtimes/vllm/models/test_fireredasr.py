@@ -26,12 +26,12 @@ from workbench.families.fireredasr import FireRedAsrOptions, prompt_ids, read_se
 from workbench.families.language import AUDIO  # noqa: E402
 from workbench.opening import SessionSpec, open_here  # noqa: E402
 from workbench.pipelines.speech_language import SpeechLanguagePipeline  # noqa: E402
-from workbench.runtimes.vllm.models.audio import Refused  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr import (  # noqa: E402
     FireRedFrontEnd,
     SpeechWorkbenchFireRedASR,
     open_front_end,
 )
+from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 from workbench.sources import assets  # noqa: E402
 from workbench.stages import Recorder  # noqa: E402
 

@@ -8,8 +8,8 @@ pytest.importorskip("vllm", reason="needs vLLM")
 
 from workbench.errors import BadInput
 from workbench.families.funasr_nano import LANGUAGES, FunasrNanoOptions
-from workbench.runtimes.vllm.models.audio import Refused
 from workbench.runtimes.vllm.models.funasr_nano import PROMPTED
+from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options
 
 

@@ -29,14 +29,11 @@ from workbench.audio.constants import SAMPLE_RATE
 from workbench.errors import BadInput
 from workbench.families.language import AUDIO
 from workbench.options import ListeningOptions, build_options
+from workbench.runtimes.vllm.models.refused import Refused
 
 MODALITY = "audio"
 CAPTURE = "capture"  # among the options: the number under which the worker records the tower's stages
 LONGEST_SECONDS = 30.0  # of a stretch, for which vLLM makes room; longer ones fit where there is more
-
-
-class Refused(BadInput, ValueError):
-    """A sound or an option that cannot be used; for vLLM's server it is a request's error and not its own."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,34 +6,24 @@ A family's class names its tower and its front end. The tower's arithmetic is fl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 from vllm.config import ModelConfig, SpeechToTextConfig, VllmConfig
 from vllm.config.speech_to_text import SpeechToTextParams
-from vllm.model_executor.models.interfaces import SupportsMultiModal, SupportsPP, SupportsTranscription
-from vllm.model_executor.models.utils import (
-    AutoWeightsLoader,
-    WeightsMapper,
-    init_vllm_registered_model,
-    maybe_prefix,
-)
+from vllm.model_executor.models.interfaces import SupportsTranscription
+from vllm.model_executor.models.utils import WeightsMapper
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.errors import BadInput
 from workbench.families.language import AUDIO, SERVED_SECTION
 from workbench.options import Options, build_options
-from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo, Refused, directory_of
+from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo, directory_of
+from workbench.runtimes.vllm.models.language import AroundLanguageModel
+from workbench.runtimes.vllm.models.refused import Refused
 from workbench.stages import Recorder
-
-ARCHITECTURES = {  # vLLM's classes of the language models that `workbench.families.language` knows
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-}
 
 
 class Captures(Protocol):
@@ -60,7 +50,7 @@ class Tower(Protocol):
         ...
 
 
-class SpeechModel(nn.Module, SupportsMultiModal, SupportsTranscription, SupportsPP):
+class SpeechModel(AroundLanguageModel, SupportsTranscription):
     """A tower and a language model; a family's subclass makes the tower."""
 
     info_class: ClassVar[type[AudioInfo]]
@@ -71,20 +61,11 @@ class SpeechModel(nn.Module, SupportsMultiModal, SupportsTranscription, Supports
     captures: Captures | None = None  # set by the worker's extension while stages are asked for
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = ""):
-        super().__init__()
-        config: Any = vllm_config.model_config.hf_config
-        self.config = config
+        super().__init__(vllm_config=vllm_config, prefix=prefix)
+        config = self.config
         with self._mark_tower_model(vllm_config, MODALITY):
             self.tower: Any = self.build_tower(vllm_config)
-        with self._mark_language_model(vllm_config):
-            language: Any = init_vllm_registered_model(
-                vllm_config,
-                prefix=maybe_prefix(prefix, "language_model"),
-                architectures=[ARCHITECTURES[config.model_type]],
-            )
-            self.language_model = language
         self.configure_mm_token_handling(config.vocab_size, [getattr(config, SERVED_SECTION)["token_ids"][AUDIO]])
-        self.make_empty_intermediate_tensors = language.make_empty_intermediate_tensors
 
     def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
         """The family's `Tower`, without its weights."""
@@ -105,38 +86,6 @@ class SpeechModel(nn.Module, SupportsMultiModal, SupportsTranscription, Supports
             recorders = [self.captures.recorder(int(number)) if number else None for number in kwargs["capture"]]
         embeddings = self.tower(list(kwargs["features"]), [int(length) for length in kwargs["lengths"]], recorders)
         return [rows[:count] for rows, count in zip(embeddings, counts, strict=True)]
-
-    def embed_input_ids(
-        self, input_ids: Tensor, multimodal_embeddings: Any = None, *, is_multimodal: Tensor | None = None
-    ) -> Tensor:
-        """Embeddings of tokens, those of sounds in their places.
-
-        The placeholder may be no row of the table: nothing beyond it is looked up, wherever it stands.
-        """
-        known = input_ids.masked_fill(input_ids >= self.config.vocab_size, 0)
-        embedded: Tensor = super().embed_input_ids(known, multimodal_embeddings, is_multimodal=is_multimodal)
-        return embedded
-
-    def forward(
-        self,
-        input_ids: Tensor | None,
-        positions: Tensor,
-        intermediate_tensors: Any = None,
-        inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """The language model's pass."""
-        return self.language_model(input_ids, positions, intermediate_tensors, inputs_embeds=inputs_embeds)
-
-    def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
-        """The language model's scores of all tokens."""
-        logits: Tensor | None = self.language_model.compute_logits(hidden_states)
-        return logits
-
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Takes the tensors of a directory; returns the names of those that were."""
-        loaded: set[str] = AutoWeightsLoader(self).load_weights(weights, mapper=self.hf_to_vllm_mapper)
-        return loaded
 
     # The server's transcriptions.
 

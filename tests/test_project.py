@@ -125,7 +125,7 @@ def test_pipelines_know_no_runtimes_arrays() -> None:
     assert heavy == []
 
 
-@pytest.mark.parametrize("module", ["panels.page", "workbench.registry", "workbench.cli"])
+@pytest.mark.parametrize("module", ["panels.page", "workbench.registry", "workbench.cli", "workbench.embeddings"])
 def test_the_page_and_the_command_start_without_any_runtime(module: str) -> None:
     code = f"import sys, {module}; print(*({HEAVY!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -50,7 +50,8 @@ def check_size(count: int, where: str) -> None:
 def _file(path: Path, where: str) -> bytes:
     try:
         if not path.is_file():
-            what = "it is a folder" if path.is_dir() else "there is no such file"
+            there = "it is a folder" if path.is_dir() else "it is no regular file"
+            what = there if path.exists() else "there is no such file"
             raise BadInput(f"{where} cannot be read: {what}; expected a .npy, .npz, .pt or .safetensors file")
         check_size(path.stat().st_size, where)
         with path.open("rb") as file:

@@ -1,0 +1,118 @@
+"""Archives that inflate to more than they may, lie, hide or repeat: each is one sentence, and costs no memory."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.embeddings.files import archive, assert_holds, members, npy, npz, refused
+from workbench.embeddings import archive as archives
+from workbench.embeddings import payload, read_embedding
+from workbench.embeddings.archive import Archive
+from workbench.errors import BadInput
+
+VALUES = np.arange(40, dtype=np.float32).reshape(5, 8)
+
+
+def zeros(count: int, header: bytes = b"") -> bytes:
+    """An `.npz` file with one compressed member of so many zeros behind a header."""
+    file = io.BytesIO()
+    written = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with written, written.open("a.npy", "w") as member:
+        member.write(header)
+        for _ in range(count // 1_000_000):
+            member.write(bytes(1_000_000))
+    return file.getvalue()
+
+
+def test_a_zip_bomb_is_refused_before_it_is_inflated() -> None:
+    bomb = zeros(300_000_000)
+    assert len(bomb) < 2_000_000
+    tracemalloc.start()
+    try:
+        refused(bomb, "the embedding, inflated, has 300 MB; expected at most 256 MB")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_bomb_of_many_members_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload, "LIMIT", 3_000_000)
+    zeroes = {f"a{n}.npy": bytes(1_000_000) for n in range(4)}
+    refused(archive(zeroes, zipfile.ZIP_DEFLATED), "the embedding, inflated, has 4.0 MB; expected at most 3.0 MB")
+
+
+@pytest.mark.parametrize("claimed", [0, 10, 128, 1000])
+def test_a_member_that_lies_inflates_to_no_more_than_it_said(claimed: int) -> None:
+    content = bytearray(zeros(50_000_000, npy(VALUES)[:128]))
+    central = content.rindex(b"PK\x01\x02")
+    struct.pack_into("<I", content, central + 24, claimed)
+    tracemalloc.start()
+    try:
+        refused(bytes(content), "in the embedding is trunc" if claimed >= 128 else "'a.npy' in the embedding")
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_too_many_members_are_counted_before_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 3)
+    many = archive({f"a{n}.npy": b"" for n in range(4)})
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    refused(many, "the embedding is a zip archive of 4 files; expected at most 3")
+
+
+def test_encrypted_members_are_refused() -> None:
+    content = bytearray(npz(a=VALUES))
+    content[6] |= 1
+    content[content.rindex(b"PK\x01\x02") + 8] |= 1
+    refused(bytes(content), "'a.npy' in the embedding is encrypted; expected an archive without a password")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_unusual_compression_is_refused(method: int) -> None:
+    said = f"'a.npy' in the embedding is compressed by method {method}; expected stored or deflated"
+    refused(archive({"a.npy": npy(VALUES)}, method), said)
+
+
+def test_two_members_of_one_name_are_refused() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as written:
+        written.writestr("a.npy", npy(VALUES))
+        with pytest.warns(UserWarning, match="Duplicate"):
+            written.writestr("a.npy", npy(VALUES))
+    refused(file.getvalue(), "the embedding is a zip archive with two files of one name; expected each once")
+
+
+def test_names_with_folders_are_names() -> None:
+    content = npz(**{"speech/0": VALUES, "../up": VALUES[:2]})
+    assert_holds(read_embedding(content, tensor="speech/0"), VALUES)
+    assert_holds(read_embedding(content, tensor="../up"), VALUES[:2])
+
+
+def test_damaged_members_are_refused() -> None:
+    content = bytearray(npz(a=np.zeros((1000, 10), np.float32)))
+    content[20_000] ^= 1
+    refused(bytes(content), "'a.npy' in the embedding is truncated or damaged: Bad CRC-32")
+    refused(npz(a=VALUES)[:-30], "the embedding is a truncated or damaged zip archive: File is not a zip file")
+
+
+def test_folders_are_no_members(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as written:
+        written.mkdir("folder")
+        written.writestr("folder/a.npy", npy(VALUES))
+    found = Archive((tmp_path / "x.npz").read_bytes(), "x")
+    assert found.names == ("folder/a.npy",) and "folder/" not in found
+    assert found.read("folder/a.npy", 6) == b"\x93NUMPY" and found.size("folder/a.npy") == len(npy(VALUES))
+    assert members((tmp_path / "x.npz").read_bytes())["folder/a.npy"] == found.read("folder/a.npy")
+
+
+def test_where_it_is_from_is_named() -> None:
+    with pytest.raises(BadInput, match=r"talk\.npz is a truncated or damaged zip archive"):
+        Archive(b"PK\x05\x06", "talk.npz")

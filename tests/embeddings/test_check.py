@@ -1,0 +1,40 @@
+"""Embeddings that a model cannot take are named with what they are and what it takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.embeddings import Embedding, check_embeddings, embedding_of
+from workbench.errors import BadInput
+
+
+def embedding(tokens: int, hidden: int, name: str) -> Embedding:
+    return embedding_of(np.zeros((tokens, hidden), np.float16), name)
+
+
+def refused(embeddings: list[Embedding], hidden: int, room: int) -> str:
+    with pytest.raises(BadInput) as caught:
+        check_embeddings(embeddings, hidden, room, "demo/qwen3")
+    return str(caught.value)
+
+
+def test_what_fits_passes() -> None:
+    check_embeddings([], 256, 0, "demo/qwen3")
+    check_embeddings([embedding(3, 256, "a"), embedding(4, 256, "b")], 256, 7, "demo/qwen3")
+
+
+def test_another_width_is_named() -> None:
+    one, other = embedding(3, 256, "a.npy"), embedding(4, 64, "b.npy")
+    assert refused([other], 256, 99) == (
+        "the embedding b.npy is 64 wide, its shape is (4, 64); demo/qwen3 expects vectors of 256"
+    )
+    assert refused([one, other], 256, 99).startswith("embedding 2 of 2 (b.npy) is 64 wide")
+
+
+def test_too_many_tokens_are_counted() -> None:
+    one, other = embedding(3, 256, "a.npy"), embedding(4, 256, "b.npy")
+    assert refused([one], 256, 2) == ("the embedding a.npy is 3 tokens long; the context of demo/qwen3 has room for 2")
+    assert refused([one, other], 256, -1) == (
+        "the 2 embeddings are 3 + 4 = 7 tokens long; the context of demo/qwen3 has room for 0"
+    )

@@ -1,0 +1,31 @@
+"""All floating-point numbers become the float32 that PyTorch makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.embeddings.floats import FLOATS, as_float32
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float16", "bfloat16"])
+def test_every_number_of_a_short_type_is_the_one_of_torch(dtype: str) -> None:
+    width = np.dtype(FLOATS[dtype]).itemsize
+    bits = np.arange(256**width, dtype=f"<u{width}")
+    theirs = torch.from_numpy(bits.copy()).view(getattr(torch, dtype)).to(torch.float32).numpy()
+    found = as_float32(bits.view(FLOATS[dtype]), dtype)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, theirs)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_what_comes_is_in_rows_and_shares_nothing(dtype: str) -> None:
+    values = np.arange(12, dtype=FLOATS[dtype]).reshape(3, 4)
+    for given in (values, values.astype(values.dtype.newbyteorder(">")), values.T, values[:, ::2]):
+        found = as_float32(given, dtype)
+        assert found.flags.c_contiguous and found.shape == given.shape and not np.shares_memory(found, values)
+
+
+def test_what_is_beyond_float32_becomes_infinite() -> None:
+    assert as_float32(np.array([[1e300, -1e300, 1.0]]), "float64").tolist() == [[np.inf, -np.inf, 1.0]]

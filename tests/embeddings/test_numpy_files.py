@@ -1,0 +1,86 @@
+"""numpy's files: every order of values, and headers that claim what is not there."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tests.embeddings.files import Trap, archive, assert_holds, npy, npy_header, npz, refused
+from workbench.embeddings import read_embedding
+
+FINITE = st.floats(-60000, 60000, width=16)
+ARRAYS = arrays(
+    st.sampled_from(["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"]),
+    st.one_of(
+        st.tuples(st.integers(1, 6), st.integers(1, 6)), st.tuples(st.just(1), st.integers(1, 6), st.integers(1, 6))
+    ),
+    elements=FINITE,
+)
+
+
+@given(ARRAYS, st.sampled_from(["C", "F"]), st.booleans(), st.sampled_from([(1, 0), (2, 0)]))
+def test_arrays_are_read_as_numpy_wrote_them(array: np.ndarray, order: str, small: bool, version: tuple) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asarray(array, order=order), version)
+    expected = array.reshape(array.shape[-2:]).astype(np.float32)
+    for content in (file.getvalue(), npz(small, a=np.asarray(array, order=order))):
+        found = read_embedding(content)
+        assert_holds(found, expected)
+        assert found.dtype == array.dtype.name and found.shape == array.shape
+
+
+def test_claims_of_gigabytes_cost_nothing() -> None:
+    large = npy_header((10 << 20, 256))
+    refused(
+        large, "the embedding is truncated: its shape (10485760, 256) of float32 is 10737418240 bytes, and it has 0"
+    )
+    said = "'a.npy' in the embedding is truncated: its shape (10485760, 256) of float32 is 10737418240 bytes"
+    refused(archive({"a.npy": large}), said)
+    refused(archive({"a.npy": large}, zipfile.ZIP_DEFLATED), said)
+    refused(npy_header((1 << 62, 1 << 62)), "the embedding is truncated")
+    refused(npy_header((-5, 8)) + bytes(160), "the embedding is no .npy array: it claims the shape (-5, 8)")
+
+
+def test_values_behind_an_array_are_not_left_out_in_silence() -> None:
+    values = np.ones((5, 8), np.float32)
+    refused(npy(values) + npy(values), "has 288 bytes behind the values of its shape (5, 8); expected one array")
+    refused(archive({"a.npy": npy(values) + b"\0"}), "'a.npy' in the embedding has 1 bytes behind the values")
+
+
+def test_objects_are_not_unpickled(tmp_path: Path) -> None:
+    array = np.empty((2, 2), object)
+    array[:] = Trap(tmp_path / "made")
+    said = "holds objects, which are pickled and not read; expected floating-point numbers"
+    refused(npy(array, allow_pickle=True), f"the embedding {said}")
+    refused(npz(a=array), f"'a.npy' in the embedding {said}")
+    assert not (tmp_path / "made").exists()
+    np.load(io.BytesIO(npy(array[:1, :1], allow_pickle=True)), allow_pickle=True)
+    assert (tmp_path / "made").exists()  # such an array does what it is made for
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.array([["a", "b"]]), "holds text; expected floating-point"),
+        (np.array([[b"a", b"b"]]), "holds text; expected floating-point"),
+        (np.zeros((2, 2), [("a", "f4"), ("b", "i4")]), "holds records; expected floating-point"),
+        (np.zeros((2, 2), "V2"), "holds values of 2 bytes without a type; expected floating-point"),
+        (np.zeros((2, 2), "M8[s]"), "holds datetime64[s]; expected floating-point"),
+        (np.zeros((2, 2), np.longdouble), f"holds {np.dtype(np.longdouble).name}; expected floating-point"),
+    ],
+)
+def test_other_types_are_named(array: np.ndarray, said: str) -> None:
+    refused(npy(array), said)
+    refused(npz(a=array), said)
+
+
+def test_headers_that_numpy_refuses_are_refused() -> None:
+    for header in (b"", b"\x03\x00\x10\x00\x00\x00", b"\x01\x00\x05\x00hello", b"\x09\x00"):
+        refused(b"\x93NUMPY" + header, "the embedding is truncated or no .npy array: ")

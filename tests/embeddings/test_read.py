@@ -1,0 +1,275 @@
+"""Every format gives the same embedding, each bad input one sentence, and broken files never anything else."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.embeddings.files import (
+    Trap,
+    archive,
+    assert_holds,
+    npy,
+    npz,
+    pt,
+    refused,
+    safetensors,
+)
+from workbench.embeddings import Embedding, SeveralTensors, as_base64, read_embedding
+from workbench.errors import BadInput
+
+VALUES = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float16).astype(np.float32)
+TENSOR = torch.from_numpy(VALUES)
+FORMATS = {
+    "npy": npy(VALUES),
+    "npz": npz(a=VALUES),
+    "pt": pt(TENSOR),
+    "safetensors": safetensors(a=TENSOR),
+}
+SEVERAL = {
+    "npz": npz(a=VALUES, b=VALUES[0]),
+    "pt": pt({"a": TENSOR, "b": TENSOR[0]}),
+    "safetensors": safetensors(a=TENSOR, b=TENSOR[0]),
+}
+
+
+@pytest.mark.parametrize("encoding", FORMATS)
+def test_every_format_in_every_form_is_the_same_embedding(tmp_path: Path, encoding: str) -> None:
+    content = FORMATS[encoding]
+    path = tmp_path / "speech.bin"
+    path.write_bytes(content)
+    text = as_base64(content)
+    digests = {read_embedding(FORMATS["npy"]).digest}
+    for source in (path, content, text, f"data:application/octet-stream;base64,{text}"):
+        for said in (None, encoding):
+            found = read_embedding(source, encoding=said)
+            assert_holds(found, VALUES)
+            assert (found.dtype, found.shape, found.notes) == ("float32", (5, 8), ())
+            assert found.name == ("speech.bin" if source is path else "embedding")
+            digests.add(found.digest)
+    assert len(digests) == 1
+    assert read_embedding(content, name="mine").name == "mine"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_types_are_kept_in_mind_and_rounded_only_where_it_is_said(dtype: torch.dtype) -> None:
+    stored = (TENSOR.double() * 1.1).to(dtype)
+    contents = [pt(stored), safetensors(a=stored)]
+    if dtype != torch.bfloat16:
+        contents += [
+            npy(stored.numpy()),
+            npz(a=stored.numpy()),
+            npy(stored.numpy().astype(stored.numpy().dtype.newbyteorder(">"))),
+        ]
+    for content in contents:
+        found = read_embedding(content)
+        assert_holds(found, stored.to(torch.float32).numpy())
+        assert found.dtype == str(dtype).removeprefix("torch.")
+        assert found.notes == (("float64 is rounded to float32",) if dtype == torch.float64 else ())
+
+
+def test_a_batch_of_one_is_dropped_and_said() -> None:
+    for content in (npy(VALUES[None]), npz(a=VALUES[None]), pt(TENSOR[None]), safetensors(a=TENSOR[None])):
+        found = read_embedding(content)
+        assert_holds(found, VALUES)
+        assert (found.shape, found.notes) == ((1, 5, 8), ("a leading dimension of 1 was dropped",))
+
+
+@pytest.mark.parametrize("encoding", SEVERAL)
+def test_of_several_tensors_one_is_chosen_by_its_name(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "two"
+    path.write_bytes(SEVERAL[encoding])
+    found = read_embedding(path, tensor="a")
+    assert_holds(found, VALUES)
+    assert found.name == "two: a"
+    refused(path, "two holds 2 tensors: a (5, 8) float32, b (8,) float32; expected one, or the name of one of them")
+    refused(path, "two has no tensor 'c'; expected one of: a (5, 8) float32, b (8,) float32", tensor="c")
+    refused(path, "two has no tensor ''; expected one of: a", tensor="")
+    refused(path, "'b' in two has the shape (8,)", tensor="b")
+    with pytest.raises(SeveralTensors) as caught:
+        read_embedding(path)
+    assert [(each.name, each.described) for each in caught.value.tensors] == [
+        ("a", "(5, 8) float32"),
+        ("b", "(8,) float32"),
+    ]
+
+
+@pytest.mark.parametrize("encoding", FORMATS)
+def test_the_only_tensor_needs_no_name(encoding: str) -> None:
+    if encoding in ("npz", "safetensors"):
+        assert_holds(read_embedding(FORMATS[encoding], tensor="a"), VALUES)
+        refused(FORMATS[encoding], "the embedding has no tensor 'x'; expected one of: a (5, 8) float32", tensor="x")
+    else:
+        refused(
+            FORMATS[encoding], "holds one tensor without a name; expected no name, and 'a' was asked for", tensor="a"
+        )
+
+
+def test_long_lists_of_tensors_are_cut() -> None:
+    sentence = refused(safetensors(**{f"layers.{n}": TENSOR for n in range(100)}), "holds 100 tensors: layers.0 (5, 8)")
+    assert "and 90 more" in sentence
+    strange = {"a\n\x1b[31m": VALUES, "x" * 5000: VALUES}
+    refused(npz(**strange), r"'a\n\x1b[31m' (5, 8) float32")
+
+
+@pytest.mark.parametrize("encoding", FORMATS)
+def test_an_encoding_has_to_agree_with_the_content(encoding: str) -> None:
+    for other in FORMATS.keys() - {encoding}:
+        refused(FORMATS[encoding], f"the embedding is said to be {other} and is a .{encoding} file", encoding=other)
+    refused(
+        FORMATS[encoding], "the encoding of x is 'gguf'; expected one of npy, npz, pt, safe", encoding="gguf", name="x"
+    )
+
+
+def stored(array: np.ndarray) -> list[bytes]:
+    """An array in every format that has its type."""
+    tensor = torch.from_numpy(array.copy())
+    return [npy(array), npz(a=array), pt(tensor), safetensors(a=tensor)]
+
+
+@pytest.mark.parametrize("shape", [(), (8,), (2, 5, 8), (1, 1, 5, 8), (3, 1, 8)])
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    for content in stored(np.zeros(shape, np.float32)):
+        refused(content, f"the embedding has the shape {shape}")
+        refused(content, "; expected (tokens, hidden) or (1, tokens, hidden)")
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (5, 0), (1, 0, 8), (0, 5, 8), (0,)])
+def test_empty_ones_are_refused(shape: tuple[int, ...]) -> None:
+    for content in stored(np.zeros(shape, np.float32)):
+        refused(content, f"the embedding has the shape {shape}")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "bool", "complex64"])
+def test_other_numbers_are_refused(dtype: str) -> None:
+    for content in stored(np.ones((5, 8), dtype)):
+        refused(content, f"the embedding holds {dtype}; expected floating-point numbers: float16, bfloat16, float32 or")
+
+
+def test_values_that_are_no_numbers_are_counted_and_placed() -> None:
+    for dtype in (np.float16, np.float32, np.float64):
+        values = VALUES.astype(dtype)
+        values[3, 2], values[4, 0] = np.nan, -np.inf
+        for content in stored(values):
+            refused(
+                content, "has 2 values that are NaN or infinite, the first (nan) at row 3, column 2, counted from 0"
+            )
+    values = VALUES[None].copy()
+    values[0, 1, 7] = np.inf
+    refused(npy(values), "has 1 value that is NaN or infinite, the first (inf) at row 1, column 7")
+    refused(pt(torch.from_numpy(values).bfloat16()), "the first (inf) at row 1, column 7")
+
+
+def test_float64_beyond_float32_is_refused() -> None:
+    values = VALUES.astype(np.float64)
+    values[2, 3] = -1e39
+    for content in stored(values):
+        refused(
+            content, "has 1 value that is beyond the range of float32, 3.4e+38, the first (-1e+39) at row 2, column 3"
+        )
+    values[1, 0] = np.nan
+    refused(npy(values), "has 2 values that are NaN, infinite or beyond the range of float32, 3.4e+38, the first (nan)")
+    values[1:3] = 1e-300  # becomes 0, as rounding has it
+    assert not read_embedding(npy(values)).values[1].any()
+
+
+def test_what_is_no_such_file_is_said_to_be_none(tmp_path: Path) -> None:
+    refused(b"", "the embedding is empty; expected the content of a .npy, .npz, .pt or .safetensors file")
+    refused(b"RIFF\x00\x01WAVEfmt ", "the embedding begins with b'RIFF\\x00\\x01WAVEfm'; expected the content of")
+    refused(b"\x00" * 50, "the embedding begins with b'\\x00\\x00")
+    refused(b"<!DOCTYPE html>{", "the embedding begins with b'<!DOCTYPE ht'")
+    refused("AAAAAAAA", "the embedding begins with b'\\x00\\x00")
+    refused(Path("\0"), "cannot be read: ")
+    refused(tmp_path / "a\nb", "'a\\nb' cannot be read: there is no such file")
+
+
+def test_pickles_are_not_read(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    for protocol in range(2, 6):
+        refused(
+            pickle.dumps(Trap(made), protocol), "is a bare pickle, which can hold code and is not read; expected .npy"
+        )
+    for protocol in range(2):
+        refused(pickle.dumps(Trap(made), protocol), "the embedding begins with ")
+    refused(
+        pt(TENSOR, _use_new_zipfile_serialization=False),
+        "is a PyTorch file of the old form, a bare pickle, which is not read; expected a zip archive",
+    )
+    assert not made.exists()
+    with contextlib.suppress(Exception):
+        pickle.loads(pickle.dumps(Trap(made)))
+    assert made.exists()  # such a pickle does what it is made for
+
+
+def test_other_archives_are_refused() -> None:
+    refused(archive({"readme.txt": b"hello"}), "holds 'readme.txt'; expected arrays only, as numpy.savez writes them")
+    refused(archive({}), "the embedding holds no tensors; expected one")
+    refused(safetensors(), "the embedding holds no tensors; expected one")
+    refused(pt({"a": 3}), "holds no tensors (left aside, as no tensors: 'a'); expected one")
+
+
+WHOLE = [
+    *FORMATS.values(),
+    *SEVERAL.values(),
+    npz(True, a=VALUES),
+    pt({"a": TENSOR.double().t(), "b": [1, {"c": "d"}]}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WHOLE)))
+def test_every_cut_is_refused(number: int) -> None:
+    content = WHOLE[number]
+    for length in range(0, len(content) - 1, 5):
+        with pytest.raises(BadInput):
+            read_embedding(content[:length], tensor="a")
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_any_changed_bytes_are_read_or_refused(data: st.DataObject) -> None:
+    content = bytearray(data.draw(st.sampled_from(WHOLE)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place : place + data.draw(st.sampled_from([1, 1, 1, 0, 4]))] = data.draw(st.binary(max_size=4))
+    is_embedding_or_refused(bytes(content))
+
+
+@given(
+    st.sampled_from([b"", b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06", b"\x08\x00\x00\x00\x00\x00\x00\x00{", b"\x80"]),
+    st.binary(max_size=60),
+)
+@example(b"\x93NUMPY", b"\x01\x00\x10\x27" + b"(" * 10_000)
+@example(b"\x93NUMPY", b"\x01\x00\x10\x27" + b"-" * 10_000)
+def test_any_bytes_are_refused(magic: bytes, junk: bytes) -> None:
+    is_embedding_or_refused(magic + junk)
+
+
+def is_embedding_or_refused(content: bytes) -> None:
+    """Anything else that is raised is a fault."""
+    for tensor in (None, "a"):
+        sentence = ""
+        try:
+            found = read_embedding(content, tensor=tensor)
+            assert isinstance(found, Embedding) and np.isfinite(found.values).all() and found.values.ndim == 2
+        except BadInput as error:
+            sentence = str(error)
+        assert "\n" not in sentence and len(sentence) < 1200
+
+
+def test_memory_is_bounded_by_what_the_values_take() -> None:
+    content = pt(torch.ones(2000, 1000, dtype=torch.float16))
+    read_embedding(content)
+    tracemalloc.start()
+    try:
+        read_embedding(content)
+        assert tracemalloc.get_traced_memory()[1] < 2000 * 1000 * 4 * 2.2
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,167 @@
+"""PyTorch's files are read as PyTorch reads them: every view of a storage, every type, both orders of bytes."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.embeddings.files import archive, assert_holds, members, pt, refused
+from workbench.embeddings import read_embedding
+from workbench.embeddings.floats import FLOATS
+
+
+def theirs(content: bytes) -> np.ndarray:
+    """What torch makes of a file, under its strictest rules, in float32."""
+    loaded = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu").detach()
+    return loaded.reshape(loaded.shape[-2:]).to(torch.float32).numpy()
+
+
+@st.composite
+def views(draw: st.DrawFn) -> torch.Tensor:
+    """A tensor of two dimensions, or three with a leading one, seen through a few views of a larger storage."""
+    shape = draw(st.lists(st.integers(1, 6), min_size=2, max_size=4))
+    dtype = getattr(torch, draw(st.sampled_from(sorted(FLOATS))))
+    tensor = torch.randn(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 9)))).to(dtype)
+    while tensor.ndim > 2:
+        tensor = tensor.select(draw(st.integers(0, tensor.ndim - 1)), 0)
+    for _ in range(draw(st.integers(0, 3))):
+        match draw(st.integers(0, 4)):
+            case 0:
+                tensor = tensor.t()
+            case 1:
+                tensor = tensor[draw(st.integers(0, tensor.shape[0] - 1)) :, :: draw(st.integers(1, 3))]
+            case 2:
+                tensor = tensor[:: draw(st.integers(1, 3)), draw(st.integers(0, tensor.shape[1] - 1)) :]
+            case 3:
+                tensor = tensor[:1].expand(draw(st.integers(1, 5)), -1)
+            case 4:
+                tensor = tensor.clone()
+    if draw(st.booleans()):
+        tensor = tensor[None]
+    if draw(st.booleans()):
+        tensor = torch.nn.Parameter(tensor, requires_grad=draw(st.booleans()))
+    return tensor
+
+
+@given(views())
+def test_every_view_is_read_as_torch_reads_it(tensor: torch.Tensor) -> None:
+    content = pt(tensor)
+    found = read_embedding(content)
+    assert_holds(found, theirs(content))
+    assert found.dtype == str(tensor.dtype).removeprefix("torch.") and found.shape == tuple(tensor.shape)
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(st.one_of(st.text(max_size=5).filter(bool), st.integers(0, 300)), views(), min_size=2, max_size=4),
+    st.data(),
+)
+def test_every_tensor_of_a_dict_is_found_by_its_key(tensors: dict, data: st.DataObject) -> None:
+    key = data.draw(st.sampled_from(list(tensors)))
+    for held in (tensors, OrderedDict(tensors), {**tensors, "note ": "plain", "list ": [1, 2.5, None, (True,), {}]}):
+        found = read_embedding(pt(held), tensor=str(key))
+        assert_holds(found, theirs(pt(tensors[key])))
+
+
+def test_tensors_that_share_a_storage_are_each_themselves() -> None:
+    whole = torch.arange(60.0).reshape(6, 10)
+    content = pt({"whole": whole, "left": whole[:, :5], "flipped": whole.t()})
+    assert sum(name.startswith("archive/data/") for name in members(content)) == 1
+    assert_holds(read_embedding(content, tensor="left"), whole[:, :5].numpy())
+    assert_holds(read_embedding(content, tensor="flipped"), whole.t().numpy())
+
+
+def test_a_state_dict_is_a_dict_of_tensors() -> None:
+    layer = torch.nn.Linear(8, 3)
+    found = read_embedding(pt(layer.state_dict()), tensor="weight")
+    assert_holds(found, layer.weight.detach().numpy())
+
+
+def test_what_is_no_tensor_in_a_dict_is_left_aside_and_said() -> None:
+    tensor = torch.randn(3, 4)
+    found = read_embedding(pt({"embedding": tensor, "text": "seven", "rate": 16000}))
+    assert_holds(found, tensor.numpy())
+    assert found.notes == ("left aside, as no tensors: 'text', 'rate'",)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
+def test_the_other_order_of_bytes_is_read(dtype: str) -> None:
+    tensor = torch.randn(3, 4).to(getattr(torch, dtype))
+    parts = members(pt(tensor))
+    raw = np.frombuffer(parts["archive/data/0"], FLOATS[dtype])
+    swapped = {**parts, "archive/byteorder": b"big", "archive/data/0": raw.byteswap().tobytes()}
+    found = read_embedding(archive(swapped))
+    assert_holds(found, tensor.to(torch.float32).numpy())
+    if dtype != "float8_e5m2":
+        assert_holds(found, theirs(archive(swapped)))
+    del parts["archive/byteorder"]
+    assert_holds(read_embedding(archive(parts)), tensor.to(torch.float32).numpy())
+    refused(
+        archive({**parts, "archive/byteorder": b"middle"}), "says that its bytes are in the order b'middle'; expected"
+    )
+
+
+def test_where_a_file_was_made_does_not_matter() -> None:
+    tensor = torch.randn(3, 4)
+    parts = members(pt(tensor))
+    parts["archive/data.pkl"] = parts["archive/data.pkl"].replace(b"\x03\x00\x00\x00cpu", b"\x06\x00\x00\x00cuda:3")
+    assert_holds(read_embedding(archive(parts)), tensor.numpy())
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (torch.ones(3, 4, dtype=torch.uint16), "holds uint16; expected floating-point"),
+        (torch.ones(3, 4, dtype=torch.complex128), "holds complex128; expected floating-point"),
+        (torch.ones(3, 4).to(torch.float8_e4m3fnuz), "holds float8_e4m3fnuz; expected floating-point"),
+        (torch.ones(3, 4).to_sparse(), "asks for torch._utils._rebuild_sparse_tensor, which is code"),
+        (torch.ones(3, 4, dtype=torch.complex64).conj().imag, "that is to be negated or conjugated"),
+        (
+            torch.nn.Linear(3, 4),
+            "asks for torch.nn.modules.linear.Linear, which is code, not a tensor, and was not run",
+        ),
+        (
+            [torch.ones(3, 4)],
+            "holds a list of 1; expected one dense tensor, as torch.save(tensor.detach().cpu(), path)",
+        ),
+        ((torch.ones(3, 4), 1), "holds a tuple of 2; expected one dense tensor"),
+        ({"a": {"b": torch.ones(3, 4)}}, "holds no tensors (left aside, as no tensors: 'a')"),
+        (None, "holds nothing; expected one dense tensor"),
+        ("text", "holds a str; expected one dense tensor"),
+        (torch.ones(3).untyped_storage(), "holds a storage; expected one dense tensor"),
+        (np.ones((3, 4)), "asks for numpy._core.multiarray._reconstruct, which is code"),
+    ],
+)
+def test_other_objects_are_named(value: object, said: str) -> None:
+    refused(pt(value), said)
+
+
+def test_a_torchscript_program_is_refused() -> None:
+    parts = members(pt(torch.ones(3, 4)))
+    for name in ("constants.pkl", "code/__torch__.py"):
+        program = archive({**parts, f"archive/{name}": b""})
+        refused(program, "the embedding is a TorchScript program; expected a tensor, as torch.save writes it")
+
+
+def test_a_newer_pickle_is_refused() -> None:
+    refused(pt(torch.ones(3, 4), pickle_protocol=4), "is written with pickle protocol 4; expected torch.save's own, 2")
+
+
+def test_values_that_are_not_there_are_missed() -> None:
+    parts = members(pt(torch.ones(3, 4)))
+    cut = {**parts, "archive/data/0": bytes(40)}
+    refused(archive(cut), "has its values in 48 bytes, and 'archive/data/0' has 40")
+    del parts["archive/data/0"]
+    refused(archive(parts), "has its values in 'archive/data/0', which the archive does not have")
+    two = members(pt(torch.ones(3, 4))) | {"other/data.pkl": b""}
+    refused(archive(two), "holds 2 files data.pkl; expected one")
+
+
+def test_one_value_that_stands_for_gigabytes_is_refused() -> None:
+    refused(pt(torch.ones(1).expand(1_000_000, 1000)), "the embedding has 4.0 GB; expected at most 256 MB")

@@ -1,0 +1,246 @@
+"""The description of tensors is followed, never run: hostile pickles end in a sentence and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+import pickletools
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.embeddings.files import Trap, described, pt, refused
+from workbench.embeddings.torch_pickle import LONGEST, DescribedTensor, describe
+from workbench.errors import BadInput
+
+DAMAGED = "the description of tensors in the embedding is damaged"
+
+
+class Storage:
+    """Pickled by a persistent identity, as a storage is."""
+
+    def __init__(self, *identity: Any):
+        self.identity = identity
+
+
+class Called:
+    """Pickled as the call of a function."""
+
+    def __init__(self, function: Any, *arguments: Any):
+        self.call = function, arguments
+
+    def __reduce__(self) -> tuple:
+        return self.call
+
+
+class Writer(pickle.Pickler):
+    def persistent_id(self, value: Any) -> Any:
+        return value.identity if isinstance(value, Storage) else None
+
+
+def written(value: Any) -> bytes:
+    file = io.BytesIO()
+    Writer(file, protocol=2).dump(value)
+    return file.getvalue()
+
+
+FLOATS = Storage("storage", torch.FloatStorage, "0", "cpu", 6)
+REBUILD = torch._utils._rebuild_tensor_v2
+
+
+def tensor(storage: Any = FLOATS, offset: Any = 0, shape: Any = (2, 3), strides: Any = (3, 1), *more: Any) -> Called:
+    return Called(REBUILD, storage, offset, shape, strides, *(more or (False, OrderedDict())))
+
+
+def test_a_tensor_is_described() -> None:
+    assert describe(written(tensor()), "x") == DescribedTensor("float32", "0", 24, 0, (2, 3), (3, 1))
+    found = describe(written({"a": tensor(offset=1, shape=(5,), strides=(1,)), 3: "text"}), "x")
+    assert isinstance(found, dict) and list(found) == ["a", 3] and found["a"].end == 6 and found[3] == "text"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        tensor(storage="0"),
+        tensor(storage=Storage("storage", torch.FloatStorage, 0, "cpu", 6)),
+        tensor(storage=Storage("storage", torch.FloatStorage, "0", "cpu", -6)),
+        tensor(storage=Storage("module", torch.FloatStorage, "0", "cpu", 6)),
+        tensor(storage=Storage("storage", torch.float16, "0", "cpu", 6)),
+        tensor(storage=Storage("storage", "FloatStorage", "0", "cpu", 6)),
+        tensor(offset=-1),
+        tensor(offset=1 << 70),
+        tensor(offset=None),
+        tensor(shape=(2, -3)),
+        tensor(shape=(2, 3.0)),
+        tensor(shape=(True, 3)),
+        tensor(shape=(2, 3, 1)),
+        tensor(shape=3),
+        tensor(strides=(-3, 1)),
+        tensor(strides=("3", 1)),
+        Called(REBUILD, FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(a=1)),
+        Called(REBUILD, FLOATS, 0, (2, 3), (3, 1), 0, OrderedDict()),
+        Called(REBUILD, FLOATS, 0, (2, 3), (3, 1), False),
+        Called(REBUILD, FLOATS),
+        Called(REBUILD),
+        Called(torch._utils._rebuild_parameter, "tensor", False, OrderedDict()),
+        Called(torch._utils._rebuild_tensor_v3, FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(), torch.FloatStorage),
+        Called(OrderedDict, [("a", 1)]),
+        Called(torch.FloatStorage, 3),
+    ],
+)
+def test_calls_that_make_no_tensor_are_refused(call: Called) -> None:
+    refused(described(written(call)), DAMAGED)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (tensor(offset=1), "ends at byte 28 of its storage, which has 24: shape (2, 3), strides (3, 1), offset 1"),
+        (tensor(shape=(2, 4)), "ends at byte 28 of its storage"),
+        (tensor(strides=(3, 2)), "ends at byte 32 of its storage"),
+        (tensor(strides=(1 << 62, 1)), "of its storage, which has 24"),
+        (tensor(shape=(1 << 62, 3)), "of its storage, which has 24"),
+        (tensor(shape=(1 << 62, 1 << 62), strides=(0, 0)), "expected at most 256 MB"),
+        (tensor(offset=1 << 62), "of its storage, which has 24"),
+        (tensor(storage=Storage("storage", torch.FloatStorage, "0", "cpu", 7)), "has its values in 28 bytes, and"),
+        (tensor(storage=Storage("storage", torch.FloatStorage, "../up", "cpu", 6)), "has its values in 'x/data/../up'"),
+        (tensor(FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(), {"neg": True}), "is to be negated or conjugated"),
+    ],
+)
+def test_places_outside_of_a_storage_are_refused(call: Called, said: str) -> None:
+    refused(described(written(call)), said)
+
+
+def test_a_stride_along_one_row_may_be_any() -> None:
+    found = describe(written(tensor(shape=(1, 3), strides=(1 << 62, 1))), "x")
+    assert isinstance(found, DescribedTensor) and found.end == 3
+
+
+CODE = "which is code, not a tensor, and was not run; expected one dense tensor"
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("where", ["alone", "in a dict", "as an argument", "as a key"])
+def test_code_does_not_run(tmp_path: Path, protocol: int, where: str) -> None:
+    trap = Trap(tmp_path / "made")
+    value = {
+        "alone": trap,
+        "in a dict": {"a": 1, "b": trap},
+        "as an argument": Called(dict, trap),
+        "as a key": {trap: 1},
+    }
+    content = pickle.dumps(value[where], protocol)
+    sentence = refused(described(content), "expected")
+    if protocol == 2 and where in ("alone", "in a dict"):
+        assert f"asks for posix.mkdir, {CODE}" in sentence
+    assert not (tmp_path / "made").exists()
+    with contextlib.suppress(Exception):
+        pickle.loads(content)
+    assert (tmp_path / "made").exists()  # such a pickle does what it is made for
+
+
+def test_code_beside_a_tensor_does_not_run(tmp_path: Path) -> None:
+    content = pt({"a": torch.ones(2, 3), "b": Trap(tmp_path / "made")})
+    refused(content, f"the embedding asks for posix.mkdir, {CODE}", tensor="a")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (b"\x80\x02cos\nsystem\n.", f"asks for os.system, {CODE}"),
+        (b"\x80\x02c__builtin__\neval\n.", f"asks for __builtin__.eval, {CODE}"),
+        (b"\x80\x02ctorch\nload\n.", f"asks for torch.load, {CODE}"),
+        (
+            b"\x80\x02ctorch._utils\n_rebuild_tensor_v2.__globals__\n.",
+            "asks for torch._utils._rebuild_tensor_v2.__glob",
+        ),
+        (b"\x80\x02ccollections\nOrderedDict.__init__\n.", "asks for collections.OrderedDict.__init__"),
+        (b"\x80\x02c" + b"a" * 5000 + b"\nb\n.", "asks for 'aaaaaa"),
+        (b"\x80\x02c\x1b[31m\nb\n.", "asks for '\\x1b[31m.b', which is code"),
+        (b"\x80\x02(ios\nsystem\n.", "has the pickle instruction INST, which no tensor needs"),
+        (b"\x80\x02(o.", "has the pickle instruction OBJ, which no tensor needs"),
+        (b"\x80\x02)\x81.", "has the pickle instruction NEWOBJ, which no tensor needs"),
+        (b"\x80\x02\x82\x01.", "has the pickle instruction EXT1, which no tensor needs"),
+        (b"\x80\x02P1\n.", "has the pickle instruction PERSID, which no tensor needs"),
+        (
+            b"\x80\x02\x8c\x02os\x8c\x06system\x93.",
+            "has the pickle instruction SHORT_BINUNICODE, which no tensor needs",
+        ),
+        (b"\x80\x04.", "is written with pickle protocol 4; expected torch.save's own, 2"),
+        (b"", DAMAGED),
+        (b".", DAMAGED),
+        (b"\x80\x02NN.", DAMAGED),
+        (b"\x80\x02(N.", DAMAGED),
+        (b"\x80\x02t.", DAMAGED),
+        (b"\x80\x02h\x05.", DAMAGED),
+        (b"\x80\x02q\x05.", DAMAGED),
+        (b"\x80\x02NX\x00\x00\x00\x00Ns.", DAMAGED),
+        (b"\x80\x02Na.", DAMAGED),
+        (b"\x80\x02}(Nu.", "has a dict whose keys are not all texts or numbers"),
+        (b"\x80\x02}NNs.", "has a dict whose keys are not all texts or numbers"),
+        (b"\x80\x02NR.", DAMAGED),
+        (b"\x80\x02NNR.", DAMAGED),
+        (b"\x80\x02NNb.", DAMAGED),
+        (b"\x80\x02NQ.", DAMAGED),
+        (b"\x80\x02\xff.", DAMAGED),
+        (b"\x80\x02X\xff\xff\xff\x7fabc.", DAMAGED),
+        (b"\x80\x02X\x01\x00\x00\x00\xff.", DAMAGED),
+        (b"\x80\x02\x8a\xff" + b"\x7f" * 255 + b".", DAMAGED),
+        (b"\x80\x02I" + b"9" * 100_000 + b"\n.", DAMAGED),
+        (b"\x80\x02]q\x00h\x00a.", "holds a list of 1; expected one dense tensor"),
+    ],
+)
+def test_other_instructions_are_refused(code: bytes, said: str) -> None:
+    refused(described(code), said)
+
+
+def test_towers_of_tuples_cost_no_time() -> None:
+    """Each holds the one below twice, so that their hash, or their text, would take 2^200 steps."""
+    tower = b"\x80\x02)" + b"q\x00h\x00\x86" * 200
+    refused(described(tower + b"."), "holds a tuple of 2; expected")
+    refused(described(b"\x80\x02}" + tower[2:] + b"Ns."), "has a dict whose keys are not all texts or numbers")
+    refused(described(b"\x80\x02}" + tower[2:] + b"R."), DAMAGED)
+    refused(described(b"\x80\x02" + b"(" * 100_000 + b"t" * 100_000 + b"."), "holds a tuple of 1; expected")
+    assert sys.getrecursionlimit() < 100_000
+
+
+def test_a_description_has_its_length() -> None:
+    refused(
+        described(b"\x80\x02" + b"N0" * LONGEST), f"describes its tensors in {LONGEST + 1} bytes, more than {LONGEST}"
+    )
+
+
+CODES = [code.code.encode("latin1") for code in pickletools.opcodes]
+USED = [
+    *(bytes([code]) for code in b"}])(Nsutabe.RQ\x85\x86\x87\x88"),
+    *(b"K\x01", b"q\x00", b"h\x00", b"X\x01\x00\x00\x00a", b"X\x07\x00\x00\x00storage"),
+    *(b"ccollections\nOrderedDict\n", b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch\nFloatStorage\n"),
+]
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(
+        st.one_of(st.sampled_from(USED), st.sampled_from(USED), st.sampled_from(CODES), st.binary(max_size=3)),
+        max_size=30,
+    )
+)
+def test_any_program_is_described_or_refused(parts: list[bytes]) -> None:
+    with contextlib.suppress(BadInput):  # anything else is a fault
+        describe(b"\x80\x02" + b"".join(parts) + b".", "x")
+
+
+@given(st.data())
+def test_any_change_of_a_description_is_read_or_refused(data: st.DataObject) -> None:
+    content = bytearray(written({"a": tensor(), "b": [1, (2, None)]}))
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(BadInput):
+        describe(bytes(content), "x")

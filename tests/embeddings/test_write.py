@@ -1,0 +1,68 @@
+"""What is written is read again by us, and by the programs that own the formats."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from safetensors.torch import load as load_tensors
+
+from workbench.embeddings import ENCODINGS, as_base64, read_embedding, write_embedding
+from workbench.errors import BadInput
+
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+VALUES = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=FINITE)
+
+
+@given(VALUES, st.sampled_from(ENCODINGS))
+def test_every_encoding_is_read_again(values: np.ndarray, encoding: str) -> None:
+    content = write_embedding(values, None, encoding)
+    assert content == write_embedding(values, None, encoding)
+    for source in (content, as_base64(content)):
+        found = read_embedding(source, encoding=encoding)
+        np.testing.assert_array_equal(found.values, values)
+        assert (found.dtype, found.shape, found.notes) == ("float32", values.shape, ())
+
+
+@given(VALUES)
+def test_the_owners_of_the_formats_read_it(values: np.ndarray) -> None:
+    found = {
+        "npy": np.load(io.BytesIO(write_embedding(values, None, "npy")), allow_pickle=False),
+        "npz": np.load(io.BytesIO(write_embedding(values, None, "npz")), allow_pickle=False)["embedding"],
+        "pt": torch.load(io.BytesIO(write_embedding(values, None, "pt")), weights_only=True).numpy(),
+        "safetensors": load_tensors(write_embedding(values, None, "safetensors"))["embedding"].numpy(),
+    }
+    assert found.keys() == set(ENCODINGS)
+    for array in found.values():
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, values)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_path_says_its_encoding(tmp_path: Path, encoding: str) -> None:
+    values = np.arange(12, dtype=np.float64).reshape(4, 3).T
+    path = write_embedding(values, tmp_path / f"e.{encoding.upper()}")
+    assert path.read_bytes() == write_embedding(values, None, encoding)
+    np.testing.assert_array_equal(read_embedding(path, encoding=encoding).values, values)
+    assert read_embedding(write_embedding(values, tmp_path / "e.bin", encoding)).name == "e.bin"
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    def refused(values: np.ndarray, path: Path | None, encoding: str | None, said: str) -> None:
+        with pytest.raises(BadInput, match=said):
+            write_embedding(values, path, encoding)  # type: ignore[call-overload]
+
+    good = np.ones((2, 3), np.float32)
+    refused(good, None, "gguf", "cannot be written with the encoding 'gguf'; expected one of npy, npz, pt, safetensors")
+    refused(good, tmp_path / "e.wav", None, "with a name that ends in '.wav'; expected one of npy")
+    refused(good, tmp_path / "none" / "e.npy", None, "cannot be written to .*e.npy: No such file or directory")
+    refused(good.astype(np.int32), None, "npy", "holds int32; expected floating-point numbers")
+    refused(good[0], None, "npy", r"has the shape \(3,\); expected \(tokens, hidden\)")
+    refused(np.full((2, 3), np.nan), None, "npy", "has 6 values that are NaN or infinite")
+    assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.parity.networks import LAYERS, META, NUMBERS, computed
 from workbench.errors import BadInput
 from workbench.parity import noise_or_bug
+from workbench.parity.noise import ALONE, END_TO_END, FRONT_END
 from workbench.session import Trace
 
 
@@ -39,11 +40,15 @@ def test_distances_are_relative_and_from_float64() -> None:
     x = np.random.default_rng(0).standard_normal((30, 20))
     traces = [
         Trace({"encoder.output": 7 * x * (1 + error)}, META | {"dtype": dtype})
-        for error, dtype in ((2e-7, "float32"), (-9e-7, "float32"), (0, "float64"))
+        for error, dtype in ((2e-7, "float32"), (-7e-7, "float32"), (0, "float64"))
     ]
     [stage] = noise_or_bug(*traces).stages
-    assert stage.reference == pytest.approx(2e-7, rel=1e-6) and stage.candidate == pytest.approx(9e-7, rel=1e-6)
-    assert stage.bound == pytest.approx(2e-6, rel=1e-6) and not stage.is_bug
+    assert stage.reference == pytest.approx(2e-7, rel=1e-6) and stage.candidate == pytest.approx(7e-7, rel=1e-6)
+    assert stage.bound == pytest.approx(END_TO_END.whole * 2e-7, rel=1e-6) and not stage.is_bug
+    assert (
+        stage.typical_bound == pytest.approx(END_TO_END.typical * stage.reference_typical)
+        and stage.reference_typical < 3e-7
+    )
 
 
 def test_an_exact_reference_allows_a_rounding_all_the_same() -> None:
@@ -58,6 +63,73 @@ def test_a_reference_that_is_off_itself_is_said_to_be() -> None:
     found = noise_or_bug(off, computed(), computed("float64"))
     assert found.stages[4].reference_is_off
     assert found.sentence.startswith("the reference itself is 0.1 from float64 at encoder.layers.2, more than float32")
+
+
+def traces(*arrays: np.ndarray, stage: str = "encoder.output", isolated: bool = False) -> list[Trace]:
+    """Reference, candidate, and the reference in float64, of one stage."""
+    metas = ({}, {"isolated": isolated}, {"isolated": isolated, "dtype": "float64"})
+    return [
+        Trace({stage: array}, META | {"dtype": "float32"} | meta) for array, meta in zip(arrays, metas, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_change_of_every_position_stands_out_of_few_that_are_far(isolated: bool) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((40, 30))
+    amplified = np.where(np.arange(40) < 2, 100, 1)[:, None]  # rounding, in two rows much larger
+
+    def rounded(size: float) -> np.ndarray:
+        return x * (1 + size * amplified * draw.standard_normal(x.shape))
+
+    factor = (ALONE if isolated else END_TO_END).typical
+    [noise] = noise_or_bug(*traces(rounded(2e-7), rounded(2e-7), x, isolated=isolated)).stages
+    assert not noise.is_bug
+    everywhere = noise_or_bug(*traces(rounded(2e-7), rounded(2e-7) * (1 + 2 * factor * 2e-7), x, isolated=isolated))
+    [bug] = everywhere.stages
+    assert bug.is_bug and bug.candidate <= bug.bound
+    assert "the candidate is" in everywhere.sentence and "at the median position, the reference" in everywhere.sentence
+
+
+def test_of_zeros_and_of_one_value_a_position_the_whole_is_typical() -> None:
+    x = np.zeros((6, 4))
+    x[5] = 1
+    [stage] = noise_or_bug(*traces(x, x * (1 + 1e-7), x)).stages
+    assert stage.candidate_typical == pytest.approx(1e-7)
+    [stage] = noise_or_bug(*traces(x[:, 0], x[:, 0] + 1e-7, x[:, 0])).stages
+    assert stage.candidate_typical == stage.candidate
+
+
+def test_what_float64_has_in_float32_is_judged_less_strictly_and_so_is_what_follows() -> None:
+    draw = np.random.default_rng(0)
+    x, y = (draw.standard_normal((30, 20)) for _ in range(2))
+    far = 3e-6 * draw.standard_normal(x.shape)
+    stages = [
+        {"frontend.fbank": x.astype(np.float32), "encoder.input": y},
+        {"frontend.fbank": x + far, "encoder.input": y + far},
+        {"frontend.fbank": x.astype(np.float32), "encoder.input": y},
+    ]
+    metas = ({"dtype": "float32"}, {"dtype": "float32"}, {"dtype": "float64"})
+    sides = [Trace(stage, META | meta) for stage, meta in zip(stages, metas)]
+    assert noise_or_bug(*sides).first_bug is None
+    own = noise_or_bug(sides[0], Trace({**stages[0], "encoder.input": y + far}, META), sides[2])
+    assert own.first_bug and own.first_bug.stage == "encoder.input"
+    fault = noise_or_bug(sides[0], Trace({**stages[0], "frontend.fbank": x * (1 + 9 * FRONT_END)}, META), sides[2])
+    assert fault.first_bug and fault.first_bug.stage == "frontend.fbank"
+
+
+def test_no_bug_is_seen_behind_a_reference_that_is_off() -> None:
+    def off(x: np.ndarray) -> np.ndarray:
+        return 1.1 * x
+
+    late = noise_or_bug(
+        computed(faults={"encoder.layers.2": off}), computed(faults={"encoder.layers.4": off}), computed("float64")
+    )
+    assert late.first_bug is None and late.bugs == () and "noise cannot be told from a bug" in late.sentence
+    early = noise_or_bug(
+        computed(faults={"encoder.layers.4": off}), computed(faults={"encoder.layers.2": off}), computed("float64")
+    )
+    assert early.first_bug and early.first_bug.stage == "encoder.layers.2"
 
 
 def test_what_cannot_be_measured_is_infinitely_far() -> None:

@@ -107,3 +107,51 @@ def test_a_bug_within_tolerance_is_no_pass() -> None:
     assert (
         "a bug, not noise: at encoder.layers.3 the candidate is 3e-05 from float64, the reference " in verdict.sentence
     )
+
+
+def test_a_bug_is_named_before_the_stage_at_which_it_grows_beyond_tolerance() -> None:
+    exact, ours = computed("float64"), computed()
+    small = {"encoder.layers.3": lambda x: x * (1 + 3e-5), "encoder.output": lambda x: 1.01 * x}
+    bug = computed(faults=small)
+    comparison = compare(ours, bug)
+    verdict = judge(comparison, noise_or_bug(ours, bug, exact))
+    assert (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "float64")
+    assert (verdict.first_divergent, verdict.first_bug) == ("encoder.output", "encoder.layers.3")
+    assert verdict.faulty_stages == ("encoder.layers.3",)
+    assert verdict.sentence.startswith(
+        "encoder.layers.3 is the first of 15 stages in error, though within tolerance f32"
+    )
+    assert "; encoder.output is the first beyond tolerance: relative L2 0.01, limit 0.0001" in verdict.sentence
+    alone = judge(comparison)
+    assert (alone.faulty_stage, alone.found_by, alone.first_bug) == ("encoder.output", "tolerance", None)
+
+
+def test_what_both_find_is_said_once() -> None:
+    ours, bug = computed(), computed(faults={"encoder.layers.3": lambda x: 1.01 * x})
+    verdict = judge(compare(ours, bug), noise_or_bug(ours, bug, computed("float64")))
+    assert (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "tolerance and float64")
+    assert verdict.sentence.startswith("encoder.layers.3 is the first of 15 stages beyond tolerance f32: ")
+    assert verdict.sentence.count("a bug, not noise") == 1
+    clean = judge(compare(ours, ours), noise_or_bug(ours, ours, computed("float64")))
+    assert (clean.faulty_stage, clean.found_by, clean.faulty_stages) == (None, None, ())
+
+
+def test_ids_that_float64_says_nothing_of_come_first() -> None:
+    other = computed(faults={"prompt.tokens": lambda ids: ids[::-1], "encoder.layers.3": lambda x: 1.01 * x})
+    verdict = judge(compare(computed(), other), noise_or_bug(computed(), other, computed("float64")))
+    assert (verdict.faulty_stage, verdict.found_by) == ("prompt.tokens", "tolerance")
+    assert verdict.first_bug == "encoder.layers.3"
+
+
+def test_isolated_every_stage_in_error_is_named() -> None:
+    def isolated(trace: Trace) -> Trace:
+        return Trace(trace, trace.meta | {"isolated": True})
+
+    exact, ours = computed("float64"), computed()
+    bugs = {"encoder.layers.3": lambda x: x * (1 + 1e-5), "encoder.layers.5": lambda x: 1.01 * x}
+    clean = {stage: computed(faults={stage: change})[stage] for stage, change in bugs.items()}
+    other = isolated(Trace({**ours, **clean}, ours.meta))
+    verdict = judge(compare(ours, other), noise_or_bug(ours, other, isolated(exact)))
+    assert verdict.faulty_stages == ("encoder.layers.3", "encoder.layers.5")
+    assert verdict.sentence.startswith("Computed from the reference's own inputs, encoder.layers.3 is the first of 15 ")
+    assert "; encoder.layers.5 is the first beyond tolerance: relative L2 0.01" in verdict.sentence

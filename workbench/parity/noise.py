@@ -7,35 +7,74 @@ arithmetic, rounding errors are larger in proportion to its unit roundoff, but n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from workbench.errors import BadInput
-from workbench.parity.measures import measure
+from workbench.parity.measures import as_table, measure
 from workbench.parity.order import computation_order, is_aside, kind_of
 from workbench.parity.presets import Preset, preset_of
 from workbench.session import StageFilter, Trace
 
-FACTOR = 10.0
-"""How many times the reference's distance is still noise: other orders of summation and other approximations of exp and
-tanh differ by a few times; a fault that is worth finding is hundreds of times farther."""
+
+@dataclass(frozen=True)
+class Factors:
+    """How many times the reference's distance from float64 is still noise."""
+
+    whole: float  # of the stage's relative L2
+    typical: float  # of that of its median position
+
+
+END_TO_END = Factors(5.0, 4.0)
+"""Where errors add up: rounding otherwise, right kernels differ by a few times.
+
+Measured with 9,000 stages of PyTorch in two layouts of weights and with one and two threads, of ggml and of vLLM, all in
+float32, on the demo models with all short recordings, 40 small models of random weights and a SenseVoice of the
+published size: at most 2.8 times the reference's distance, 3.0 times at the median position, 99.9 % below 2.0. Few
+positions, where a network amplifies whatever comes in, make the largest; the median does not see them, so that it tells
+a small change of all positions, such as another epsilon, from noise.
+"""
+
+ALONE = Factors(4.0, 2.5)
+"""Where each stage is computed from the reference's own inputs, likewise: at most 2.5 times in 5,000 stages, 1.5 times at
+the median position."""
+
+FRONT_END = 1e-6
+"""The distance of a float32 reference from float64 where a trace in float64 has a stage in float32, as it has those of
+the front end. Filter banks of the shipped recordings are 5e-7 from their definition in float64, features after CMVN,
+whose values are smaller, twice as far."""
 
 
 @dataclass(frozen=True)
 class StageNoise:
-    """One stage's distances from float64, as relative L2."""
+    """One stage's distances from float64, as relative L2: of all of it, and of its median position."""
 
     stage: str
     reference: float
     candidate: float
     bound: float  # farther than this is a bug
     reference_bound: float  # farther than this, the reference itself is not float32's noise
+    reference_typical: float
+    candidate_typical: float
+    typical_bound: float  # farther than this is a bug too
 
     @property
     def is_bug(self) -> bool:
         """Whether the candidate is farther from float64 than its arithmetic explains."""
-        return not self.candidate <= self.bound
+        return not (self.candidate <= self.bound and self.candidate_typical <= self.typical_bound)
+
+    @property
+    def distances(self) -> str:
+        """How far both are, in words: of the whole, or of the median position where that alone is too far."""
+        if self.is_bug and self.candidate <= self.bound:
+            one, two, where = self.candidate_typical, self.reference_typical, " at the median position"
+        else:
+            one, two, where = self.candidate, self.reference, ""
+        return f"at {self.stage} the candidate is {one:.2g} from float64{where}, the reference {two:.2g}"
 
     @property
     def reference_is_off(self) -> bool:
@@ -53,29 +92,29 @@ class NoiseReport:
 
     @property
     def first_bug(self) -> StageNoise | None:
-        """The first stage at which the candidate is no longer noise."""
-        return next((each for each in self.stages if each.is_bug), None)
+        """The first stage at which the candidate is no longer noise; None where the reference is not noise by then."""
+        first = next((each for each in self.stages if each.is_bug or each.reference_is_off), None)
+        return first if first and not first.reference_is_off else None
+
+    @property
+    def bugs(self) -> tuple[StageNoise, ...]:
+        """All stages at which the candidate is no longer noise; end to end, those after the first inherit its error."""
+        return tuple(each for each in self.stages if each.is_bug) if self.first_bug else ()
 
     @property
     def sentence(self) -> str:
         """What this comes to, without capital and full stop."""
+        if bug := self.first_bug:
+            return f"a bug, not noise: {bug.distances}"
         off = next((each for each in self.stages if each.reference_is_off), None)
         if off:
             return (
                 f"the reference itself is {off.reference:.2g} from float64 at {off.stage}, more than float32 explains, "
                 f"so noise cannot be told from a bug"
             )
-        if bug := self.first_bug:
-            return (
-                f"a bug, not noise: at {bug.stage} the candidate is {bug.candidate:.2g} from float64, the reference "
-                f"{bug.reference:.2g}"
-            )
         # End to end, the last stage has the errors of all.
         shown = max(self.stages, key=lambda each: each.candidate) if self.isolated else self.stages[-1]
-        return (
-            f"arithmetic noise: at {shown.stage} the candidate is {shown.candidate:.2g} from float64, the reference "
-            f"{shown.reference:.2g}"
-        )
+        return f"arithmetic noise: {shown.distances}"
 
 
 def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str = "*") -> NoiseReport:
@@ -94,18 +133,26 @@ def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str =
         )
     preset, _ = preset_of(candidate.meta)
     base, _ = preset_of(reference.meta)
-    wanted = StageFilter(stages)
+    wanted, factors = StageFilter(stages), ALONE if isolated else END_TO_END
     found = []
+    entering = base.roundoff  # what the candidate's front end, which float64 does not judge, leaves to all that follows
     for stage in computation_order([s for s in reference if wanted(s)], recorded=bool(reference.meta)):
         if is_aside(stage) or stage not in candidate or stage not in exact:
             continue
         truth, near, other = exact[stage], reference[stage], candidate[stage]
         if kind_of(stage, truth) in ("tokens", "text"):
             continue
-        one, two = (_distance(truth, side) for side in (near, other))
+        (one, one_typical), (two, two_typical) = (_distances(truth, side) for side in (near, other))
+        least = entering if truth.dtype.itemsize >= 8 else max(FRONT_END, base.roundoff)
         # Where the reference happens to be exact, as of copied values, one rounding is allowed all the same.
-        noise = FACTOR * max(one, base.roundoff)
-        found.append(StageNoise(stage, one, two, _bound(noise, preset, base), FACTOR * base.limits.relative_l2))
+        bound, typical_bound = (
+            _bound(factor * max(distance, least), preset, base)
+            for factor, distance in ((factors.whole, one), (factors.typical, one_typical))
+        )
+        off = factors.whole * base.limits.relative_l2
+        found.append(StageNoise(stage, one, two, bound, off, one_typical, two_typical, typical_bound))
+        if truth.dtype.itemsize < 8 and not isolated and not found[-1].is_bug:
+            entering = max(entering, two)
     if not found:
         raise BadInput("the three traces have no stage of numbers in common; expected one of the reference in float64")
     return NoiseReport(tuple(found), preset, isolated)
@@ -117,11 +164,23 @@ def _bound(noise: float, preset: Preset, base: Preset) -> float:
     return max(noise, min(noise * preset.roundoff / base.roundoff, preset.limits.relative_l2))
 
 
-def _distance(truth: Any, side: Any) -> float:
+def _distances(truth: Any, side: Any) -> tuple[float, float]:
+    """Relative L2 of a side's difference from the truth, of all and of the median position that is not all zeros.
+
+    Of few values, such as one for each position, the median is no better than the whole, and is that.
+    """
     if truth.shape != side.shape:
-        return float("inf")
+        return math.inf, math.inf
     found = measure(truth, side)
-    return float("inf") if found.nonfinite_differences else found.relative_l2
+    if found.nonfinite_differences:
+        return math.inf, math.inf
+    if truth.ndim < 2 or not found.values:
+        return found.relative_l2, found.relative_l2
+    rows = as_table(truth).reshape(len(truth), -1)
+    sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64) / rows.shape[1])
+    shown = np.isfinite(sizes) & (sizes > 0)
+    typical = float(np.median(found.by_position[shown] / sizes[shown])) if shown.any() else found.relative_l2
+    return found.relative_l2, typical
 
 
 def _check(reference: Mapping[str, Any], exact: Mapping[str, Any]) -> None:

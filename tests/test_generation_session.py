@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import WritingOptions
 from workbench.errors import BadInput, Cancelled
-from workbench.generation_session import TextSession, UnfoldingText, alternatives_of
+from workbench.generation_session import Table, TextSession, UnfoldingText, alternatives_of
 from workbench.session import Generation, Piece, Session, StageFilter, last_generation
 
 STOP = 0
@@ -54,6 +54,10 @@ class ByteWriter:
 
     def piece(self, number: int) -> str:
         return f"<{number}>"
+
+    @property
+    def table(self) -> Table:
+        return Table((256, 2), lambda first, last: np.array([(1, n) for n in range(first, last)], np.float32))
 
     def trace(self, ids: Sequence[int], wanted: StageFilter, given: Any = None) -> dict[str, np.ndarray]:
         stages = {"llm.embeddings": np.ones((len(ids), 2)), "logits": np.zeros((len(ids), 256))}
@@ -249,3 +253,17 @@ def test_a_closed_session_says_so() -> None:
     for call in (made.generate, made.trace):
         with pytest.raises(BadInput, match="the session of fake is closed; open it again"):
             call("x")
+
+
+# Tokens near an embedding.
+
+
+def test_tokens_near_an_embedding_come_with_their_texts_and_a_sample_of_the_table() -> None:
+    found = session([])[0].neighbours(np.array([[1.0, 5], [3, 0]]), 2)
+    assert found.ids.tolist() == [[5, 6], [0, 1]] and found.texts == (("<5>", "<6>"), ("<0>", "<1>"))
+    assert found.sample.shape == (256, 2) and found.cosines[0, 0] == pytest.approx(1)
+
+
+def test_an_embedding_of_another_width_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"given is 3 wide, .* expects vectors of 2"):
+        session([])[0].neighbours(np.ones((1, 3)))

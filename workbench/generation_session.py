@@ -18,6 +18,8 @@ import numpy as np
 from workbench.closing import close
 from workbench.decoding.alternatives import TRACED, Watch, Watched
 from workbench.decoding.generation import WritingOptions, decoding_of
+from workbench.embeddings import check_embeddings, embedding_of
+from workbench.embeddings.nearest import nearest
 from workbench.errors import BadInput
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
@@ -27,6 +29,7 @@ from workbench.session import (
     Event,
     Generation,
     Given,
+    Neighbours,
     Out,
     Piece,
     Prompt,
@@ -39,9 +42,16 @@ from workbench.stages import Recorder, Stages
 from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.writing import settled_text
 
+SAMPLED = 2000  # rows of its table that stand for a model's vocabulary
+
 
 class Writer(Protocol):
     """A loaded language model, one prompt at a time."""
+
+    @property
+    def table(self) -> Table:
+        """Its embedding table; raises `Unavailable` where the runtime does not show it."""
+        ...
 
     @property
     def dtype(self) -> str:
@@ -83,6 +93,26 @@ class Writer(Protocol):
     def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
         """The stages of one pass over the ids, from `llm.embeddings` to `logits`; `given` as of a `Recorder`."""
         ...
+
+
+class Table:
+    """A language model's embedding table, of which rows are read as they are asked for.
+
+    Args:
+        shape: (vocabulary, hidden).
+        rows: gives those from a first to before a last, float32.
+    """
+
+    def __init__(self, shape: tuple[int, int], rows: Callable[[int, int], np.ndarray]):
+        self.shape = shape
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        first, last, _ = rows.indices(len(self))
+        return self._rows(first, last)
 
 
 class DeafSession(Session):
@@ -192,6 +222,17 @@ class TextSession(DeafSession):
             if wanted("text"):
                 found["text"] = np.array(written.text)
         return trace_of(self, found, stages, writer.dtype, options, place, input_digest=digest, **named(others))
+
+    def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
+        """As `Session.neighbours`."""
+        writer, given = self.writer, embedding_of(np.asarray(values), "given")
+        table = writer.table
+        check_embeddings([given], table.shape[1], given.tokens, self.model)
+        ids, cosines = nearest(given.values, table, count)
+        texts = tuple(tuple(writer.piece(int(token)) for token in row) for row in ids)
+        places = np.unique(np.linspace(0, len(table) - 1, SAMPLED).astype(np.int64))
+        sample = np.concatenate([table[place : place + 1] for place in places.tolist()])
+        return Neighbours(ids, cosines, texts, sample)
 
     def close(self) -> None:
         """Drops the model, and frees it where its runtime leaves that to others."""

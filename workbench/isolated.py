@@ -13,11 +13,25 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from workbench.errors import BadInput, Cancelled, SessionDied, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.memory import resident_bytes
 from workbench.opening import SessionSpec
-from workbench.session import AudioSource, Event, Generation, Given, Out, Piece, Prompt, Session, Trace, recordings
+from workbench.session import (
+    AudioSource,
+    Event,
+    Generation,
+    Given,
+    Neighbours,
+    Out,
+    Piece,
+    Prompt,
+    Session,
+    Trace,
+    recordings,
+)
 from workbench.trace_file import discard_partial, trace_place
 
 BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then
@@ -26,6 +40,7 @@ DOING = {
     "stream_batch": "transcribing",
     "generate_stream": "generating",
     "trace": "tracing",
+    "neighbours": "looking up tokens",
 }
 
 
@@ -69,6 +84,11 @@ class Calls(Session):
                 discard_partial(place)  # the process may have been ended while it wrote
             raise
         found: Trace = trace
+        return found
+
+    def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
+        """As `Session.neighbours`."""
+        [found] = self._call("neighbours", (values, count), {})
         return found
 
     def _call(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Generator[Any, None, None]:

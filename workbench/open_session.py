@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from workbench.budget import weight_bytes
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
@@ -23,6 +25,7 @@ from workbench.session import (
     Event,
     Generation,
     Given,
+    Neighbours,
     Out,
     Piece,
     Prompt,
@@ -131,6 +134,11 @@ class OpenSession:
         """As `Session.trace`."""
         self.session  # noqa: B018 (raises when this holder has closed it)
         return self._calls.trace(source, stages, given, out, **self._resolved(options))
+
+    def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
+        """As `Session.neighbours`."""
+        self.session  # noqa: B018 (raises when this holder has closed it)
+        return self._calls.neighbours(values, count)
 
     def _signed(self, session: Session, events: Generator[Passed, None, None]) -> Generator[Passed, None, None]:
         """The events, results with the load time of the session, its process included, and its quantisation."""

@@ -141,6 +141,16 @@ class Generation:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The tokens of a language model whose own embeddings point most nearly the same way as given ones."""
+
+    ids: np.ndarray  # [tokens, count], nearest first
+    cosines: np.ndarray  # [tokens, count], of the angle between them
+    texts: tuple[tuple[str, ...], ...]  # of the ids, special tokens too
+    sample: np.ndarray  # [rows, hidden], float32: embeddings of the model's own, spread evenly over its vocabulary
+
+
 Prompt = str | Sequence[Mapping[str, str]]
 """A text to go on from, or the messages of a conversation: mappings with `role` and `content`."""
 
@@ -312,6 +322,14 @@ class Session(Protocol):
                 from there when it is asked for. Nothing stays where the call does not end well.
         """
         ...
+
+    def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
+        """The `count` nearest tokens of each embedding [tokens, hidden], by cosine; of a language model.
+
+        Raises `BadInput` for embeddings of another width and for other models, `Unavailable` where the runtime does
+        not show its table.
+        """
+        raise BadInput(f"{self.model} is no language model of its own; open one to see its tokens near an embedding")
 
     def close(self) -> None:
         """Frees the model. Further calls raise."""

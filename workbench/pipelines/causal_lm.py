@@ -10,6 +10,7 @@ from workbench.closing import close
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, prompt_ids
+from workbench.generation_session import Table
 from workbench.pipelines.language import Language
 from workbench.session import Prompt, StageFilter
 from workbench.stages import Recorder, Stages
@@ -24,6 +25,12 @@ class CausalLm:
         self.model = model
         self.language = language
         self.stop_ids = model.stop_ids
+
+    @property
+    def table(self) -> Table:
+        """As `Writer.table`."""
+        config = self.model.language
+        return Table((config.vocabulary, config.hidden_size), self.language.table_rows)
 
     @property
     def dtype(self) -> str:

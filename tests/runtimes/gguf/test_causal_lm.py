@@ -110,3 +110,15 @@ def test_a_half_whose_tensor_is_missing(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"blk.1.attn_q.weight", b"blk.1.attn_x.weight"))
     with pytest.raises(BadInput, match=r"^it\.gguf has no tensor blk\.1\.attn_q\.weight; expected one of shape"):
         open_session(path, "it", ONE)
+
+
+def test_tokens_near_an_embedding_are_those_of_the_reference(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "lm", seed=4)
+    sessions = open_on_pytorch(directory, "lm", ONE), open_session(converted(directory, "causal_lm"), "lm", ONE)
+    width = sessions[0].writer.table.shape[1]
+    values = np.random.default_rng(3).normal(size=(4, width)).astype(np.float32)
+    found, other = (session.neighbours(values, 3) for session in sessions)
+    np.testing.assert_array_equal(found.ids, other.ids)
+    np.testing.assert_allclose(found.cosines, other.cosines, atol=1e-6)
+    assert found.texts == other.texts
+    np.testing.assert_array_equal(found.sample, other.sample)

@@ -9,8 +9,9 @@ import numpy as np
 
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
+from workbench.errors import Unavailable
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, prompt_ids, read_causal_lm
-from workbench.generation_session import TextSession
+from workbench.generation_session import Table, TextSession
 from workbench.opening import Settings
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
@@ -30,6 +31,11 @@ class EngineWriter:
         self.model = model
         self.engine = engine
         self.stop_ids = model.stop_ids
+
+    @property
+    def table(self) -> Table:
+        """Raises `Unavailable`: an engine keeps its table in a process of its own."""
+        raise Unavailable("vLLM does not show its embedding table; open the model on pytorch or gguf to look at it")
 
     @property
     def dtype(self) -> str:

@@ -1,0 +1,46 @@
+"""The nearest rows of a table, against the plain definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.embeddings import nearest as module
+from workbench.embeddings.nearest import nearest
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> float:
+    length = np.linalg.norm(one.astype(np.float64)) * np.linalg.norm(other.astype(np.float64))
+    return float(one.astype(np.float64) @ other.astype(np.float64) / length) if length else 0.0
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 40),
+    st.integers(1, 9),
+    st.integers(1, 50),
+    st.integers(1, 4096),
+    st.integers(0, 2**32 - 1),
+)
+def test_as_by_looking_at_every_pair(tokens: int, rows: int, width: int, count: int, block: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(tokens, width)).astype(np.float32) * 10.0 ** rng.integers(-30, 30)
+    table = rng.normal(size=(rows, width)).astype(np.float32)
+    table[rng.integers(rows)] = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_BYTES", block)
+        found, cosines = nearest(values, table, count)
+    assert found.shape == cosines.shape == (tokens, min(count, rows))
+    for value, at, how in zip(values, found, cosines):
+        every = np.array([cosine(value, row) for row in table])
+        np.testing.assert_allclose(how, np.sort(every)[::-1][: len(how)], atol=2e-6)
+        np.testing.assert_allclose(every[at], how, atol=2e-6)
+        assert len(set(at.tolist())) == len(at)
+
+
+def test_of_equally_near_rows_the_lower_comes_first() -> None:
+    table = np.array([[0, 1], [2, 0], [1, 0], [3, 0]], np.float32)
+    found, cosines = nearest(np.array([[5, 0]], np.float32), table, 4)
+    assert found.tolist() == [[1, 2, 3, 0]] and cosines.tolist() == [[1, 1, 1, 0]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 MODELS = {
     "SpeechWorkbenchFunASRNano": "workbench.runtimes.vllm.models.funasr_nano:SpeechWorkbenchFunASRNano",
     "SpeechWorkbenchFireRedASR": "workbench.runtimes.vllm.models.fireredasr:SpeechWorkbenchFireRedASR",
+    "SpeechWorkbenchEmbeddingLM": "workbench.runtimes.vllm.models.embedding_lm:SpeechWorkbenchEmbeddingLM",
 }
 
 

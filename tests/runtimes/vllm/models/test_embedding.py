@@ -1,0 +1,209 @@
+"""Embeddings become a request's fields, and every row of them a placeholder; what the model cannot take is refused."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from vllm.multimodal.processing.inputs import ProcessorInputs  # noqa: E402
+
+from tests.tiny_language import CONTEXT, put_tokenizer  # noqa: E402
+from workbench.embeddings import read_embedding, write_embedding  # noqa: E402
+from workbench.families.language import LanguageTokenizer  # noqa: E402
+from workbench.runtimes.vllm.models.embedding import (  # noqa: E402
+    PLACEHOLDER,
+    EmbeddingDummyInputs,
+    EmbeddingInfo,
+    EmbeddingProcessor,
+    placeholder_of,
+)
+from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
+
+WIDTH = 8
+
+
+def context(tokenizer: Any, dtype: torch.dtype = torch.float32, **config: Any) -> Any:
+    """What vLLM gives a processor, without a model."""
+    options = SimpleNamespace(
+        enable_mm_embeds=False, mm_hasher_algorithm="blake3", get_limit_per_prompt=lambda _: 999, limit_per_prompt={}
+    )
+    model_config = SimpleNamespace(
+        model="it",
+        hf_config=SimpleNamespace(**config),
+        dtype=dtype,
+        max_model_len=CONTEXT,
+        multimodal_config=options,
+        get_multimodal_config=lambda: options,
+        get_inputs_embeds_size=lambda: WIDTH,
+    )
+    return SimpleNamespace(
+        model_config=model_config, tokenizer=tokenizer, get_tokenizer=lambda: tokenizer, get_mm_config=lambda: options
+    )
+
+
+def processor_of(context: Any) -> EmbeddingProcessor:
+    info = EmbeddingInfo(context)
+    return EmbeddingProcessor(info, EmbeddingDummyInputs(info))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    put_tokenizer(folder)
+    Path(folder / "config.json").write_text('{"model_type": "qwen3"}')
+    return LanguageTokenizer.read(folder)._tokenizer
+
+
+@pytest.fixture(scope="module")
+def processor(tokenizer: Any) -> EmbeddingProcessor:
+    return processor_of(context(tokenizer))
+
+
+def processed(processor: EmbeddingProcessor, items: Any, ids: list[int], **options: Any) -> Any:
+    parsed = processor.info.parse_mm_data({"embedding": items})
+    inputs = ProcessorInputs(ids, parsed, hf_processor_mm_kwargs=options, cache=object())  # type: ignore[arg-type]
+    return processor.apply(inputs, SimpleNamespace(record=lambda _: nullcontext()))
+
+
+def drawn(tokens: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((tokens, WIDTH)).astype(dtype)
+
+
+def rows(found: Any) -> list[Any]:
+    """Of each embedding of a request, as they travel."""
+    return [item["rows"].data for item in found["mm_kwargs"]["embedding"]]
+
+
+@settings(deadline=None, max_examples=30)
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4), gaps=st.lists(st.integers(0, 2), min_size=5))
+def test_each_placeholder_gives_way_to_its_own_embedding(
+    lengths: list[int], gaps: list[int], processor: EmbeddingProcessor
+) -> None:
+    """Also where placeholders follow each other at once."""
+    token = processor.info.placeholder
+    embeddings = [drawn(length, seed) for seed, length in enumerate(lengths)]
+    ids, expected, places = [7] * gaps[0], [7] * gaps[0], []
+    for length, gap in zip(lengths, gaps[1:], strict=False):
+        places.append((len(expected), length))
+        ids += [token] + [7] * gap
+        expected += [token] * length + [7] * gap
+    found = processed(processor, embeddings, ids)
+    assert found["prompt_token_ids"] == expected
+    assert [(place.offset, place.length) for place in found["mm_placeholders"]["embedding"]] == places
+    for row, embedding in zip(rows(found), embeddings, strict=True):
+        assert row.dtype == torch.float32 and np.array_equal(row.numpy(), embedding)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_any_floating_point_becomes_the_models(dtype: torch.dtype, tokenizer: Any) -> None:
+    processor = processor_of(context(tokenizer, dtype))
+    token = [processor.info.placeholder]
+    values = drawn(3)
+    expected = torch.from_numpy(values).to(dtype)
+    kinds = (values, values[None], values.astype(np.float64), torch.from_numpy(values), torch.from_numpy(values)[None])
+    for item in (*kinds, read_embedding(write_embedding(values, None, "npy"))):
+        assert torch.equal(rows(processed(processor, item, token))[0], expected)
+    for narrow in (torch.bfloat16, torch.float16):
+        small = torch.from_numpy(values).to(narrow)
+        assert torch.equal(rows(processed(processor, [small], token))[0], small.to(dtype))
+
+
+def test_equal_embeddings_have_equal_names_in_vllms_caches(processor: EmbeddingProcessor) -> None:
+    token = [processor.info.placeholder]
+    one, same, other = (processed(processor, [item], token)["mm_hashes"] for item in (drawn(2), drawn(2), drawn(2, 1)))
+    assert one == same != other
+
+
+@pytest.mark.parametrize(
+    "item, said",
+    [
+        (np.zeros((3, WIDTH + 1), np.float32), r"the embedding has the shape (3, 9); the model expects vectors of 8"),
+        (np.zeros((CONTEXT, WIDTH), np.float32), "is 256 tokens long; the server takes 255 positions in a prompt"),
+        (np.zeros((0, WIDTH), np.float32), "the embedding has the shape (0, 8), which is empty"),
+        (np.zeros((2, 3, WIDTH), np.float32), "a batch of 2; expected (tokens, hidden) or (1, tokens, hidden)"),
+        (np.zeros((3, WIDTH), np.int8), "the embedding holds int8; expected floating-point numbers"),
+        (torch.zeros((3, WIDTH), dtype=torch.int64), "the embedding holds int64"),
+        (np.full((3, WIDTH), np.nan, np.float32), "NaN or infinite"),
+        (np.full((3, WIDTH), np.inf, np.float32), "NaN or infinite"),
+        (np.full((3, WIDTH), 1e200), "beyond the range of float32"),
+        (np.array([[{}] * WIDTH]), "the embedding holds object"),
+        ("words", "the embedding is of type str; expected an array of floating-point numbers"),
+        ([drawn(1), np.zeros((1, 3), np.float32)], "embedding 2 of 2 has the shape (1, 3)"),
+    ],
+)
+def test_what_no_model_can_take(item: Any, said: str, processor: EmbeddingProcessor) -> None:
+    with pytest.raises(Refused) as caught:
+        processor.info.parse_mm_data({"embedding": item})
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert isinstance(caught.value, ValueError)  # for which vLLM's server blames the request
+
+
+def test_what_only_a_narrow_model_cannot_take(tokenizer: Any) -> None:
+    values = drawn(3)
+    values[1, 2] = 1e6
+    processor = processor_of(context(tokenizer, torch.float16))
+    with pytest.raises(Refused, match=r"row 1 of the embedding, counted from 0, is beyond the range of .* float16"):
+        processor.info.parse_mm_data({"embedding": values})
+
+
+@pytest.mark.parametrize(
+    "placeholders, lengths, said",
+    [
+        (
+            1,
+            [1, 1],
+            "the prompt holds the placeholder <|fim_pad|> once and comes with 2 embeddings; expected one for each",
+        ),
+        (2, [1], "the prompt holds the placeholder <|fim_pad|> 2 times and comes with 1 embedding;"),
+        (0, [1], "the prompt holds the placeholder <|fim_pad|> nowhere and comes with 1 embedding;"),
+        (1, [], "the prompt holds the placeholder <|fim_pad|> once and comes with no embeddings;"),
+        (2, [200, 200], "the prompt has 401 positions with its embeddings, and the server takes 255 at most"),
+    ],
+)
+def test_prompts_that_do_not_match(
+    placeholders: int, lengths: list[int], said: str, processor: EmbeddingProcessor
+) -> None:
+    with pytest.raises(Refused) as caught:
+        processed(processor, [drawn(length) for length in lengths], [7, *[processor.info.placeholder] * placeholders])
+    assert said in str(caught.value)
+
+
+def test_a_prompt_may_leave_room_for_one_token(processor: EmbeddingProcessor) -> None:
+    found = processed(processor, [drawn(CONTEXT - 2)], [7, processor.info.placeholder])
+    assert len(found["prompt_token_ids"]) == CONTEXT - 1
+
+
+def test_there_are_no_options(processor: EmbeddingProcessor) -> None:
+    with pytest.raises(Refused, match="mm_processor_kwargs has 'scale'; embeddings have no options"):
+        processed(processor, [drawn(1)], [processor.info.placeholder], scale=2)
+
+
+def test_the_configuration_names_the_placeholder(tokenizer: Any) -> None:
+    assert placeholder_of(SimpleNamespace()) == PLACEHOLDER
+    other = processor_of(context(tokenizer, speech_workbench={"placeholder": "<|image_pad|>"}))
+    assert other.info.placeholder == tokenizer.get_vocab()["<|image_pad|>"]
+    assert other.dummy_inputs.get_dummy_text({"embedding": 2}) == "<|image_pad|><|image_pad|>"
+    for name in ("<|nobody|>", ""):
+        with pytest.raises(
+            Refused, match=rf"the placeholder '{name}' is no token of the model's tokenizer".replace("|", r"\|")
+        ):
+            processor_of(context(tokenizer, speech_workbench={"placeholder": name}))
+
+
+@pytest.mark.parametrize("room", [CONTEXT, 20])
+def test_room_is_made_for_the_longest(room: int, processor: EmbeddingProcessor) -> None:
+    most = min(room, CONTEXT - 1)
+    assert processor.info.get_mm_max_tokens_per_item(room, {"embedding": 1}) == {"embedding": most}
+    for count in (1, 3):
+        dummies = processor.dummy_inputs.get_dummy_mm_data(room, {"embedding": count}, {})["embedding"]
+        assert [each.shape for each in dummies] == [(most // count, WIDTH)] * count

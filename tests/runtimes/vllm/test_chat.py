@@ -1,0 +1,183 @@
+"""vLLM's own chat parser, taught to read embeddings: where they go in a prompt, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs PyTorch")
+pytest.importorskip("vllm", reason="needs vLLM")
+
+import vllm.model_executor.model_loader as model_loader
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.exceptions import VLLMValidationError
+from vllm.renderers import chat_utils
+
+from workbench.runtimes.vllm import chat
+from workbench.runtimes.vllm.embedding_part import embedding_part
+from workbench.runtimes.vllm.models.refused import Refused
+from workbench.runtimes.vllm.plugin import MODELS
+
+PAD = "<|fim_pad|>"
+REFUSALS = (Refused, VLLMValidationError)
+
+
+def value(number: float) -> dict[str, Any]:
+    """A part whose embedding is one number."""
+    return embedding_part(np.array([[number]], dtype=np.float32))
+
+
+def text(said: str) -> dict[str, str]:
+    return {"type": "text", "text": said}
+
+
+@pytest.fixture
+def taught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's parser as a server of ours has it, with a model that takes three embeddings in a prompt."""
+    for name in chat.TAKEN:
+        monkeypatch.setattr(chat_utils, name, getattr(chat_utils, name))  # put back in the end
+
+    def check(modality: str, count: int) -> None:
+        if modality != "embedding" or count > 3:
+            raise Refused(f"{count} {modality} are too many")
+
+    info = SimpleNamespace(validate_num_items=check)
+    processor = SimpleNamespace(info=info)
+    monkeypatch.setattr(chat_utils, "MULTIMODAL_REGISTRY", SimpleNamespace(create_processor=lambda _: processor))
+    model = SimpleNamespace(get_placeholder_str=lambda modality, number: PAD)
+    monkeypatch.setattr(model_loader, "get_model_cls", lambda _: model)
+    chat.teach_embeddings()
+
+
+def configured(architecture: str = chat.ARCHITECTURE, **config: Any) -> Any:
+    return SimpleNamespace(
+        hf_config=SimpleNamespace(architectures=[architecture], **config),
+        multimodal_config=None,
+        enable_prompt_embeds=False,
+        is_multimodal_model=True,
+        allowed_local_media_path="",
+        allowed_media_domains=None,
+    )
+
+
+def parsed(messages: list[Any], form: str, later: bool = False, model: Any = None) -> tuple[list[Any], list[float]]:
+    """(the contents that the chat template gets, the numbers of the embeddings in their order)."""
+    request = ChatCompletionRequest.model_validate({"model": "it", "messages": messages})
+    arguments = (request.messages, model or configured(), form)
+    if later:
+        conversation, data, uuids = asyncio.run(chat_utils.parse_chat_messages_async(*arguments))
+    else:
+        conversation, data, uuids = chat_utils.parse_chat_messages(*arguments)
+    items = (data or {}).get("embedding", [])
+    assert (uuids or {}).get("embedding", []) == [None] * len(items)
+    return [message["content"] for message in conversation], [float(item.values[0, 0]) for item in items]
+
+
+@pytest.mark.usefixtures("taught")
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(
+    "content, expected, numbers",
+    [
+        ([value(1)], PAD, [1]),
+        ([value(1), value(2)], PAD + PAD, [1, 2]),
+        ([text("a:"), value(1)], f"a:{PAD}", [1]),
+        ([value(1), text("a")], f"{PAD}a", [1]),
+        ([text("a"), value(1), text("b"), value(2), text("c")], f"a{PAD}b{PAD}c", [1, 2]),
+        ([text("a"), text("b"), value(1), text("c"), text("d")], f"a\nb{PAD}c\nd", [1]),  # vLLM's own way of texts
+        ([text(f"{PAD} and {PAD}"), value(1), value(2)], f"{PAD} and {PAD}", [1, 2]),
+        ([value(1), text(f"a{PAD}"), value(2), text(f"b{PAD}")], f"a{PAD}\nb{PAD}", [1, 2]),
+        ([text("a")], "a", []),
+        ("a", "a", []),
+    ],
+)
+def test_an_embedding_stands_where_its_part_or_its_placeholder_does(
+    content: Any, expected: str, numbers: list[float], later: bool
+) -> None:
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": content}]
+    assert parsed(messages, "string", later) == (["s", expected], numbers)
+    [_, whole], found = parsed(messages, "openai", later)
+    assert found == numbers
+    assert all(part["type"] == "text" for part in whole)  # templates know no embeddings
+    assert "".join(part["text"] for part in whole) == expected.replace("\n", "")
+
+
+@pytest.mark.usefixtures("taught")
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+def test_embeddings_of_several_messages_stay_in_order(role: str) -> None:
+    messages = [
+        {"role": role, "content": [value(1)]},
+        {"role": "assistant", "content": "between"},
+        {"role": "user", "content": [text("a"), value(2), text("b")]},
+    ]
+    assert parsed(messages, "string") == ([PAD, "between", f"a{PAD}b"], [1, 2])
+
+
+@pytest.mark.usefixtures("taught")
+def test_the_configuration_names_the_placeholder() -> None:
+    model = configured(speech_workbench={"placeholder": "<|x|>"})
+    assert parsed([{"role": "user", "content": [text(PAD), value(1)]}], "string", model=model) == (
+        [f"{PAD}<|x|>"],
+        [1],
+    )
+
+
+@pytest.mark.usefixtures("taught")
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (f"a{PAD}", "the text of a message holds the placeholder <|fim_pad|> once and comes with no embeddings"),
+        ([text(f"a{PAD}")], "once and comes with no embeddings; expected one for each"),
+        ([text(f"{PAD}{PAD}"), value(1)], "2 times and comes with 1 embedding; expected one for each, or none in the"),
+        ([text(PAD), value(1), value(2)], "once and comes with 2 embeddings"),
+        ([value(1)] * 4, "4 embedding are too many"),
+        ([{"type": "embedding"}], "a content part of type embedding has no embedding; expected {"),
+        ([text("a"), {"type": "embedding", "embedding": {"data": "?", "encoding": "npy"}}], "is not base64: character"),
+        ([{"type": "embedding", "embedding": {"data": "QUJD", "encoding": "pt"}}], "begins with b'ABC'; expected"),
+        ([value(1), {"type": "embedding", "embedding": {"data": "QUJD", "encoding": "pt"}}], "embedding 2 of 2 begins"),
+        ([value(1), {"type": "nonsense"}], "Unsupported chat content part type: 'nonsense'"),
+    ],
+)
+@pytest.mark.parametrize("later", [False, True])
+def test_what_is_refused(content: Any, said: str, later: bool) -> None:
+    with pytest.raises(REFUSALS) as caught:
+        parsed([{"role": "user", "content": content}], "string", later)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("taught")
+def test_other_models_are_left_alone() -> None:
+    other = configured("Qwen3ForCausalLM")
+    assert parsed([{"role": "user", "content": f"a{PAD}"}], "string", model=other) == ([f"a{PAD}"], [])
+    with pytest.raises(VLLMValidationError, match="Unsupported chat content part type: 'embedding'"):
+        parsed([{"role": "user", "content": [text("a"), value(1)]}], "string", model=other)
+
+
+@pytest.mark.usefixtures("taught")
+def test_it_is_taught_once() -> None:
+    before = [getattr(chat_utils, name) for name in chat.TAKEN]
+    chat.teach_embeddings()
+    assert [getattr(chat_utils, name) for name in chat.TAKEN] == before
+
+
+@pytest.mark.parametrize("name", list(chat.TAKEN))
+@pytest.mark.parametrize("changed", [None, lambda message, tracker: None])
+def test_a_vllm_that_parses_otherwise_is_left_as_it_is(
+    name: str, changed: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(chat.logger, "warning_once", lambda form, *arguments: said.append(form % arguments))
+    others = {other: getattr(chat_utils, other) for other in chat.TAKEN if other != name}
+    monkeypatch.setattr(chat_utils, name, changed)
+    chat.teach_embeddings()
+    assert getattr(chat_utils, name) is changed and all(getattr(chat_utils, key) is was for key, was in others.items())
+    [sentence] = said
+    assert name in sentence and "content parts of type embedding are refused" in sentence
+
+
+def test_the_class_is_the_one_that_the_plugin_names() -> None:
+    assert chat.ARCHITECTURE in MODELS
+    assert issubclass(Refused, ValueError)

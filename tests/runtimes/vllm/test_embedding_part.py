@@ -1,0 +1,56 @@
+"""The form of an embedding in a chat message."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+import pytest
+
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.embedding_part import embedding_part, read_part
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_part_holds_its_embedding(dtype: type) -> None:
+    values = np.random.default_rng(0).standard_normal((3, 4)).astype(dtype)
+    part = embedding_part(values)
+    assert part["type"] == "embedding" and set(part) == {"type", "embedding"}
+    data, encoding, tensor = read_part(part)
+    assert (encoding, tensor) == ("npy", None)
+    found = np.load(io.BytesIO(base64.b64decode(data)), allow_pickle=False)
+    assert found.dtype == np.float32 and np.array_equal(found, values.astype(np.float32))
+
+
+def test_an_array_that_is_no_embedding() -> None:
+    with pytest.raises(BadInput, match="NaN or infinite"):
+        embedding_part(np.full((2, 2), np.nan))
+
+
+def test_a_tensor_may_be_named() -> None:
+    given = {"data": "QUJD", "encoding": "safetensors", "tensor": "speech"}
+    assert read_part({"type": "embedding", "embedding": given}) == ("QUJD", "safetensors", "speech")
+
+
+@pytest.mark.parametrize(
+    "part, said",
+    [
+        ({}, 'a content part of type embedding has no embedding; expected {"type": "embedding", "embedding": {"data"'),
+        ({"embedding": "QUJD"}, "has no embedding; expected"),
+        ({"embedding": {"encoding": "npy"}}, "the embedding has no data; expected"),
+        ({"embedding": {"data": "", "encoding": "npy"}}, "the embedding has no data; expected"),
+        ({"embedding": {"data": "QUJD"}}, "the encoding of the embedding is None; expected one of npy"),
+        ({"embedding": {"data": "QUJD", "encoding": "zip"}}, "the encoding of the embedding is 'zip'; expected one of"),
+        ({"embedding": {"data": "QUJD", "encoding": ["npy"]}}, "the encoding of the embedding is ['npy']"),
+        (
+            {"embedding": {"data": "QUJD", "encoding": "pt", "dtype": 1}},
+            "the embedding has the field 'dtype'; expected",
+        ),
+        ({"embedding": {"data": "QUJD", "encoding": "pt", "tensor": 1}}, "the tensor of the embedding is 1; expected"),
+    ],
+)
+def test_parts_of_another_form(part: dict, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_part({"type": "embedding", **part})
+    assert said in str(caught.value)

@@ -1,0 +1,166 @@
+"""Teaches vLLM's chats a content part with an embedding (see `embedding_part`).
+
+vLLM has no place where a plugin could add one: two functions of its chat parser are wrapped, in processes whose model
+takes embeddings, and in no others. They are private. Where a version of vLLM has others, nothing is changed, the log
+says so, and the server refuses such parts as it refuses all that it does not know.
+
+Where an embedding goes: where its part stands in the message, nothing added before or behind it. If the message's texts
+hold placeholders themselves, these take the message's embeddings, in order, and there must be as many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from vllm.logger import init_logger
+
+from workbench.embeddings import Embedding, read_embedding
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.embedding_part import PART, read_part
+from workbench.runtimes.vllm.models.embedding import MODALITY, called, mismatch, placeholder_of
+from workbench.runtimes.vllm.models.refused import Refused
+
+ARCHITECTURE = "SpeechWorkbenchEmbeddingLM"  # whose chats may hold embeddings
+MESSAGE, ITEMS = "_parse_chat_message_content", "_resolve_items"  # the functions in vLLM's module
+TAKEN = {MESSAGE: ("message", "mm_tracker"), ITEMS: ("items_by_modality", "mm_processor", "modality_order")}
+TAUGHT = "takes_embeddings"  # the mark of ours
+STUMBLES = ("missing", "dict_type")  # pydantic's names of errors that hold a whole part
+TEXTS = ("text", "input_text", "output_text")  # the types of parts that are text
+
+logger = init_logger("vllm.speech_workbench")
+
+
+def teach_embeddings() -> None:
+    """Lets this process's chats hold embeddings, from now on. May be called again."""
+    from vllm.renderers import chat_utils
+
+    if hasattr(getattr(chat_utils, MESSAGE, None), TAUGHT):
+        return
+    if strange := [name for name, first in TAKEN.items() if _parameters(chat_utils, name)[: len(first)] != first]:
+        logger.warning_once(
+            "The chat parser of this version of vLLM has no %s of the form that is known here: content parts of type "
+            "%s are refused. Expected vLLM 0.32.",
+            " and ".join(strange),
+            PART,
+        )
+        return
+    for name, wrap in ((MESSAGE, _with_parts), (ITEMS, _with_items)):
+        wrapped = wrap(getattr(chat_utils, name))
+        setattr(wrapped, TAUGHT, True)
+        setattr(chat_utils, name, wrapped)
+
+
+def _parameters(module: Any, name: str) -> tuple[str, ...]:
+    function = getattr(module, name, None)
+    return tuple(inspect.signature(function).parameters) if callable(function) else ()
+
+
+def _with_parts(parse: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(parse)
+    def parsed(message: Any, mm_tracker: Any, *arguments: Any, **options: Any) -> Any:
+        if ARCHITECTURE in (getattr(mm_tracker.model_config.hf_config, "architectures", None) or ()):
+            content = message.get("content")
+            if isinstance(content, str):
+                placed([content], mm_tracker)  # refuses placeholders that nothing is given for
+            elif content is not None:
+                message = {**message, "content": placed(list(_each(content)), mm_tracker)}
+        return parse(message, mm_tracker, *arguments, **options)
+
+    return parsed
+
+
+def _each(parts: Iterable[Any]) -> Iterator[Any]:
+    """The parts of a message as the request has them.
+
+    A message that has nothing but parts of types unknown to OpenAI comes as an iterator that raises for each of them,
+    and goes on; what it stumbled over is in its error.
+    """
+    from pydantic import ValidationError
+
+    iterator = iter(parts)
+    while True:
+        try:
+            yield next(iterator)
+        except StopIteration:
+            return
+        except ValidationError as error:
+            whole = [each["input"] for each in error.errors(include_url=False) if each["type"] in STUMBLES]
+            if not whole:
+                raise
+            yield whole[0]
+
+
+def _with_items(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(resolve)
+    def resolved(items_by_modality: Mapping[str, list[Any]], mm_processor: Any, modality_order: Any) -> Any:
+        others = {name: items for name, items in items_by_modality.items() if name != MODALITY}
+        data, uuids = resolve(others, mm_processor, modality_order)
+        if embeddings := items_by_modality.get(MODALITY):
+            data[MODALITY] = [item for item, _ in embeddings]
+            uuids[MODALITY] = [None] * len(embeddings)
+        return data, uuids
+
+    return resolved
+
+
+def placed(parts: Sequence[Any], tracker: Any) -> list[Any]:
+    """The parts of a message with placeholders in place of the embeddings, which go to vLLM's tracker of items.
+
+    Raises `Refused` for a part of another form, and for texts that hold another number of placeholders than the message
+    has embeddings, unless they hold none.
+    """
+    placeholder = placeholder_of(tracker.model_config.hf_config)
+    count = sum(map(_is_embedding, parts))
+    standing = sum((_text(part) or "").count(placeholder) for part in parts)
+    if standing not in (0, count):
+        aside = ", or none in the text, each embedding then standing where its part stands" if count else ""
+        raise Refused(mismatch("the text of a message", placeholder, standing, count) + aside)
+    for number, part in enumerate(filter(_is_embedding, parts), 1):
+        tracker.add(MODALITY, _item(part, tracker, called(number, count)))
+    if standing:
+        return [part for part in parts if not _is_embedding(part)]
+    found: list[Any] = []
+    joins = False  # whether the next text belongs to the one before, which ends with a placeholder
+    for part in parts:
+        text = placeholder if _is_embedding(part) else _text(part)
+        if text is not None and found and (joins or _is_embedding(part)) and (before := _text(found[-1])) is not None:
+            found[-1] = {"type": "text", "text": before + text}
+        else:
+            found.append({"type": "text", "text": text} if _is_embedding(part) else part)
+        joins = _is_embedding(part)
+    return found
+
+
+def _is_embedding(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == PART
+
+
+def _text(part: Any) -> str | None:
+    """Of a part that is nothing but text."""
+    if isinstance(part, str):
+        return part
+    text = part.get("text") if isinstance(part, Mapping) and part.get("type") in TEXTS else None
+    return text if isinstance(text, str) else None
+
+
+def _item(part: Mapping[str, Any], tracker: Any, name: str) -> Any:
+    """What a tracker takes of a part: the embedding, or a function that gives it later; and no name for caches."""
+    try:
+        data, encoding, tensor = read_part(part)
+    except BadInput as error:
+        raise Refused(str(error)) from error
+
+    def item() -> tuple[Embedding, None]:
+        try:
+            return read_embedding(data, encoding=encoding, tensor=tensor, name=name), None
+        except BadInput as error:
+            raise Refused(str(error)) from error
+
+    async def later() -> tuple[Embedding, None]:
+        return await asyncio.to_thread(item)
+
+    return later if inspect.iscoroutinefunction(tracker.resolve_items) else item()

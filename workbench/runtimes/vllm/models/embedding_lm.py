@@ -1,0 +1,61 @@
+"""The class that vLLM loads a language model with whose prompts may hold embeddings made elsewhere.
+
+It is a plain language model's directory, started under this class's name:
+`vllm serve DIRECTORY --hf-overrides '{"architectures": ["SpeechWorkbenchEmbeddingLM"]}'`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from vllm.config import VllmConfig
+from vllm.model_executor.models.utils import WeightsMapper
+from vllm.multimodal import MULTIMODAL_REGISTRY
+from vllm.multimodal.processing import BaseDummyInputsBuilder
+
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.chat import teach_embeddings
+from workbench.runtimes.vllm.models.embedding import (
+    FIELD,
+    MODALITY,
+    PLACEHOLDER,
+    EmbeddingDummyInputs,
+    EmbeddingInfo,
+    EmbeddingProcessor,
+)
+from workbench.runtimes.vllm.models.language import ARCHITECTURES, AroundLanguageModel
+from workbench.runtimes.vllm.models.refused import Refused
+
+
+def processor(info: EmbeddingInfo, dummy_inputs: BaseDummyInputsBuilder[EmbeddingInfo]) -> EmbeddingProcessor:
+    """The processor of a process that takes requests; the process's chats know embeddings from then on."""
+    teach_embeddings()
+    return EmbeddingProcessor(info, dummy_inputs)
+
+
+@MULTIMODAL_REGISTRY.register_processor(processor, info=EmbeddingInfo, dummy_inputs=EmbeddingDummyInputs)
+class SpeechWorkbenchEmbeddingLM(AroundLanguageModel):
+    """Qwen2, Qwen3, Llama or Mistral with one modality, whose items are embeddings as the model receives them."""
+
+    hf_to_vllm_mapper = WeightsMapper(
+        orig_to_new_prefix={"model.": "language_model.model.", "lm_head.": "language_model.lm_head."}
+    )
+
+    def __init__(self, *, vllm_config: VllmConfig, prefix: str = ""):
+        kind = vllm_config.model_config.hf_config.model_type
+        if kind not in ARCHITECTURES:
+            raise BadInput(f"the model is of type {kind!r}; expected one of {', '.join(ARCHITECTURES)}")
+        super().__init__(vllm_config=vllm_config, prefix=prefix)
+        self.dtype = vllm_config.model_config.dtype
+
+    @classmethod
+    def get_placeholder_str(cls, modality: str, i: int) -> str | None:
+        """What stands in a text where an embedding goes, unless the model's configuration names another token."""
+        if modality == MODALITY:
+            return PLACEHOLDER
+        raise Refused(f"this model takes embeddings, and was given {modality}")
+
+    def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
+        """The rows [tokens, H] of the items of a batch, as they were given."""
+        return [rows.to(self.dtype) for rows in kwargs[FIELD]]

@@ -1,0 +1,90 @@
+"""The errors of stages as a picture: a row for each stage, a column for each side, coloured by error over limit.
+
+Takes names and arrays, returns a matplotlib Figure: blue is within the limit, red beyond it, white just at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+COLOURS = "RdBu_r"
+DECADES = 3.0  # to either side of the limit; errors farther from it have the colour of the end
+BEYOND_ALL = "#7a0019"  # what is not finite
+_ROW_INCHES, _COLUMN_INCHES = 0.185, 0.85
+_TOP_INCHES = 0.5
+_DARK, _LIGHT = "#14202c", "#ffffff"
+
+
+def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray, limits: np.ndarray) -> Figure:
+    """The heat map of errors [stages, sides], each coloured by its multiple of `limits` of the same shape.
+
+    An error that is not a number leaves its place empty, an infinite one says "not finite". Raises `ValueError` for
+    tables of another shape, and for none.
+    """
+    from matplotlib import colormaps
+
+    if not errors.size or errors.shape != (len(stages), len(sides)) or limits.shape != errors.shape:
+        raise ValueError(f"errors {errors.shape} and limits {limits.shape} of {len(stages)} stages, {len(sides)} sides")
+    names = max(style.text_inches(each, style.SMALL_POINTS) for each in stages) + 0.15
+    widest = max(style.text_inches(each, style.SMALL_POINTS) for each in sides) + 0.15
+    column = max(_COLUMN_INCHES, widest)
+    width = max(names + column * len(sides) + 0.1, style.NARROWEST_INCHES)
+    height = _TOP_INCHES + _ROW_INCHES * len(stages) + 0.05
+    figure = style.new_figure(width, height)
+    across, up = column * len(sides) / width, _ROW_INCHES * len(stages) / height
+    axes = figure.add_axes((names / width, 0.05 / height, across, up), facecolor="none")
+    colours = colormaps[COLOURS]
+    axes.set_xlim(0, len(sides))
+    axes.set_ylim(len(stages), 0)
+    for row, side in np.ndindex(errors.shape):
+        value = float(errors[row, side])
+        if np.isnan(value):
+            continue
+        place = _place(value, float(limits[row, side]))
+        colour = BEYOND_ALL if np.isinf(value) else colours(place)
+        axes.add_patch(_cell(side, row, colour))
+        ink = _DARK if np.isfinite(value) and 0.2 < place < 0.8 else _LIGHT
+        said = "not finite" if np.isinf(value) else "0" if value == 0 else f"{value:.1e}"
+        style.place_text(
+            axes, side + 0.5, row + 0.5, said, fontsize=style.SMALL_POINTS - 1, color=ink, ha="center", va="center"
+        )
+    axes.set_xticks(np.arange(len(sides)) + 0.5, list(sides), parse_math=False)
+    axes.set_yticks(np.arange(len(stages)) + 0.5, list(stages), parse_math=False)
+    axes.xaxis.tick_top()
+    axes.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS, length=0, pad=2)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    figure.text(
+        names / width,
+        1 - 0.12 / height,
+        "relative L2; blue within the limit, red beyond",
+        color=style.INK,
+        fontsize=style.SMALL_POINTS - 1,
+        va="center",
+        ha="left" if column * len(sides) > 2.3 else "center",
+    )
+    return figure
+
+
+def _place(value: float, limit: float) -> float:
+    """Where on the colour map an error lies, 0..1, its limit in the middle."""
+    if value == 0:
+        return 0.0
+    if limit == 0:
+        return 1.0
+    return float(np.clip(0.5 + np.log10(value / limit) / (2 * DECADES), 0.0, 1.0))
+
+
+def _cell(side: int, row: int, colour: Any) -> Patch:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((side + 0.02, row + 0.04), 0.96, 0.92, facecolor=colour, edgecolor="none")

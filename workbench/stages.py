@@ -43,6 +43,10 @@ class Recorder:
         """What was kept, in the order in which it came."""
         return self._kept.arrays
 
+    def clear(self) -> None:
+        """Gives up what was kept."""
+        self._kept.clear()
+
     def needs(self, stage: str) -> bool:
         """Whether a stage is to be kept, or something else is given in its place."""
         return self.wanted(stage) or stage in self._given

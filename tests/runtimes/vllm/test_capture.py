@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -139,6 +141,36 @@ def test_a_failed_capture_gives_its_arrays_up_and_takes_no_more() -> None:
     assert capture.missing() == "the memory gave out"
     assert not capture.stages()
     assert captures.recorder(3) is None
+
+
+def test_what_is_beyond_the_memory_is_in_a_file_and_the_arrays_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).standard_normal((300, 128)).astype(np.float32)
+
+    def stages() -> dict[str, np.ndarray]:
+        capture = whole(prompt=300)
+        capture.recorder.put("encoder.output", rows)
+        for start in range(0, 300, 70):
+            capture.put("llm.norm", start, rows[start : start + 70])
+        return captured(Worker(capture.stages()), 1)
+
+    in_memory = stages()
+    monkeypatch.setattr("workbench.kept.MEMORY_BYTES", 0)
+    in_files = stages()
+    assert all(array.base is None for array in in_memory.values())
+    assert all(array.base is not None for array in in_files.values())
+    for array in (*in_memory.values(), *in_files.values()):
+        np.testing.assert_array_equal(array, rows)
+
+
+def test_a_disk_without_room_fails_the_capture_and_not_who_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("workbench.kept.MEMORY_BYTES", 0)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    capture, rows = whole(), np.ones((300, 128), dtype=np.float32)
+    assert capture.recorder.put("encoder.output", rows) is rows
+    assert capture.missing().startswith("there is no room for 0 MB of temporary files (No space left on device)")
 
 
 def test_captures_are_dropped_by_number() -> None:

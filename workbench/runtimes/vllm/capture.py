@@ -6,7 +6,8 @@ rows are written at the position in the prompt that they belong to. Only positio
 
 The engine's side (`Capture`, `Captures`, `spans`) is driven by `workbench.runtimes.vllm.extension`; the front end's
 side (`capturing`, `begin_capture`, `captured`, `drop_capture`) takes `call(method, *arguments)`, which returns the
-first worker's answer. What crosses between the two is plain: names, shapes and the bytes of arrays.
+first worker's answer. What crosses between the two is plain: names, shapes and the bytes of arrays, a piece at a time.
+On both sides a part of many or large arrays is in a file (`workbench.kept`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import SessionDied, Unavailable
+from workbench.kept import Kept, release
 from workbench.session import StageFilter
 from workbench.stages import Recorder
 
@@ -66,9 +68,9 @@ class Capture:
 
     def __init__(self, patterns: Sequence[str]):
         self.wanted = StageFilter(",".join(patterns))
-        self.recorder = Recorder(self.wanted)  # what the network before the language model records; comes first
+        self.recorder: Recorder = _Guarded(self)  # what the network before the language model records; comes first
         self.problem = ""
-        self._stages: dict[str, np.ndarray] = {}
+        self._kept = Kept()
         self._seen = np.zeros(0, dtype=bool)
 
     def begin_step(self, prompt: int) -> None:
@@ -83,12 +85,17 @@ class Capture:
         return not self.problem and self.wanted(stage)
 
     def put(self, stage: str, position: int, rows: np.ndarray) -> None:
-        """Writes rows [n, ...] of a stage at the positions from `position` on; they are copied."""
+        """Writes rows [n, ...] of a stage at the positions from `position` on; they are copied.
+
+        Raises `Unavailable` where the disk has no room for what is not kept in memory.
+        """
         if self.problem:
             return
-        if stage not in self._stages:
-            self._stages[stage] = np.zeros((len(self._seen), *rows.shape[1:]), dtype=np.float32)
-        self._stages[stage][position : position + len(rows)] = rows
+        held = self._kept.arrays.get(stage)
+        if held is None:
+            held = self._kept.room(stage, (len(self._seen), *rows.shape[1:]), np.float32)
+        held[position : position + len(rows)] = rows
+        release(held)
 
     def end_step(self, position: int, rows: int) -> None:
         """After all stages of these positions were put."""
@@ -97,12 +104,12 @@ class Capture:
     def fail(self, problem: str) -> None:
         """Gives the capture up; the first sentence stays."""
         self.problem = self.problem or problem
-        self._stages.clear()
-        self.recorder.stages.clear()
+        self._kept.clear()
+        self.recorder.clear()
 
     def stages(self) -> dict[str, np.ndarray]:
         """What was put of each stage, in the order of the computation."""
-        return {**self.recorder.stages, **self._stages}
+        return {**self.recorder.stages, **self._kept.arrays}
 
     def missing(self) -> str:
         """The sentence that says what this capture lacks, or what became of it; empty if it is whole."""
@@ -113,6 +120,22 @@ class Capture:
         if not self._seen.all():
             return f"only {int(self._seen.sum())} of {len(self._seen)} positions of the captured prompt were computed"
         return ""
+
+
+class _Guarded(Recorder):
+    """A recorder whose failures are those of its capture, never the engine's."""
+
+    def __init__(self, capture: Capture):
+        super().__init__(capture.wanted)
+        self._capture = capture
+
+    def put(self, stage: str, value: np.ndarray) -> np.ndarray:
+        """As `Recorder.put`."""
+        try:
+            return super().put(stage, value)
+        except Unavailable as error:
+            self._capture.fail(str(error))
+            return value
 
 
 class Captures:
@@ -180,9 +203,9 @@ def captured(call: Call, number: int) -> dict[str, np.ndarray]:
     answer = call("workbench_take_capture", number)
     if answer["problem"]:
         raise Unavailable(answer["problem"])
-    found: dict[str, np.ndarray] = {}
+    kept = Kept()
     for stage, dtype, shape in answer["stages"]:
-        array = np.empty(tuple(shape), dtype=np.dtype(dtype))
+        array = kept.room(stage, shape, dtype)
         place = array.reshape(-1).view(np.uint8)
         for start in range(0, array.nbytes, PIECE_BYTES):
             piece = call("workbench_take_piece", number, stage, start, PIECE_BYTES)
@@ -190,8 +213,8 @@ def captured(call: Call, number: int) -> dict[str, np.ndarray]:
             if len(piece) != expected:
                 raise Unavailable(f"the engine gave {len(piece)} bytes of stage {stage}; expected {expected}")
             place[start : start + expected] = np.frombuffer(piece, dtype=np.uint8)
-        found[stage] = array
-    return found
+        release(array)
+    return kept.arrays
 
 
 def drop_capture(call: Call, number: int) -> None:

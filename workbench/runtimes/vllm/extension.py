@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInput
+from workbench.kept import release
 from workbench.runtimes.vllm.capture import Capture, Captures
 from workbench.runtimes.vllm.hooks import Hooks, unable
 
@@ -66,7 +67,9 @@ class Extension:
         array = capture.stages().get(stage) if capture else None
         if array is None:
             return b""
-        return np.asarray(array, order="C").reshape(-1).view(np.uint8)[start : start + size].tobytes()
+        piece = np.asarray(array, order="C").reshape(-1).view(np.uint8)[start : start + size].tobytes()
+        release(array)
+        return piece
 
     def workbench_drop_capture(self, number: int) -> None:
         """Turns a capture off and frees its arrays; with the last one the hooks go. Other numbers do nothing."""

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from workbench.errors import Unavailable
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, Span, spans
 
 INPUT = "hidden_states"  # the argument of vLLM's decoder layers
@@ -170,6 +171,8 @@ class Hooks:
     def _keep(self, capture: Capture, stage: str, position: int, take: Callable[[], Tensor]) -> None:
         try:
             capture.put(stage, position, take().detach().float().cpu().numpy())
+        except Unavailable as error:
+            capture.fail(str(error))
         except (MemoryError, RuntimeError, ValueError) as error:  # a graphics card's memory gives out as a RuntimeError
             capture.fail(f"stage {stage} could not be captured: {' '.join(str(error).split())[:200]}")
 

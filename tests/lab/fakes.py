@@ -28,10 +28,13 @@ class FakeSession:
 
     def trace(self, source: Any, stages: str = "*", given: Any = None, out: Any = None, **options: Any) -> Trace:
         self.registry.traced.append((self.runtime, dict(self.settings), dict(options)))
+        self.registry.asked.append((stages, given))
         if (act := self.registry.acts.get(self.runtime)) is not None:
             act(self)
         kind = self.settings.get("quantization") or self.settings.get("dtype") or "float32"
-        whole = computed(TYPES.get(kind, kind), faults=self.faults(options), reverse=self.runtime == "gguf")
+        others = None if given is None else read_trace(given)
+        turned = self.runtime == "gguf"
+        whole = computed(TYPES.get(kind, kind), faults=self.faults(options), reverse=turned, given=others)
         wanted = StageFilter(stages)
         meta = whole.meta | {"runtime": self.runtime, "options": options, "versions": {"numpy": "2"}}
         trace = Trace({stage: array for stage, array in whole.items() if wanted(stage)}, meta)
@@ -60,6 +63,7 @@ class FakeRegistry:
         self.most_open = 0
         self.cancelled = 0
         self.traced: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+        self.asked: list[tuple[str, Any]] = []  # stages, and what they were to be computed from
         self.missing: dict[str, str] = {}  # runtime, or a type, to why it is not available
         self.faults: dict[str, Mapping[str, Fault]] = {}
         self.acts: dict[str, Callable[[FakeSession], None]] = {}

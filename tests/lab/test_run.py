@@ -14,6 +14,8 @@ from tests.lab.fakes import FakeRegistry, dies, waits
 from tests.parity.networks import STAGES, computed
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.lab import ParityRun, run_parity
+from workbench.parity import read_mapping
+from workbench.session import Trace
 
 
 @pytest.fixture
@@ -254,3 +256,63 @@ def test_json_holds_all_but_the_arrays(fakes: FakeRegistry) -> None:
             "error_by_channel"
             in json.loads(run.to_json(profiles=True))["candidates"][0]["comparison"]["stages"][2]["numbers"]
         )
+
+
+# Isolated.
+
+
+def test_isolated_all_are_computed_from_the_references_own_inputs(fakes: FakeRegistry) -> None:
+    fakes.faults["gguf"] = {stage: lambda x: 1.01 * x for stage in ("encoder.layers.3", "encoder.layers.6")}
+    with parity(fakes, "gguf", "pytorch", isolated=True, stages="encoder.*") as run:
+        (first, none), *rest = fakes.asked
+        assert set(first.split(",")) == {"*.*", "logits", "encoder.*"} and none is None
+        given = {path for _, path in rest}
+        assert [stages for stages, _ in rest] == ["encoder.*"] * 3 and len(given) == 1
+        assert set(Trace.load(given.pop())) >= {"frontend.fbank", "prompt.tokens", "encoder.output", "logits"}
+        verdict, comparison = run["gguf"].verdict, run["gguf"].comparison
+        assert verdict and comparison and comparison.isolated
+        assert verdict.faulty_stages == ("encoder.layers.3", "encoder.layers.6")
+        assert [stage.stage for stage in comparison.stages if not stage.passes] == list(verdict.faulty_stages)
+        assert verdict.sentence.startswith(
+            "Computed from the reference's own inputs, encoder.layers.3 is the first of 2 among 10 stages beyond "
+        )
+        errors = [(stage.own, stage.growth) for stage in comparison.stages]
+        assert errors == [(stage.numbers.relative_l2, None) for stage in comparison.stages if stage.numbers]
+        assert run["pytorch"].sentence.startswith("Identical: 10 stages, each computed from the reference's own inputs")
+        assert run.exact and run.exact.trace.meta["isolated"] and "isolated" not in run.reference.trace.meta
+        assert run.isolated and run.to_dict()["isolated"] is True and run.mode.startswith("Isolated: ")
+
+
+def test_an_error_of_its_own_is_smaller_than_the_sum_of_all(fakes: FakeRegistry) -> None:
+    ends = {}
+    for isolated in (True, False):
+        with parity(fakes, "gguf:f16", isolated=isolated) as run:
+            comparison = run.outcomes[0].comparison
+            assert comparison and comparison.isolated is isolated and run.mode.startswith("Isolated") is isolated
+            ends[isolated] = comparison["encoder.layers.7"].numbers
+    assert ends[True] and ends[False] and ends[True].relative_l2 < ends[False].relative_l2 / 2
+
+
+def test_isolated_the_reference_may_be_a_trace_and_a_candidate_may_not(fakes: FakeRegistry, tmp_path: Path) -> None:
+    whole = computed()
+    theirs = {stage.replace("encoder.layers.", "blk."): array for stage, array in whole.items()}
+    path = Trace(theirs, {"dtype": "float32"}).save(tmp_path / "theirs.safetensors")
+    (tmp_path / "names.toml").write_text('[stages]\n"encoder.layers.{n}" = "blk.{n}"\n')
+    mapping = read_mapping(tmp_path / "names.toml")
+    with parity(fakes, "gguf", str(path), reference=str(path), mapping=mapping, isolated=True) as run:
+        ours, other = run.outcomes
+        assert ours.status == "within" and ours.comparison and ours.comparison.isolated
+        assert "encoder.layers.7" in {each.stage for each in ours.comparison.stages}
+        assert other.status == "unusable" and "was computed end to end by another program" in other.reason
+        assert run.exact and run.exact.trace.meta["isolated"]
+    with parity(fakes, str(path), mapping=mapping) as run:
+        assert run.outcomes[0].status == "within"
+
+
+def test_isolated_a_runtime_that_takes_no_stages_is_not_even_loaded(fakes: FakeRegistry) -> None:
+    with parity(fakes, "vllm", "gguf", isolated=True) as run:
+        assert [each.status for each in run.outcomes] == ["unavailable", "within"]
+        assert run["vllm"].sentence.startswith("vLLM goes through all layers by itself and takes no stages of another")
+    assert "vllm" not in {runtime for runtime, _, _ in fakes.traced}
+    with parity(fakes, "gguf", reference="vllm", isolated=True) as run:
+        assert run.outcomes[0].status == "within"

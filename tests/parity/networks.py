@@ -36,6 +36,7 @@ def computed(
     layers: int = LAYERS,
     faults: Mapping[str, Fault] | None = None,
     reverse: bool = False,
+    given: Mapping[str, np.ndarray] | None = None,
 ) -> Trace:
     """The trace of a pass.
 
@@ -43,12 +44,16 @@ def computed(
         dtype: of weights; float16 and the quantised types compute in float32.
         faults: what happens to the output of a stage, before what follows it.
         reverse: sum in the opposite order, as another library may: the same numbers but for rounding.
+        given: what follows a stage goes on with, in place of what was computed there.
     """
     with np.errstate(all="ignore"):  # an overflow may be what is planted
-        return Trace(_stages(dtype, seed, layers, faults or {}, reverse), META | {"dtype": dtype})
+        stages = _stages(dtype, seed, layers, faults or {}, reverse, given or {})
+        return Trace(stages, META | {"dtype": dtype} | ({} if given is None else {"isolated": True}))
 
 
-def _stages(dtype: str, seed: int, layers: int, faults: Mapping[str, Fault], reverse: bool) -> dict[str, np.ndarray]:
+def _stages(
+    dtype: str, seed: int, layers: int, faults: Mapping[str, Fault], reverse: bool, given: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     kind = np.float64 if dtype == "float64" else np.float32
     stages: dict[str, np.ndarray] = {}
@@ -56,7 +61,7 @@ def _stages(dtype: str, seed: int, layers: int, faults: Mapping[str, Fault], rev
     def put(stage: str, value: np.ndarray) -> np.ndarray:
         change = faults.get(stage)
         stages[stage] = value if change is None else change(value).astype(value.dtype)
-        return stages[stage]
+        return given[stage].astype(value.dtype) if stage in given else stages[stage]
 
     def linear(x: np.ndarray, out: int) -> np.ndarray:
         weight = ROUNDED[dtype](rng.standard_normal((out, x.shape[1])) / np.sqrt(x.shape[1])).astype(kind)
@@ -66,9 +71,9 @@ def _stages(dtype: str, seed: int, layers: int, faults: Mapping[str, Fault], rev
         centred = x - x.mean(axis=1, keepdims=True)
         return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + kind(1e-5))
 
-    put("frontend.fbank", rng.standard_normal((FRAMES, 32)).astype(np.float32).astype(kind))
+    fbank = put("frontend.fbank", rng.standard_normal((FRAMES, 32)).astype(np.float32).astype(kind))
     put("prompt.tokens", np.array([7, 8, 9]))
-    x = put("encoder.input", linear(stages["frontend.fbank"], WIDTH))
+    x = put("encoder.input", linear(fbank, WIDTH))
     for n in range(layers):
         hidden = np.maximum(linear(normalised(x), 2 * WIDTH), kind(0))
         x = put(f"encoder.layers.{n}", x + linear(hidden, WIDTH))

@@ -249,11 +249,24 @@ def test_text_is_written_after_a_prompt(
     assert capsys.readouterr().out == found["text"] + "\n"
 
 
+def test_alternatives_are_listed_beside_the_text(capsys: Capture, folder: Path) -> None:
+    words = ("generate", "hello", "-m", "qwen3", "--max-new-tokens", "3", "--alternatives", "2")
+    status, [line], _ = run(capsys, *words, "--format", "json")
+    found = json.loads(line)
+    first = [step[0]["id"] for step in found["alternatives"]]
+    assert status == 0 and first == found["tokens"] and {len(step) for step in found["alternatives"]} == {2}
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (0, [found["text"]])
+    assert [line.split()[0] for line in err[:3]] == ["1", "2", "3"]
+    assert all(line.count("*") == 1 and line.endswith("%") for line in err[:3])
+
+
 def test_a_prompt_is_traced(capsys: Capture, tmp_path: Path) -> None:
     out_file = tmp_path / "t.safetensors"
     words = ("trace", "hello", "-m", "qwen3", "--out", str(out_file), "--stages", "logits,tokens", "--no-chat")
     status, out, err = run(capsys, *words, "--max-new-tokens", "4")
-    assert (status, err) == (0, []) and [line.split("\t")[0] for line in out] == ["logits", "tokens"]
+    told = ["tokens.alternatives", "tokens.logprobs"]
+    assert (status, err) == (0, []) and [line.split("\t")[0] for line in out] == ["logits", "tokens", *told]
     assert Trace.load(out_file).meta["options"] == {"chat": False, "max_new_tokens": 4}
 
 
@@ -380,6 +393,7 @@ def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Pat
         ("generate hello -m sensevoice", 2, "sensevoice transcribes speech; to generate from text, open a language"),
         ("generate hello -m qwen3 --itn", 2, "qwen3 has no option itn; it has max_new_tokens,"),
         ("generate hello -m qwen3 --format srt", 2, "argument --format: invalid choice: 'srt'"),
+        ("generate hello -m qwen3 --alternatives 21", 2, "option alternatives of qwen3 is 21; expected at most 20"),
         ("generate hello -m qwen3 --max-new-tokens 0", 2, "option max_new_tokens of qwen3 is 0; expected at least 1"),
         ("generate hello -m qwen3 --max-new-tokens 5000", 2, "expected at most 256 together, the context of qwen3"),
         (

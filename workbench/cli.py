@@ -24,6 +24,7 @@ from workbench.errors import BadInput, WorkbenchError
 from workbench.exports import find_format
 from workbench.families import FAMILIES
 from workbench.following import Line, transcripts
+from workbench.listing import alternatives_table
 from workbench.open_session import OpenSession
 from workbench.options import build_options
 from workbench.registry import Registry
@@ -177,6 +178,8 @@ def _generate(parsed: argparse.Namespace) -> int:
                     print(piece.text, end="", flush=True)
                 else:
                     print(flush=True)
+                    for line in alternatives_table(piece):
+                        _say(line)
                     if piece.finish == "length":
                         _say(f"{piece.model}: cut off after {len(piece.tokens)} tokens; see --max-new-tokens")
     return 0

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 import torch
 
 from tests.tiny_language import VOCABULARY, put_tokenizer, random_network
+from workbench.decoding.alternatives import Watched, likeliest
 from workbench.decoding.generation import Decoding
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.families.language import read_language_config
@@ -98,6 +101,35 @@ def test_how_requests_end(engine: Engine, reference: LanguageModel) -> None:
     assert end.reason == "length"
     late = Decoding((first[0],), max_new_tokens=6, min_new_tokens=3)
     assert written(engine, [Request(ids)], late)[0] == expected(reference, ids, late)
+
+
+def _told_all(told: Sequence[Watched], *step: Any) -> None:
+    for each in told:
+        each(*step)
+
+
+def test_alternatives_are_the_likeliest_of_pytorch(engine: Engine, reference: LanguageModel) -> None:
+    """Of several requests at a time, greedy and drawn: log-probabilities of the logits as they are."""
+    asked = prompts(3, seed=5)
+    greedy = Decoding((), max_new_tokens=6, alternatives=10)
+    drawn = replace(greedy, temperature=1.5, top_k=3, repetition_penalty=1.5, alternatives=4)
+    for decoding, count in ((greedy, 10), (drawn, 4)):
+        told = [Watched(row) for row in range(len(asked))]
+        ids: list[list[int]] = [[] for _ in asked]
+        stream = engine.stream([Request(each) for each in asked], [decoding] * 3, partial(_told_all, told))
+        for row, tokens in stream:
+            ids[row] += tokens
+            assert len(told[row].steps) == len(ids[row]), "told before the token comes"
+        for prompt, written_ids, each in zip(asked, ids, told, strict=True):
+            whole = torch.tensor([[*prompt, *written_ids]])
+            with torch.inference_mode():
+                logits = reference.network(whole).logits[0, len(prompt) - 1 : -1]
+            expected = likeliest(logits.numpy(), count)
+            stages = each.stages()
+            np.testing.assert_allclose(stages["tokens.logprobs"], expected[1], atol=1e-4)
+            assert (stages["tokens.alternatives"] == expected[0]).mean() > 0.95, "but for places within 1e-4"
+            margins, theirs = (found - found[:, :1] for found in (stages["tokens.logprobs"], expected[1]))
+            np.testing.assert_allclose(margins, theirs, atol=1e-4)
 
 
 def test_embeddings_in_place_of_ids_and_mixed_with_them(engine: Engine, reference: LanguageModel) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workbench.decoding.generation import Decoding
 from workbench.errors import BadInput
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT
-from workbench.runtimes.vllm.sampling import sampling_params, tokens_asked
+from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params, tokens_asked
 
 pytest.importorskip("vllm")
 
@@ -51,6 +51,24 @@ def test_whatever_our_options_allow_vllm_takes(
 
 def test_a_capture_travels_with_the_request() -> None:
     assert sampling_params(Decoding(()), 0, capture=3).extra_args == {EXTRA_ARGUMENT: 3}
+
+
+def test_alternatives_are_asked_for_by_their_number() -> None:
+    assert sampling_params(Decoding(()), 0).logprobs is None
+    assert sampling_params(Decoding((), alternatives=4), 0).logprobs == 4
+
+
+def test_what_vllm_tells_of_a_step_is_sorted_and_cut() -> None:
+    """It tells of the chosen token too, first, whether it is one of the likeliest or not."""
+
+    class Told:
+        def __init__(self, logprob: float):
+            self.logprob = logprob
+
+    step = {9: Told(-7.0), 4: Told(-0.5), 8: Told(-1.5), 2: Told(-1.5)}
+    ids, logprobs = alternatives_told(step, 3)
+    assert ids.tolist() == [4, 2, 8] and logprobs.tolist() == [-0.5, -1.5, -1.5]
+    assert (ids.dtype, logprobs.dtype) == (np.int64, np.float64)
 
 
 def test_beams_are_refused() -> None:

@@ -115,10 +115,14 @@ def test_text_of_the_language_half_is_that_of_pytorch(registry: Registry) -> Non
             ours, theirs = (each.generate(prompt, max_new_tokens=40) for each in (engine, reference))
             assert (ours.tokens, ours.text, ours.finish) == (theirs.tokens, theirs.text, theirs.finish)
             assert ours.prompt_tokens == theirs.prompt_tokens
-        ours, theirs = (each.trace("one two three", "llm.*,logits") for each in (engine, reference))
-        assert list(ours) == list(theirs)
+        ours, theirs = (each.trace("one two three", "llm.*,logits,tokens") for each in (engine, reference))
+        assert list(ours) == list(theirs) and {"tokens", "tokens.alternatives", "tokens.logprobs"} <= set(ours)
         for stage, array in theirs.items():
             np.testing.assert_allclose(ours[stage], array, rtol=0, atol=EXACT, err_msg=stage)
+        ours, theirs = (each.generate("one two", max_new_tokens=9, alternatives=3) for each in (engine, reference))
+        for found, expected in zip(ours.alternatives, theirs.alternatives, strict=True):
+            assert [(each.id, each.text) for each in found] == [(each.id, each.text) for each in expected]
+            assert [each.logprob for each in found] == pytest.approx([each.logprob for each in expected], abs=EXACT)
 
 
 def test_killed_at_work_every_call_has_its_error_and_the_next_is_served(nano: OpenSession) -> None:

@@ -11,6 +11,7 @@ from workbench.opening import Server
 from workbench.runtimes.vllm.remote.answers import Written, written
 
 SERVER = Server("http://far", "")
+CHATTED = {"token": "a", "top_logprobs": [{"token": "a", "logprob": -1.0}, {"token": "b", "logprob": -0.5}]}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,14 @@ SERVER = Server("http://far", "")
         ({"choices": [], "usage": {"prompt_tokens": 7}}, Written(prompt_tokens=7)),
         ({"choices": [{"delta": {"content": "a"}}], "usage": None}, Written("a")),
         ({}, Written()),
+        (
+            {"choices": [{"delta": {"content": "a"}, "token_ids": [1], "logprobs": {"content": [CHATTED]}}]},
+            Written("a", (1,), steps=((("b", -0.5), ("a", -1.0)),)),
+        ),
+        (
+            {"choices": [{"text": "ab", "logprobs": {"top_logprobs": [{"a": -1, "b": -0.5}, None]}}]},
+            Written("ab", steps=((("b", -0.5), ("a", -1.0)), ())),
+        ),
     ],
 )
 def test_what_an_event_adds(event: dict[str, Any], expected: Written) -> None:
@@ -40,6 +49,8 @@ def test_what_an_event_adds(event: dict[str, Any], expected: Written) -> None:
         {"choices": [{"delta": {"content": 5}}]},
         {"choices": [{"text": "a", "token_ids": ["x"]}]},
         {"choices": [{"text": "a", "finish_reason": ["stop"]}]},
+        {"choices": [{"text": "a", "logprobs": {"content": [{}]}}]},
+        {"choices": [{"text": "a", "logprobs": {"top_logprobs": [{"a": "x"}]}}]},
         {"usage": {"tokens": 1}},
         {"usage": 1},
     ],

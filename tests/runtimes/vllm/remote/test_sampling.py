@@ -6,7 +6,7 @@ import pytest
 
 from workbench.decoding.generation import GenerationOptions
 from workbench.errors import BadInput
-from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields
+from workbench.runtimes.vllm.remote.sampling import alternatives_fields, form_fields, sampling_fields
 
 
 def test_every_field_is_given_since_a_server_may_have_other_defaults() -> None:
@@ -22,6 +22,14 @@ def test_every_field_is_given_since_a_server_may_have_other_defaults() -> None:
         "frequency_penalty": 0.0,
         "stop_token_ids": [9],
     }
+
+
+def test_alternatives_are_asked_for_in_the_words_of_each_route() -> None:
+    assert alternatives_fields(0, chats=True) == alternatives_fields(0, chats=False) == {}
+    by_id = {"return_tokens_as_token_ids": True}
+    assert alternatives_fields(3, chats=True) == {"logprobs": True, "top_logprobs": 4, **by_id}
+    assert alternatives_fields(20, chats=True) == {"logprobs": True, "top_logprobs": 20, **by_id}
+    assert alternatives_fields(3, chats=False) == {"logprobs": 3, **by_id}
 
 
 def test_draws_have_a_seed_which_is_each_row_s_own() -> None:

@@ -20,7 +20,7 @@ from workbench.open_session import OpenSession
 from workbench.opening import Server, Session, SessionSpec
 from workbench.registry import Registry
 from workbench.runtimes.vllm.remote import open_session
-from workbench.runtimes.vllm.remote.sampling import sampling_fields, streaming_fields
+from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
 from workbench.session import Partial, last_generation
@@ -77,8 +77,9 @@ def test_every_field_is_one_that_vllm_knows() -> None:
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
     names = {*sampling_fields(CausalLmOptions(temperature=1.0), 1), *streaming_fields(), "model"}
-    assert names | {"messages", "chat_template_kwargs"} <= ChatCompletionRequest.model_fields.keys()
-    assert names | {"prompt", "prompt_embeds"} <= CompletionRequest.model_fields.keys()
+    chat, completion = ({*alternatives_fields(2, chats)} for chats in (True, False))
+    assert names | chat | {"messages", "chat_template_kwargs"} <= ChatCompletionRequest.model_fields.keys()
+    assert names | completion | {"prompt", "prompt_embeds"} <= CompletionRequest.model_fields.keys()
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,18 @@ def test_texts_have_the_ids_of_pytorch(text: RemoteTextSession, local: Registry,
         here = session.generate(prompt, **options)
     assert (far.tokens, far.text, far.finish) == (here.tokens, here.text, here.finish)
     assert far.prompt_tokens == here.prompt_tokens
+
+
+@pytest.mark.parametrize("options", [{}, {"chat": False}, {"temperature": 1.2, "seed": 3}])
+def test_alternatives_are_those_of_pytorch(text: RemoteTextSession, local: Registry, options: dict) -> None:
+    far = text.generate(PROMPT, alternatives=4, max_new_tokens=8, **options)
+    assert len(far.alternatives) == len(far.tokens) and all(len(step) == 4 for step in far.alternatives)
+    with local.open("demo/qwen3", "pytorch") as session:
+        here = session.generate(PROMPT, alternatives=4, max_new_tokens=8, **options)
+    count = len(here.alternatives) if not options.get("temperature") else 1  # what is drawn differs
+    for theirs, ours in zip(far.alternatives[:count], here.alternatives[:count], strict=True):
+        assert [(each.id, each.text) for each in theirs] == [(each.id, each.text) for each in ours]
+        assert [each.logprob for each in theirs] == pytest.approx([each.logprob for each in ours], abs=1e-3)
 
 
 def embeddings(session: OpenSession, prompt: str) -> np.ndarray:

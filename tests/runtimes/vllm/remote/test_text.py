@@ -13,12 +13,22 @@ import numpy as np
 import pytest
 import torch
 
-from tests.runtimes.vllm.remote.fake_server import CHAT, COMPLETIONS, END, MODEL, FakeServer, Reply, chat_events
+from tests.runtimes.vllm.remote.fake_server import (
+    CHAT,
+    COMPLETIONS,
+    DONE,
+    END,
+    MODEL,
+    FakeServer,
+    Reply,
+    chat_events,
+    event,
+)
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.opening import Server, SessionSpec
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
-from workbench.session import Generation, Piece, last_generation
+from workbench.session import Alternative, Generation, Piece, last_generation
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -103,6 +113,43 @@ def test_a_server_that_tells_no_tokens(session: RemoteTextSession, fake: FakeSer
     fake.answers[CHAT] = lambda *_: Reply(pieces=plain)
     generation = session.generate("count")
     assert (generation.text, generation.tokens) == ("one", ())
+
+
+def telling(*steps: dict[str, float]) -> list[bytes]:
+    """A chat with a token in each event, and what else was likely."""
+    events = []
+    for number, (step, piece) in enumerate(zip(steps, ("one", " two")), 1):
+        others = [{"token": token, "logprob": value} for token, value in step.items()]
+        logprobs = {"content": [{"token": f"token_id:{number}", "top_logprobs": others}]}
+        choice = {"index": 0, "delta": {"content": piece}, "token_ids": [number], "logprobs": logprobs}
+        events.append(event({"choices": [choice]}))
+    return [*events, event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}), DONE]
+
+
+def test_alternatives_have_the_server_s_ids_and_texts(session: RemoteTextSession, fake: FakeServer) -> None:
+    steps = {"token_id:1": -0.5, "token_id:9": -9999.0, "token_id:2": -1.5}, {"token_id:1": -2.0, "token_id:2": -0.25}
+    fake.answers[CHAT] = lambda *_: Reply(pieces=telling(*steps))
+    *pieces, generation = session.generate_stream("count", alternatives=1)
+    assert isinstance(generation, Generation)
+    assert generation.alternatives == ((Alternative(1, "one", -0.5),), (Alternative(2, " two", -0.25),))
+    told = [piece for piece in pieces if isinstance(piece, Piece) and piece.text]
+    assert [piece.alternatives for piece in told] == list(generation.alternatives)
+    assert (asked(fake, CHAT)["top_logprobs"], asked(fake, CHAT)["logprobs"]) == (2, True)
+    more = session.generate("count", alternatives=3).alternatives
+    assert [each.id for each in more[0]] == [1, 2], "what cannot come is none"
+    assert len([path for path, _ in fake.asked if path == "/detokenize"]) == 2, "each token is asked for once"
+
+
+def test_a_server_that_names_tokens_by_their_text(session: RemoteTextSession, fake: FakeServer) -> None:
+    completed = {"choices": [{"text": "one", "logprobs": {"top_logprobs": [{"one": -0.5, "uno": -1.5}]}}]}
+    fake.answers[COMPLETIONS] = lambda *_: Reply(pieces=[event(completed), DONE])
+    [step] = session.generate("count", alternatives=2, chat=False).alternatives
+    assert step == (Alternative(-1, "one", -0.5), Alternative(-1, "uno", -1.5))
+
+
+def test_a_server_that_tells_no_alternatives(session: RemoteTextSession) -> None:
+    with pytest.raises(Unavailable, match=r"does not tell the likeliest tokens of each step; set alternatives to 0"):
+        session.generate("count", alternatives=2)
 
 
 def test_closing_the_stream_closes_the_connection(session: RemoteTextSession, fake: FakeServer) -> None:

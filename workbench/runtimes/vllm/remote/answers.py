@@ -21,6 +21,9 @@ class Written:
     ids: tuple[int, ...] = ()  # of vLLM with return_token_ids; of other servers none
     finish: str = ""  # stop or length where the text ends here
     prompt_tokens: int | None = None  # where the event says how long the prompt was
+    steps: tuple[
+        tuple[tuple[str, float], ...], ...
+    ] = ()  # of each token, where asked for: others, with log-probability
 
 
 def written(event: Mapping[str, Any], server: Server) -> Written:
@@ -36,6 +39,7 @@ def written(event: Mapping[str, Any], server: Server) -> Written:
         parts = (delta.get("reasoning"), delta.get("content"), choice.get("text"))
         text = "".join(part for part in parts if part)
         ids = tuple(map(int, choice.get("token_ids") or ()))
+        steps = _steps(choice.get("logprobs") or {})
         finish = choice.get("finish_reason")
         if not isinstance(finish, str | None):
             raise TypeError
@@ -43,4 +47,16 @@ def written(event: Mapping[str, Any], server: Server) -> Written:
         raise strange(server, f"with an event of another form ({shortened(str(event))})") from None
     if finish is not None and finish not in ENDS:
         raise SessionDied(f"the server {server.url} gave the answer up ({shortened(str(finish))}); ask again")
-    return Written(text, ids, ENDS[finish] if finish else "", prompt_tokens)
+    return Written(text, ids, ENDS[finish] if finish else "", prompt_tokens, steps)
+
+
+def _steps(logprobs: Mapping[str, Any]) -> tuple[tuple[tuple[str, float], ...], ...]:
+    """The likeliest tokens of each step, of a chat or of a completion, likeliest first."""
+    chatted = [
+        {each["token"]: each["logprob"] for each in step["top_logprobs"]} for step in logprobs.get("content") or ()
+    ]
+    completed = [step or {} for step in logprobs.get("top_logprobs") or ()]
+    return tuple(
+        tuple(sorted(((str(token), float(value)) for token, value in step.items()), key=lambda each: -each[1]))
+        for step in (*chatted, *completed)
+    )

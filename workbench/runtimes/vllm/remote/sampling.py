@@ -10,6 +10,7 @@ from workbench.errors import BadInput
 from workbench.options import ListeningOptions
 from workbench.runtimes.vllm.sampling import known_top_p
 
+MOST_ALTERNATIVES = 20  # that servers of this form tell
 HERE = "leave it out, or open the model on this machine"
 
 
@@ -41,6 +42,17 @@ def sampling_fields(
 def streaming_fields() -> dict[str, Any]:
     """The fields that make an answer a stream with token ids and the length of the prompt."""
     return {"stream": True, "stream_options": {"include_usage": True}, "return_token_ids": True}
+
+
+def alternatives_fields(count: int, chats: bool) -> dict[str, Any]:
+    """The fields that ask for so many of the likeliest tokens of each step; none for 0.
+
+    Of a chat, one more is asked for where that is allowed: vLLM counts the token that was chosen among them.
+    """
+    if not count:
+        return {}
+    asked = {"logprobs": True, "top_logprobs": min(count + 1, MOST_ALTERNATIVES)} if chats else {"logprobs": count}
+    return {**asked, "return_tokens_as_token_ids": True}
 
 
 def check_listening(options: ListeningOptions) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -18,10 +19,13 @@ from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
-from workbench.runtimes.vllm.remote.sampling import sampling_fields, streaming_fields
-from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service
+from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
+from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, pieces
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
-from workbench.session import Generation, Given, Out, Piece, Prompt, Trace
+from workbench.session import Alternative, Generation, Given, Out, Piece, Prompt, Trace
+
+NUMBERED = "token_id:"  # before an id that stands for a token
+RULED_OUT = -9999.0  # the log-probability that such servers give for minus infinity
 
 
 class RemoteTextSession(DeafSession):
@@ -41,6 +45,7 @@ class RemoteTextSession(DeafSession):
         self.load_seconds = 0.0  # set by whoever opens the session
         self._client: Client | None = client
         self._service = service
+        self._pieces: dict[int, str] = {}  # the text of tokens, as far as it was asked for
 
     @property
     def client(self) -> Client:
@@ -54,7 +59,7 @@ class RemoteTextSession(DeafSession):
         client, chosen = self.client, self._options(options)
         messages = conversation(prompt, chosen, self._service.has_chat_template, self.model)
         asked = {"prompt": prompt} if messages is None else {"messages": [dict(message) for message in messages]}
-        yield from self._generated(client, self._call(asked, chosen))
+        yield from self._generated(client, self._call(asked, chosen), chosen.alternatives)
 
     def generate_from_embeddings(
         self, prompt: np.ndarray | Sequence[str | np.ndarray], **options: Any
@@ -77,7 +82,7 @@ class RemoteTextSession(DeafSession):
             content = [_part(part) for part in prompt]
             system = [{"role": "system", "content": chosen.system}] if chosen.system else []
             asked = {"messages": [*system, {"role": "user", "content": content}]}
-        yield from self._generated(client, self._call(asked, chosen))
+        yield from self._generated(client, self._call(asked, chosen), chosen.alternatives)
 
     def trace(self, source: Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
         """A server shows no stages: raises `Unavailable`."""
@@ -103,11 +108,12 @@ class RemoteTextSession(DeafSession):
         # Templates that know nothing of thinking ignore the variable.
         thinking = {"chat_template_kwargs": {"enable_thinking": options.thinking}} if chats else {}
         fields = sampling_fields(options, options.max_new_tokens, self._service.stop_ids) | streaming_fields()
+        fields |= alternatives_fields(options.alternatives, chats)
         return Call(route, {"model": self._service.model, **asked, **thinking, **fields})
 
-    def _generated(self, client: Client, call: Call) -> Generator[Piece | Generation, None, None]:
+    def _generated(self, client: Client, call: Call, alternatives: int) -> Generator[Piece | Generation, None, None]:
         begun = time.perf_counter()
-        texts, ids = list[str](), list[int]()
+        texts, ids, others = list[str](), list[int](), list[tuple[Alternative, ...]]()
         finish, prompt_tokens, first = "length", 0, 0.0
         with contextlib.closing(client.stream([call])) as events:
             for item in events:
@@ -121,7 +127,14 @@ class RemoteTextSession(DeafSession):
                     first = first or time.perf_counter() - begun
                     texts.append(added.text)
                     ids += added.ids
-                    yield Piece(added.text, added.ids)
+                    told = self._alternatives(client, added.steps, alternatives)
+                    others += told
+                    if alternatives and added.text and not others:
+                        raise Unavailable(
+                            f"the server {client.server.url} does not tell the likeliest tokens of each step; set "
+                            "alternatives to 0, or open the model on this machine"
+                        )
+                    yield Piece(added.text, added.ids, told[0] if len(told) == 1 else ())
         yield Generation(
             model=self.model,
             runtime=self.runtime,
@@ -133,7 +146,24 @@ class RemoteTextSession(DeafSession):
             compute_seconds=time.perf_counter() - begun,
             first_token_seconds=first,
             memory_bytes=peak_resident_bytes(),
+            alternatives=tuple(others),
         )
+
+    def _alternatives(
+        self, client: Client, steps: Sequence[Sequence[tuple[str, float]]], count: int
+    ) -> list[tuple[Alternative, ...]]:
+        """What an event tells of its tokens. vLLM names them by their ids, whose text it is asked for; other servers
+        tell texts alone."""
+        steps = [[each for each in step if RULED_OUT < each[1] < math.inf][:count] for step in steps]
+        numbers = {token: int(token.removeprefix(NUMBERED)) for step in steps for token, _ in step if _is_id(token)}
+        new = [number for number in numbers.values() if number not in self._pieces]
+        self._pieces.update(zip(new, pieces(client, self._service, new), strict=True))
+        named = {token: (number, self._pieces[number]) for token, number in numbers.items()}
+        return [tuple(Alternative(*named.get(token, (-1, token)), value) for token, value in step) for step in steps]
+
+
+def _is_id(token: str) -> bool:
+    return token.startswith(NUMBERED) and token.removeprefix(NUMBERED).isdecimal()
 
 
 def _part(part: str | np.ndarray) -> Mapping[str, Any]:

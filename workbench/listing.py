@@ -1,0 +1,32 @@
+"""What a language model might have written at each step, as the lines of a table for a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from workbench.session import Alternative, Generation
+from workbench.writing import clipped, display_width
+
+TOKEN_WIDTH = 16  # columns of a token's text
+
+
+def alternatives_table(generation: Generation) -> Iterator[str]:
+    """A line for each step: its number, and each alternative with its probability, `*` before the one written."""
+    written = [*generation.tokens, *[None] * len(generation.alternatives)]  # of a server that does not tell tokens
+    lines = [
+        [str(number), *(_cell(each, token) for each in step)]
+        for number, (step, token) in enumerate(zip(generation.alternatives, written), 1)
+    ]
+    widths = [max(map(display_width, column)) for column in zip_longest(*lines, fillvalue="")]
+    for line in lines:
+        cells = (cell + " " * (width - display_width(cell)) for cell, width in zip(line, widths))
+        yield "  ".join(cells).rstrip()
+
+
+def _cell(each: Alternative, written: int | None) -> str:
+    text = clipped(json.dumps(each.text, ensure_ascii=False), TOKEN_WIDTH)
+    percent = 100 * math.exp(each.logprob)
+    return f"{'*' if each.id == written else ' '}{text} {f'{percent:.1f}' if percent >= 0.05 else '<0.1'} %"

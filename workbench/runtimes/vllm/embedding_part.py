@@ -16,6 +16,7 @@ from workbench.errors import BadInput
 PART = "embedding"  # the part's type, and the field that holds what follows
 DATA, ENCODING, TENSOR = "data", "encoding", "tensor"
 FORM = f'{{"type": "{PART}", "{PART}": {{"{DATA}": <base64>, "{ENCODING}": "npy"}}}}'
+NOTHING = f"a content part of type {PART} has no {PART}"  # how one that holds nothing is refused
 
 
 def embedding_part(embedding: np.ndarray) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def read_part(part: Mapping[str, Any]) -> tuple[str, str, str | None]:
     """
     given = part.get(PART)
     if not isinstance(given, Mapping):
-        raise BadInput(f"a content part of type {PART} has no {PART}; expected {FORM}")
+        raise BadInput(f"{NOTHING}; expected {FORM}")
     known = (DATA, ENCODING, TENSOR)
     for name in given:
         if name not in known:
@@ -46,3 +47,10 @@ def read_part(part: Mapping[str, Any]) -> tuple[str, str, str | None]:
     if tensor is not None and not isinstance(tensor, str):
         raise BadInput(f"the {TENSOR} of the {PART} is {tensor!r:.80}; expected the name of one of those in the file")
     return data, encoding, tensor
+
+
+def mismatch(where: str, placeholder: str, standing: int, count: int) -> str:
+    """What is wrong with a prompt, or a part of it, that holds so many placeholders for so many embeddings."""
+    given = "1 embedding" if count == 1 else f"{count or 'no'} embeddings"
+    times = "once" if standing == 1 else f"{standing} times" if standing else "nowhere"
+    return f"{where} holds the placeholder {placeholder} {times} and comes with {given}; expected one for each"

@@ -27,6 +27,7 @@ from vllm.multimodal.processing.inputs import ProcessorInputs
 from workbench.embeddings import Embedding, embedding_of
 from workbench.errors import BadInput
 from workbench.families.language import SERVED_SECTION
+from workbench.runtimes.vllm.embedding_part import mismatch
 from workbench.runtimes.vllm.models.refused import Refused
 
 MODALITY = "embedding"
@@ -47,13 +48,6 @@ def placeholder_of(config: Any) -> str:
 def called(number: int, count: int) -> str:
     """The name in messages of one of so many embeddings, counted from 1."""
     return f"embedding {number} of {count}" if count > 1 else "the embedding"
-
-
-def mismatch(where: str, placeholder: str, standing: int, count: int) -> str:
-    """What is wrong with a prompt, or a part of it, that holds so many placeholders for so many embeddings."""
-    given = "1 embedding" if count == 1 else f"{count or 'no'} embeddings"
-    times = "once" if standing == 1 else f"{standing} times" if standing else "nowhere"
-    return f"{where} holds the placeholder {placeholder} {times} and comes with {given}; expected one for each"
 
 
 def checked_rows(item: Any, width: int, most: int, dtype: torch.dtype, name: str) -> Tensor:

@@ -1,0 +1,93 @@
+"""The parts of a message with embeddings, and which servers take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.runtimes.vllm.remote.fake_server import CHAT, COMPLETIONS, MODEL, FakeServer, as_json
+from workbench.embeddings import read_embedding
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.embedding_part import read_part
+from workbench.runtimes.vllm.remote.client import Client
+from workbench.runtimes.vllm.remote.embedding import message_content, takes_embeddings
+from workbench.runtimes.vllm.remote.service import Service
+
+PAD = "<|fim_pad|>"
+CHATS = Service(MODEL, frozenset({CHAT}), (), True)
+
+
+@given(texts=st.lists(st.sampled_from(["", "a", "two words\n"]), min_size=1, max_size=5))
+def test_each_embedding_takes_the_place_of_its_placeholder(texts: list[str]) -> None:
+    embeddings = [np.full((2, 3), number, dtype=np.float32) for number in range(len(texts) - 1)]
+    parts = message_content(PAD.join(texts), embeddings, PAD)
+    found = ""
+    for part in parts:
+        found += part["text"] if part["type"] == "text" else PAD
+        assert part.get("text") != ""
+    assert found == PAD.join(texts)
+    held = [read_part(part)[0] for part in parts if part["type"] == "embedding"]
+    for data, embedding in zip(held, embeddings, strict=True):
+        np.testing.assert_array_equal(read_embedding(data).values, embedding)
+
+
+@pytest.mark.parametrize(
+    "text, count, said",
+    [
+        (
+            "a",
+            1,
+            "the prompt holds the placeholder <|fim_pad|> nowhere and comes with 1 embedding; expected one for each",
+        ),
+        (PAD, 0, "once and comes with no embeddings"),
+        (PAD, 2, "once and comes with 2 embeddings"),
+        (PAD + PAD, 1, "2 times and comes with 1 embedding;"),
+    ],
+)
+def test_another_number_of_placeholders(text: str, count: int, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        message_content(text, [np.zeros((1, 2), np.float32)] * count, PAD)
+    assert said in str(caught.value)
+
+
+def refusal(message: Any) -> Any:
+    return {"error": {"message": message, "type": "BadRequestError", "code": 400}}
+
+
+@pytest.mark.parametrize(
+    "content, status, takes",
+    [
+        (refusal("a content part of type embedding has no embedding; expected {...}"), 400, True),
+        (refusal("Unsupported chat content part type: 'embedding'. Supported types: text."), 400, False),
+        (refusal("8 validation errors for ValidatorIterator"), 400, False),
+        (refusal(None), 500, False),
+        ({"error": "no"}, 400, False),
+        ({"choices": [{"message": {"content": "Hello!"}}]}, 200, False),
+        ([], 200, False),
+    ],
+)
+def test_a_server_that_takes_embeddings_says_what_is_missing(
+    content: Any, status: int, takes: bool, client: Client, fake: FakeServer
+) -> None:
+    asked: list[Any] = []
+
+    def answer(_: FakeServer, body: Any) -> Any:
+        asked.append(body)
+        return as_json(content, status)
+
+    fake.answers[CHAT] = answer
+    assert takes_embeddings(client, CHATS) is takes
+    [body] = asked
+    assert body["messages"] == [{"role": "user", "content": [{"type": "embedding"}]}]
+    with pytest.raises(BadInput) as caught:
+        read_part(body["messages"][0]["content"][0])
+    assert not takes or content["error"]["message"].startswith(str(caught.value).split(";")[0])
+
+
+def test_a_server_without_chats_takes_none(client: Client, fake: FakeServer) -> None:
+    fake.answers.clear()
+    assert not takes_embeddings(client, Service(MODEL, frozenset({COMPLETIONS}), (), False))

@@ -1,0 +1,49 @@
+"""Embeddings in the chats of a server that runs our plugin: the parts of a message, and whether a server takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.runtimes.vllm.embedding_part import NOTHING, PART, embedding_part, mismatch
+from workbench.runtimes.vllm.remote.client import Client
+from workbench.runtimes.vllm.remote.service import CHAT, Service
+
+HOW = (
+    "start it on a machine with this project installed, with vllm serve MODEL --hf-overrides "
+    '\'{"architectures": ["SpeechWorkbenchEmbeddingLM"]}\''
+)
+
+
+def message_content(text: str, embeddings: Sequence[np.ndarray], placeholder: str) -> list[Mapping[str, Any]]:
+    """The parts of a message, each embedding in the place of one placeholder of its text, in order.
+
+    The server puts its model's own placeholders there. Raises `BadInput` for another number of them than of embeddings,
+    and for values that are no embedding.
+    """
+    texts = text.split(placeholder)
+    if len(texts) - 1 != len(embeddings):
+        raise BadInput(mismatch("the prompt", placeholder, len(texts) - 1, len(embeddings)))
+    parts: list[Mapping[str, Any]] = []
+    for number, said in enumerate(texts):
+        if number:
+            parts.append(embedding_part(embeddings[number - 1]))
+        if said:
+            parts.append({"type": "text", "text": said})
+    return parts
+
+
+def takes_embeddings(client: Client, service: Service) -> bool:
+    """Whether the server's chats know parts with embeddings; `HOW` says how to start one that does.
+
+    It is asked with a part that holds none, which a server that knows them refuses in words of ours.
+    """
+    if CHAT not in service.routes:
+        return False
+    messages = [{"role": "user", "content": [{"type": PART}]}]
+    answer = client.ask("POST", CHAT, {"model": service.model, "messages": messages, "max_tokens": 1})
+    error = answer.content.get("error") if isinstance(answer.content, dict) else None
+    return isinstance(error, dict) and NOTHING in str(error.get("message"))

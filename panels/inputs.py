@@ -58,9 +58,9 @@ class Shown:
         return f"{', '.join(others)} and {last}" if others else last
 
 
-def shown_options(registry: Registry) -> tuple[Shown, ...]:
-    """The options of every family that transcribes: those that all have first."""
-    listed_families = dict.fromkeys(card.family for card in registry.cards() if "transcribe" in card.tasks)
+def shown_options(registry: Registry, task: str = "transcribe") -> tuple[Shown, ...]:
+    """The options of every family that does the task: those that all have first."""
+    listed_families = dict.fromkeys(card.family for card in registry.cards() if task in card.tasks)
     families = [family for family in listed_families if family in FAMILIES]  # a card may name one that is not here
     found: dict[str, dict[OptionSpec, list[str]]] = {}
     for family in families:
@@ -74,14 +74,20 @@ def shown_options(registry: Registry) -> tuple[Shown, ...]:
     return tuple(sorted(listed, key=lambda option: not option.everywhere))
 
 
-def make_inputs(options: Iterable[Shown], registry: Registry) -> dict[str, gr.components.Component]:
-    """An input for each option, by `Shown.key`. Call it where the inputs shall stand on the page."""
-    return {option.key: _input(option, registry) for option in options}
+def make_inputs(
+    options: Iterable[Shown], registry: Registry, prefix: str = "option"
+) -> dict[str, gr.components.Component]:
+    """An input for each option, by `Shown.key`. Call it where the inputs shall stand on the page.
+
+    Args:
+        prefix: of their ids in the page, which no other tab uses.
+    """
+    return {option.key: _input(option, registry, prefix) for option in options}
 
 
-def _input(option: Shown, registry: Registry) -> gr.components.Component:
+def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Component:
     spec = option.spec
-    common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"option-{option.key}"}
+    common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"{prefix}-{option.key}"}
     choices = vad_choices(registry) if spec.name == "vad" else spec.choices
     if choices:
         return gr.Dropdown(list(choices), value=spec.default, **common)

@@ -189,7 +189,7 @@ def _work(
             return
         except Exception as error:  # nor could it be loaded for the next recording
             for row in mine:
-                show(replace(row, status="failed", error=_sentence(error)))
+                show(replace(row, status="failed", error=sentence_of(error)))
             continue
 
         def hear(row: Row, session: OpenSession = session) -> None:
@@ -199,7 +199,7 @@ def _work(
                 if not stop.is_set():
                     show(replace(row, status="stopped"))
             except Exception as error:
-                show(replace(row, status="failed", error=_sentence(error)))
+                show(replace(row, status="failed", error=sentence_of(error)))
 
         _each(mine, hear, ROWS_AT_ONCE if RUNTIMES[offer.cell.runtime].parallel else 1, stop)
         if stop.is_set():
@@ -264,7 +264,8 @@ def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, sho
             show(row)
 
 
-def _sentence(error: Exception) -> str:
+def sentence_of(error: Exception) -> str:
+    """What a user is told of a failure; one that nobody foresaw is logged."""
     if isinstance(error, WorkbenchError):
         return str(error)
     log.error("a model failed in a way that nobody foresaw", exc_info=error)

@@ -5,29 +5,24 @@ Decodes recordings and keeps a few of them; knows neither Gradio nor where they 
 
 from __future__ import annotations
 
-import base64
-import io
 import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from panels.markup import element, seconds, text
+from panels.markup import seconds
+from panels.pictures import picture
 from workbench.errors import BadInput
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from workbench.audio.read import Recording
 
 CACHED_BYTES = 256 << 20  # of decoded sound, so that clicks on the segments of one recording decode it once
 CLIP_SECONDS = 600.0  # how long a slice stays on disk; the browser has its own copy by then
 PICTURE_SECONDS = 900.0  # of the recording; more would not show, and takes long to compute
-WIDE_INCHES, NARROW_INCHES = 10.0, 4.2  # of the pictures, for screens and for phones
-NARROW_PIXELS = 640
 
 
 class Sounds:
@@ -89,30 +84,14 @@ def pictures_html(sounds: Sounds, path: str, segments: Sequence[tuple[float, flo
     features = fbank(samples)
     part = f", first {seconds(PICTURE_SECONDS)}" if len(samples) < len(recording.samples) else ""
     listed = "; ".join(f"{said}, {seconds(start)} to {seconds(end)}" for start, end, said in shown[:12])
-    return _picture(
+    return picture(
         f"Waveform, segments shaded{part}",
         f"Waveform of {name}. Segments: {listed or 'none'}.",
         lambda width, height: waveform_figure(samples, rate, voiced, shown, width, height),
         (2.0, 1.7),
-    ) + _picture(
+    ) + picture(
         f"Filter bank, 80 mel bands{part}",
         f"Log-mel filter bank of {name}: time along, 80 mel bands up.",
         lambda width, height: filterbank_figure(features, width=width, height=height),
         (2.4, 2.0),
     )
-
-
-def _picture(
-    caption: str, alternative: str, draw: Callable[[float, float], Figure], heights: tuple[float, float]
-) -> str:
-    wide, narrow = (_png(draw(width, height)) for width, height in zip((WIDE_INCHES, NARROW_INCHES), heights))
-    source = f'<source media="(max-width: {NARROW_PIXELS}px)" srcset="{narrow}">'
-    image = f'<picture>{source}<img src="{wide}" alt="{text(alternative)}"></picture>'
-    return element("figure", image + element("figcaption", text(caption)), "picture")
-
-
-def _png(figure: Figure) -> str:
-    """The figure as a data address."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

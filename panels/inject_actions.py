@@ -1,0 +1,234 @@
+"""What the events of the Inject tab do: from what stands in the inputs to what stands in the outputs.
+
+The same objects serve all users of the page; the embeddings of one user live in that user's state, and runs under way
+are kept by the user's session. The layout is in `inject`.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from panels.actions import unavailable_html
+from panels.cells import Cell, Offer, chosen_offers, offers
+from panels.chooser import chooser_value, chosen_in
+from panels.inject_rows import answers_html, status_html
+from panels.inject_runs import TASK, prepare, run
+from panels.injected import Held, held_in, listed_html, look_html
+from panels.inputs import Shown, read_inputs
+from panels.markup import datum, element, text
+from panels.pool import SessionPool
+from panels.samples import Sample
+from workbench.embeddings import Embedding, embedding_of, read_embedding, write_embedding
+from workbench.embeddings.payload import read_payload
+from workbench.embeddings.read import open_content
+from workbench.errors import BadInput, WorkbenchError
+from workbench.families import FAMILIES
+from workbench.session import Neighbours
+
+Update = dict[str, Any]
+STAGES = "adaptor.output,prompt.text"
+
+
+class InjectActions:
+    """The events of the Inject tab."""
+
+    def __init__(self, pool: SessionPool, samples: Sequence[Sample], options: Sequence[Shown]):
+        self.pool = pool
+        self.samples = tuple(samples)
+        self.options = tuple(options)
+        self._stops: dict[str, threading.Event] = {}  # of runs under way, by the user's session
+
+    # The models.
+
+    def refresh(self, chooser: Any) -> tuple[dict[str, Any], str]:
+        """The models that can be chosen now, with what was chosen kept; and why the others cannot."""
+        listed = offers(self.pool.registry, TASK)
+        return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed)
+
+    def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
+        """Finds out how large a model's files are in every quantisation."""
+        cell = Cell.parse(datum(event._data, "cell"))
+        for card in self.pool.registry.cards():
+            if card.id == cell.model:
+                try:
+                    self.pool.registry.measure(card, cell.runtime)
+                except WorkbenchError as error:
+                    gr.Warning(text(error))
+        return chooser_value(offers(self.pool.registry, TASK), chosen_in(chooser), keep=True, measured=cell.value)
+
+    def speech_models(self) -> list[tuple[str, str]]:
+        """The models whose adaptor makes embeddings, that can run here: (title, cell)."""
+        return [(offer.title, offer.cell.value) for offer in self._hearing() if offer.possible]
+
+    def _hearing(self) -> list[Offer]:
+        return [
+            offer
+            for offer in offers(self.pool.registry)
+            if FAMILIES[offer.card.family].has_language_model and not offer.elsewhere
+        ]
+
+    # The embeddings.
+
+    def add(self, files: list[str] | None, held: Any) -> tuple[Any, ...]:
+        """Reads files behind the embeddings that are there; what cannot be read is said and left out.
+
+        Returns values for: embeddings, list, the row to choose an array in, its choices, the file in question, files.
+        """
+        kept, several, question = list(held_in(held)), list[tuple[str, str]](), ""
+        for path in files or []:
+            try:
+                names = tensors_in(Path(path))
+                if len(names) > 1:
+                    several, question = names, path
+                else:
+                    kept.append(Held(read_embedding(Path(path), name=Path(path).name)))
+            except BadInput as error:
+                gr.Warning(text(error))
+        choices = gr.update(choices=several, value=several[0][1] if several else None)
+        return tuple(kept), listed_html(kept), gr.update(visible=bool(several)), choices, question, None
+
+    def take(self, path: str, chosen: str | None, held: Any) -> tuple[Any, ...]:
+        """Reads the chosen array of a file that has several. Returns values as `add`, without the files."""
+        if not path or not chosen:
+            raise BadInput("no array is chosen; add the file again")
+        found = read_embedding(Path(path), tensor=chosen)
+        kept = [*held_in(held), Held(found)]
+        return tuple(kept), listed_html(kept), gr.update(visible=False), gr.update(), ""
+
+    def remove(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
+        """Takes an embedding out of the list."""
+        kept = [each for each in held_in(held) if each.key != datum(event._data, "key")]
+        return tuple(kept), listed_html(kept)
+
+    def earlier(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
+        """Moves an embedding one place up."""
+        kept = list(held_in(held))
+        at = next((n for n, each in enumerate(kept) if each.key == datum(event._data, "key")), 0)
+        if at:
+            kept[at - 1], kept[at] = kept[at], kept[at - 1]
+        return tuple(kept), listed_html(kept)
+
+    def save(self, held: Any, event: gr.EventData) -> dict[str, Any]:
+        """An embedding as a file for `segments.saver`."""
+        one, form = self._named(held, event), datum(event._data, "form")
+        content = write_embedding(one.values, None, form)
+        return {
+            "name": f"{Path(one.name).stem or 'embedding'}.{form}",
+            "type": "application/octet-stream",
+            "base64": base64.b64encode(content).decode("ascii"),
+            "at": time.time(),  # so that the same file again is a new value
+        }
+
+    def look(self, held: Any, chooser: Any, event: gr.EventData) -> str:
+        """An embedding as pictures, beside the words of the first ticked model that shows its table."""
+        one = self._named(held, event)
+        near, why = self._neighbours(one, chosen_in(chooser))
+        return look_html(one, near, why)
+
+    def _named(self, held: Any, event: gr.EventData) -> Embedding:
+        key = datum(event._data, "key")
+        for each in held_in(held):
+            if each.key == key:
+                return each.embedding
+        raise BadInput("that embedding is not in the list any more; pick one of those shown now")
+
+    def _neighbours(self, one: Embedding, cells: Sequence[str]) -> tuple[Neighbours | None, str]:
+        """The words near an embedding and the model they are of; or why there are none."""
+        if not cells:
+            return None, "tick a language model to see which of its words the embedding is near to"
+        reasons = []
+        for offer in chosen_offers(cells, offers(self.pool.registry, TASK)):
+            cell = offer.cell
+            try:
+                session = self.pool.session(cell.model, cell.runtime, cell.quantization)
+                return session.neighbours(one.values), offer.title
+            except WorkbenchError as error:
+                reasons.append(f"{offer.title}: {error}")
+        return None, "; ".join(reasons)
+
+    # Embeddings of a recording.
+
+    def pick_sample(self, event: gr.EventData) -> str:
+        """A sample as the recording."""
+        name = datum(event._data, "sample")
+        found = [sample for sample in self.samples if name in ("*", sample.path.name)]
+        if not found:
+            raise BadInput(f"there is no sample {name!r}; reload the page")
+        return str(found[0].path)
+
+    def make(
+        self, recording: str | None, chosen: str | None, held: Any, prompt: str, chat: bool
+    ) -> Iterator[tuple[Any, ...]]:
+        """The adaptor's output for a recording behind the embeddings that are there; into an empty prompt comes the
+        speech model's own. Yields values for: embeddings, list, prompt, the option chat, progress."""
+        if not recording:
+            raise BadInput("there is no recording; upload one, record one, or click a sample")
+        hearing = [offer for offer in self._hearing() if offer.cell.value == chosen]
+        if not hearing:
+            raise BadInput("no speech model is chosen; pick one that is in the list")
+        cell = hearing[0].cell
+        said = element("p", f"{text(hearing[0].title)} listens to the recording", role="status")
+        yield (gr.skip(),) * 4 + (element("div", said + '<div class="bar unsure"><i></i></div>', "progress"),)
+        try:
+            session = self.pool.session(cell.model, cell.runtime, cell.quantization)
+            trace = session.trace(recording, STAGES)
+        except Exception:
+            yield (gr.skip(),) * 4 + ("",)
+            raise
+        found = embedding_of(trace["adaptor.output"], f"{Path(recording).stem} by {cell.model}")
+        kept = [*held_in(held), Held(found)]
+        own = (str(trace["prompt.text"]), False) if not (prompt or "").strip() else (gr.skip(), gr.skip())
+        yield tuple(kept), listed_html(kept), *own, ""
+
+    # Runs.
+
+    def start(
+        self, held: Any, prompt: str, chooser: Any, request: gr.Request, *values: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        """Runs the models; yields answers, progress, Inject and Cancel button.
+
+        Args:
+            values: of the options' inputs.
+        """
+        options = read_inputs(self.options, values)
+        embeddings = [each.embedding for each in held_in(held)]
+        job = prepare(self.pool.registry, prompt or "", embeddings, chosen_in(chooser), options)
+        stop = threading.Event()
+        user = str(request.session_hash)
+        self._stops[user] = stop
+        try:
+            for answers in run(self.pool, job, stop):
+                ended = answers.finished
+                buttons = gr.update(visible=ended), gr.update(visible=not ended, interactive=True)
+                yield answers_html(answers), status_html(answers), *buttons
+        except Exception:
+            yield gr.skip(), "", gr.update(visible=True), gr.update(visible=False)
+            raise
+        finally:
+            stop.set()
+            if self._stops.get(user) is stop:
+                del self._stops[user]
+
+    def cancel(self, request: gr.Request) -> Update:
+        """Stops the user's run; what is finished stays on the page."""
+        self.leave(request)
+        return gr.update(interactive=False)
+
+    def leave(self, request: gr.Request) -> None:
+        """Stops the run of a user whose page is closed."""
+        stop = self._stops.get(str(request.session_hash))
+        if stop:
+            stop.set()
+
+
+def tensors_in(path: Path) -> list[tuple[str, str]]:
+    """The tensors of a file as choices: (name, shape and type in words; name)."""
+    tensors = open_content(read_payload(path, path.name), path.name).tensors
+    return [(f"{name} {each.shape} {each.dtype}", name) for name, each in tensors.items()]

@@ -1,0 +1,157 @@
+"""Runs a prompt with embeddings in it on several runtimes, and says after every step how their answers stand.
+
+What was finished before a stop or beside a failure stays. This file knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers, options_for
+from panels.changes import changes
+from panels.pool import SessionPool
+from panels.runs import sentence_of
+from workbench.embeddings import Embedding
+from workbench.errors import BadInput, Cancelled
+from workbench.registry import Registry
+from workbench.session import Alternative, Generation, Piece, Prompt
+
+TASK = "generate"
+CHOICES = 10  # likeliest first tokens that are shown
+Status = Literal["waiting", "running", "done", "failed", "stopped"]
+Show = Callable[["Answer"], None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one model on one runtime has made of the prompt so far."""
+
+    key: str
+    cell: Cell
+    title: str
+    status: Status = "waiting"
+    activity: str = ""
+    written: str = ""
+    choices: tuple[Alternative, ...] = ()  # for the first token, likeliest first
+    generation: Generation | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Injection:
+    """What to run. `options` are per model, already checked."""
+
+    prompt: Prompt
+    embeddings: tuple[Embedding, ...]
+    offers: tuple[Offer, ...]
+    options: Mapping[str, Mapping[str, Any]]
+
+    def answers(self) -> tuple[Answer, ...]:
+        """The answers before anything has run."""
+        return tuple(Answer(offer.cell.value, offer.cell, offer.title) for offer in self.offers)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All answers, and how far the run is."""
+
+    rows: tuple[Answer, ...] = ()
+    finished: bool = False
+    stopped: bool = False
+    seconds: float = 0.0  # since the start
+
+
+def prepare(
+    registry: Registry,
+    prompt: Prompt,
+    embeddings: Sequence[Embedding],
+    cells: Sequence[str],
+    options: Mapping[str, Any],
+) -> Injection:
+    """The run that a user described, checked as far as that goes without loading a model.
+
+    Args:
+        cells: what to run on what, as `Cell.value`.
+        options: of any of the models; each gets those it has.
+
+    Raises `BadInput` with what is wrong.
+    """
+    if not embeddings:
+        raise BadInput("there is no embedding; add a file, or make one from a recording")
+    if not prompt or not str(prompt).strip():
+        raise BadInput("the prompt is empty; expected a text with a placeholder for each embedding")
+    chosen = chosen_offers(cells, offers(registry, TASK))
+    models = [offer.cell.model for offer in chosen]
+    check_options_known(registry, models, options)
+    wanted = {"alternatives": CHOICES, **options}
+    return Injection(
+        prompt,
+        tuple(embeddings),
+        chosen,
+        {model: options_for(registry, model, wanted) for model in models},
+    )
+
+
+def run(pool: SessionPool, job: Injection, stop: threading.Event) -> Iterator[Answers]:
+    """Yields the answers whenever one changed, though not more often than `panels.changes` allows, and last as they
+    stay. One model after another; setting `stop` ends the run at once, and so does closing the iterator."""
+    begun = time.perf_counter()
+    rows = {row.key: row for row in job.answers()}
+    try:
+        yield Answers(tuple(rows.values()))
+        work = partial(_work, pool, job, tuple(rows.values()), stop)
+        for _ in changes(work, lambda row: rows.update({row.key: row}), stop):
+            yield Answers(tuple(rows.values()), seconds=time.perf_counter() - begun)
+    finally:
+        stopped = stop.is_set()
+        stop.set()  # whoever closes this iterator wants no more work done
+    for key, row in rows.items():
+        if row.status in ("waiting", "running"):
+            rows[key] = replace(row, status="stopped", activity="")
+    yield Answers(tuple(rows.values()), finished=True, stopped=stopped, seconds=time.perf_counter() - begun)
+
+
+def _work(pool: SessionPool, job: Injection, rows: Sequence[Answer], stop: threading.Event, show: Show) -> None:
+    """Shows every change of an answer."""
+    for row in rows:
+        try:
+            _answer(pool, job, row, stop, show)
+        except Cancelled:
+            if stop.is_set():
+                return
+            show(replace(row, status="stopped"))
+        except Exception as error:
+            show(replace(row, status="failed", error=sentence_of(error)))
+        if stop.is_set():
+            return
+
+
+def _answer(pool: SessionPool, job: Injection, row: Answer, stop: threading.Event, show: Show) -> None:
+    def report(done: float, activity: str) -> None:
+        if stop.is_set():
+            raise Cancelled("the run was stopped")
+        share = f", {done:.0%}" if done and "%" not in activity else ""
+        show(replace(row, status="running", activity=activity + share))
+
+    cell = row.cell
+    report(0.0, "loading the model")
+    session = pool.session(cell.model, cell.runtime, cell.quantization, report)
+    report(0.0, "writing")
+    row = replace(row, status="running", activity="writing")
+    options = job.options[cell.model]
+    with closing(session.generate_stream(job.prompt, embeddings=list(job.embeddings), **options)) as pieces:
+        for piece in pieces:
+            if stop.is_set():
+                raise Cancelled("the run was stopped")
+            if isinstance(piece, Piece):
+                first = row.choices or piece.alternatives
+                row = replace(row, written=row.written + piece.text, choices=first)
+            else:
+                row = replace(row, status="done", activity="", generation=piece, written=piece.text)
+            show(row)

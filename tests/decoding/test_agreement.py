@@ -1,0 +1,43 @@
+"""How far two lists of likeliest tokens agree."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from workbench.decoding.agreement import agreement
+from workbench.session import Alternative
+
+
+def listed(*tokens: tuple[int, str, float]) -> list[Alternative]:
+    return [Alternative(number, text, math.log(share)) for number, text, share in tokens]
+
+
+def test_what_two_lists_have_in_common() -> None:
+    one = listed((1, "a", 0.6), (2, "b", 0.3), (3, "c", 0.1))
+    other = listed((1, "a", 0.5), (3, "c", 0.2))
+    found = agreement(one, other)
+    assert (found.same, found.shared, found.of) == (True, 2, 2)
+    assert found.difference == pytest.approx(0.1)
+
+
+def test_the_same_list_agrees_wholly() -> None:
+    one = listed((1, "a", 0.6), (2, "b", 0.4))
+    found = agreement(one, one)
+    assert found.same and (found.shared, found.of, found.difference) == (2, 2, 0.0)
+
+
+def test_lists_without_a_shared_token_are_as_far_apart_as_can_be() -> None:
+    found = agreement(listed((1, "a", 0.6)), listed((2, "b", 0.6)))
+    assert not found.same and found.shared == 0 and found.difference == 1.0
+
+
+def test_tokens_without_ids_are_told_by_their_text() -> None:
+    found = agreement(listed((-1, "a", 0.6), (-1, "b", 0.2)), listed((1, "a", 0.6)))
+    assert found.same and found.shared == 1
+
+
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        agreement([], listed((1, "a", 1.0)))

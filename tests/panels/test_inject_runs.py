@@ -1,0 +1,137 @@
+"""Running a prompt with embeddings on several runtimes, and what the page shows of the answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from panels.inject_rows import agreements, answers_html, first_token_html, percent, status_html, visible
+from panels.inject_runs import Answers, prepare, run
+from panels.pool import SessionPool
+from tests.panels.fake_injection import WIDTH, FakeInjectRegistry
+from workbench.embeddings import embedding_of
+from workbench.errors import BadInput
+from workbench.families.language import PLACEHOLDER
+
+BOTH = ["fake/text|pytorch", "fake/text|gguf"]
+PROMPT = f"What is {PLACEHOLDER}?"
+EMBEDDING = embedding_of(np.ones((5, WIDTH), np.float32), "ones.npy")
+
+
+@pytest.fixture
+def inject_pool() -> Iterator[SessionPool]:
+    with SessionPool(FakeInjectRegistry()) as pool:  # type: ignore[arg-type]
+        yield pool
+
+
+def job(pool: SessionPool, cells: list[str] = BOTH, prompt: str = PROMPT, count: int = 1, **options: Any) -> Any:
+    return prepare(pool.registry, prompt, [EMBEDDING] * count, cells, options)
+
+
+def last(pool: SessionPool, prepared: Any) -> Answers:
+    *_, answers = run(pool, prepared, threading.Event())
+    return answers
+
+
+def test_every_runtime_answers_in_the_order_chosen(inject_pool: Any) -> None:
+    answers = last(inject_pool, job(inject_pool, max_new_tokens=9))
+    assert [(row.cell.runtime, row.status, row.written) for row in answers.rows] == [
+        ("pytorch", "done", "seven one three"),
+        ("gguf", "done", "seven one three"),
+    ]
+    assert answers.finished and not answers.stopped
+    [call] = inject_pool.registry.texts["gguf"].calls
+    assert call == {"prompt": PROMPT, "lengths": [5], "alternatives": 10, "max_new_tokens": 9}
+
+
+def test_the_text_grows_while_it_is_written(inject_pool: Any) -> None:
+    session = inject_pool.registry.texts["pytorch"]
+    session.gate.clear()
+    seen = []
+    for answers in run(inject_pool, job(inject_pool, BOTH[:1]), threading.Event()):
+        seen.append(answers.rows[0].written)
+        if answers.rows[0].written:
+            assert answers.rows[0].choices or answers.finished
+            session.gate.set()
+    assert seen[0] == "" and "seven" in seen and seen[-1] == "seven one three"
+
+
+def test_a_stop_keeps_what_was_written(inject_pool: Any) -> None:
+    session = inject_pool.registry.texts["pytorch"]
+    session.gate.clear()
+    stop = threading.Event()
+    answers = Answers()
+    for answers in run(inject_pool, job(inject_pool), stop):
+        if answers.rows[0].written:
+            stop.set()
+    session.gate.set()
+    assert [row.status for row in answers.rows] == ["stopped", "stopped"] and answers.stopped
+    assert answers.rows[0].written == "seven"
+    assert session.abandoned.wait(30)
+
+
+def test_a_refused_prompt_fails_its_own_answer_with_the_sentence(inject_pool: Any) -> None:
+    answers = last(inject_pool, job(inject_pool, count=2))
+    assert {row.error for row in answers.rows} == {"the prompt has 1 placeholders and 2 embeddings"}
+    assert "the prompt has 1 placeholders" in answers_html(answers) and "2 failed" in status_html(answers)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"count": 0}, "there is no embedding"),
+        ({"prompt": "  "}, "the prompt is empty"),
+        ({"cells": []}, "no model is chosen"),
+        ({"cells": ["fake/sense|pytorch"]}, "there is no 'fake/sense'"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"beam": 2}, "no.* option 'beam'|option 'beam'"),
+    ],
+)
+def test_what_is_wrong_with_a_run_is_said_before_a_model_loads(
+    inject_pool: Any, change: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        job(inject_pool, **change)
+    assert inject_pool.registry.opened == []
+
+
+# What is shown.
+
+
+def test_first_tokens_stand_side_by_side_with_their_agreement(inject_pool: Any) -> None:
+    rows = last(inject_pool, job(inject_pool)).rows
+    shown = first_token_html(rows)
+    assert "90.0 %" in shown and "80.0 %" in shown and shown.count("<tr>") == 3
+    assert agreements(rows) == [
+        "GGUF against PyTorch: the same likeliest token, 2 of the 2 likeliest in common, "
+        "probabilities at most 10.0 % apart"
+    ]
+
+
+def test_other_first_tokens_are_named_as_such(inject_pool: Any) -> None:
+    inject_pool.registry.texts["gguf"].words = ("eight",)
+    rows = last(inject_pool, job(inject_pool)).rows
+    assert agreements(rows)[0].startswith("GGUF against PyTorch: another likeliest token")
+    assert "2 different answers" in status_html(last(inject_pool, job(inject_pool)))
+
+
+def test_answers_cannot_break_out_of_their_card(inject_pool: Any) -> None:
+    inject_pool.registry.texts["pytorch"].words = ("<script>alert(1)</script>",)
+    shown = answers_html(last(inject_pool, job(inject_pool, BOTH[:1])))
+    assert "<script>" not in shown and "&lt;script&gt;" in shown
+
+
+@pytest.mark.parametrize(
+    ("share", "written"), [(0.5, "50.0 %"), (0.012, "1.20 %"), (3e-6, "0.0003 %"), (0.0, "0.00 %")]
+)
+def test_percentages_keep_the_digits_that_matter(share: float, written: str) -> None:
+    assert percent(share) == written
+
+
+@pytest.mark.parametrize(("token", "shown"), [(" one", "␣one"), ("\n", "⏎"), ("  ", "␣␣"), ("two words", "two words")])
+def test_blanks_in_tokens_can_be_seen(token: str, shown: str) -> None:
+    assert visible(token) == shown

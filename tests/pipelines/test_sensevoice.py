@@ -10,12 +10,15 @@ import pytest
 
 from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.cmvn import Cmvn
+from workbench.errors import BadInput
 from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, read_sensevoice
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.session import StageFilter
 from workbench.stages import Recorder
 
 SAMPLES = noise(1.0)[0]  # 17 frames
+BANNED = SenseVoiceOptions(ban_emo_unk=True)
+AGAIN = noise(1.5)[0], SenseVoiceOptions(), StageFilter("*")
 
 
 class FakeNetwork:
@@ -91,3 +94,41 @@ def test_weights_may_lie_elsewhere(tmp_path: Path) -> None:
     (directory / "model.pt").unlink()
     elsewhere = tmp_path / "it.gguf"
     assert read_sensevoice(directory, elsewhere).checkpoint.weights == elsewhere
+
+
+def test_what_is_read_out_follows_from_logits_that_are_given(model: SenseVoiceModel) -> None:
+    hearer, _ = pipeline(model, f1="▁a")
+    ids, wanted = model.vocabulary.ids, StageFilter("logits,ctc.*,tokens,text")
+    own = hearer.trace(SAMPLES, SenseVoiceOptions(), wanted)
+    given = own["logits"].copy()
+    given[6, ids["▁c"]] = given[7, ids["<|EMO_UNKNOWN|>"]] = 9.0
+    for options, tokens in ((SenseVoiceOptions(), ["▁a", "▁c", "<|EMO_UNKNOWN|>"]), (BANNED, ["▁a", "▁c"])):
+        found = hearer.trace(SAMPLES, options, wanted, {"logits": given})
+        np.testing.assert_array_equal(found["logits"], own["logits"])
+        np.testing.assert_array_equal(found["ctc.posteriors"].argmax(axis=1), given.argmax(axis=1))
+        assert found["tokens"].tolist() == [ids[piece] for piece in tokens] and str(found["text"]) == "a c"
+
+
+def test_each_stage_of_the_front_end_is_computed_from_the_one_given_before(model: SenseVoiceModel) -> None:
+    """Also of recordings of another length, in another type."""
+    width = model.frontend.width
+    network = FakeNetwork(model, {})
+    hearer = SenseVoicePipeline(model, Cmvn(np.full(width, 1.0), np.full(width, 2.0)), network)
+    long = {name: array for name, array in hearer.trace(*AGAIN).items() if name.startswith("frontend.")}
+    short = hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("frontend.*"))
+    only = {"frontend.fbank": long["frontend.fbank"].astype(np.float64)}
+    found = hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("frontend.*"), only)
+    np.testing.assert_array_equal(found["frontend.fbank"], short["frontend.fbank"])
+    for stage in ("frontend.lfr", "frontend.features"):
+        np.testing.assert_array_equal(found[stage], long[stage])
+    np.testing.assert_array_equal(network.features, long["frontend.features"])
+    stacked = {"frontend.lfr": long["frontend.lfr"] + 1}
+    found = hearer.trace(SAMPLES, SenseVoiceOptions(cmvn="off"), StageFilter("frontend.*"), stacked)
+    np.testing.assert_array_equal(found["frontend.lfr"], short["frontend.lfr"])
+    np.testing.assert_array_equal(found["frontend.features"], long["frontend.lfr"] + 1)
+    hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("*"), {"frontend.features": long["frontend.features"] * 3})
+    np.testing.assert_array_equal(network.features, long["frontend.features"] * 3)
+    with pytest.raises(
+        BadInput, match=r"frontend.fbank of the trace to compute from is float32 of the shape \(0, 80\)"
+    ):
+        hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("*"), {"frontend.fbank": np.zeros((0, 80), np.float32)})

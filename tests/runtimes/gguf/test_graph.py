@@ -230,3 +230,37 @@ def test_results_do_not_depend_on_what_was_computed_before(engine: Engine) -> No
 def test_weights_that_do_not_fit_are_bad_input(engine: Engine, name: str, shape: int, what: str) -> None:
     with pytest.raises(BadInput, match=what):
         engine.check(lambda g: {"it": g.linear(g.input(drawn(2, 16)), g.scope / name, shape)})
+
+
+@pytest.mark.parametrize("wanted", ["", "layers.1", "nothing"])
+def test_what_is_given_at_a_tap_is_gone_on_with(engine: Engine, wanted: str) -> None:
+    """Also at the graph's end, at an input, and where nothing is recorded."""
+    x = drawn(4, 10)
+    others = {"begin": drawn(4, 10, seed=1), "layers.0": drawn(4, 10, seed=2).astype(np.float64), "end": drawn(4, 10)}
+
+    def build(g: Graph) -> dict[str, Tensor]:
+        y = g.tap("begin", g.input(x))
+        for number in range(3):
+            y = g.tap(f"layers.{number}", g.relu(g.add(g.scale(y, -0.9), g.input(x))))
+        return {"it": g.tap("end", y)}
+
+    def layer(y: np.ndarray) -> np.ndarray:
+        return np.maximum(x - np.float32(0.9) * y.astype(np.float32), 0)
+
+    own = {"begin": x, "layers.0": layer(others["begin"]), "layers.1": layer(others["layers.0"])}
+    own["end"] = own["layers.2"] = layer(own["layers.1"])
+    recorder = Recorder(lambda stage: wanted in stage, others)
+    np.testing.assert_array_equal(engine.run(build, recorder)["it"], others["end"])
+    in_order = ("begin", "layers.0", "layers.1", "layers.2", "end")
+    assert list(recorder.stages) == [stage for stage in in_order if wanted in stage]
+    for stage, values in recorder.stages.items():
+        np.testing.assert_allclose(values, own[stage], rtol=1e-6, atol=1e-6, err_msg=stage)
+
+
+def test_a_graph_that_is_full_is_built_again_with_what_is_given(engine: Engine) -> None:
+    engine._nodes = 2
+    other = drawn(3, 5, seed=4)
+    recorder = Recorder(lambda _: True, {"a": other})
+    found = engine.run(lambda g: {"it": g.scale(g.tap("a", g.relu(g.input(drawn(3, 5)))), 2.0)}, recorder)
+    np.testing.assert_array_equal(found["it"], 2 * other)
+    np.testing.assert_array_equal(recorder.stages["a"], np.maximum(drawn(3, 5), 0))

@@ -156,6 +156,53 @@ def test_a_trace_of_several_passes_is_one(tmp_path: Path) -> None:
     assert {len(stage) for stage in stages.values()} == {1100}
 
 
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+@pytest.mark.parametrize("length", [6, 1100])
+def test_each_layer_goes_on_from_what_is_given_before_it(tmp_path: Path, kind: str, length: int) -> None:
+    """Also in a prompt of several passes; against the layers of transformers, each by itself."""
+    network = tiny_gguf(tmp_path / "it.gguf", kind, max_position_embeddings=4096)
+    language = opened(tmp_path / "it.gguf")
+    ids = np.random.default_rng(1).integers(0, 512, length).tolist()
+    names = ["llm.embeddings", *(f"llm.layers.{n}" for n in range(language.config.layers)), "llm.norm", "logits"]
+    draw = np.random.default_rng(2)
+    sizes = [512 if name == "logits" else language.config.hidden_size for name in names]
+    given = {name: draw.standard_normal((length, size), np.float32) for name, size in zip(names, sizes, strict=True)}
+    recorder = Recorder(lambda _: True, given)
+    language.trace(language.prompt([ids]), recorder)
+    assert list(recorder.stages) == names
+    layers = [_layer(network, number) for number in range(language.config.layers)]
+    with torch.inference_mode():
+        parts = [*layers, network.model.norm, network.lm_head]
+        for part, before, stage in zip(parts, names, names[1:]):
+            expected = part(torch.from_numpy(given[before])[None])[0].numpy()
+            error = np.linalg.norm(recorder.stages[stage] - expected) / np.linalg.norm(expected)
+            assert error < 2e-6, stage
+    np.testing.assert_array_equal(recorder.stages["llm.embeddings"], language.embed(np.array([ids]))[0])
+
+
+def _layer(network: Any, number: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A layer of transformers' alone: [1, positions, hidden] to the same."""
+
+    def computed(x: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(x.shape[1])[None]
+        later = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)[None, None]
+        turns = network.model.rotary_emb(x, positions)
+        found = network.model.layers[number](x, attention_mask=later, position_embeddings=turns, position_ids=positions)
+        return found[0] if isinstance(found, tuple) else found  # type: ignore[no-any-return]
+
+    return computed
+
+
+def test_a_longer_prompt_may_be_given_but_no_longer_than_the_context(language: LanguageModel) -> None:
+    width, most = language.config.hidden_size, language.config.context
+    recorder = Recorder(lambda _: True, {"llm.embeddings": np.ones((9, width))})
+    language.trace(language.prompt([PROMPT]), recorder)
+    assert [len(stage) for stage in recorder.stages.values()] == [len(PROMPT), *[9] * (language.config.layers + 2)]
+    too_long = Recorder(lambda _: True, {"llm.embeddings": np.ones((most + 1, width))})
+    with pytest.raises(BadInput, match=f"the prompt has {most + 1} positions; expected at most {most}"):
+        language.trace(language.prompt([PROMPT]), too_long)
+
+
 def test_only_what_is_wanted_is_kept(language: LanguageModel) -> None:
     assert list(traced(language, PROMPT, "layers.1")) == ["llm.layers.1"]
     assert list(traced(language, PROMPT, "embeddings")) == ["llm.embeddings"]

@@ -19,6 +19,7 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
 from workbench.families.language import read_language_config
 from workbench.merging import Merged
+from workbench.runtimes.pytorch.arithmetic import throughout
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.stages import Recorder
 
@@ -241,6 +242,50 @@ def test_stages_are_those_of_a_plain_forward(directories: dict[str, Path], kind:
         np.testing.assert_array_equal(ours, theirs[0].numpy())
     norm = language.network.model.norm(torch.from_numpy(recorder.stages[layers[-1]]))
     np.testing.assert_allclose(recorder.stages["llm.norm"], norm.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_layer_goes_on_from_what_is_given_before_it(directories: dict[str, Path], kind: str, dtype: str) -> None:
+    """Of a longer prompt than the own one; against each layer by itself."""
+    language = opened(directories[kind], dtype)
+    body, length = language.network.model, 11
+    names = ["llm.embeddings", *(f"llm.layers.{n}" for n in range(len(body.layers))), "llm.norm", "logits"]
+    draw = np.random.default_rng(2)
+    own = Recorder(lambda _: True)
+    language.trace(language.prompt([PROMPT + PROMPT[:5]]), own)
+    given = {name: draw.standard_normal(own.stages[name].shape, np.float32) for name in names}
+    recorder = Recorder(lambda _: True, given)
+    language.trace(language.prompt([PROMPT]), recorder)
+    assert list(recorder.stages) == names and len(recorder.stages["llm.embeddings"]) == len(PROMPT)
+    positions = torch.arange(length)[None]
+    kept = torch.full((length, length), -torch.inf).triu(1)[None, None].to(language.network.dtype)
+    parts = [
+        *(
+            lambda x, layer=layer: _output(layer(x, attention_mask=kept, position_embeddings=turns, use_cache=False))
+            for layer in body.layers
+        ),
+        body.norm,
+        language.network.lm_head,
+    ]
+    with torch.inference_mode(), throughout(language.network.dtype):
+        for part, before, stage in zip(parts, names, names[1:]):
+            x = torch.from_numpy(given[before])[None].to(language.network.dtype)
+            turns = body.rotary_emb(x, positions)
+            expected = part(x)[0].double().numpy()
+            error = np.linalg.norm(recorder.stages[stage] - expected) / np.linalg.norm(expected)
+            assert error < {"float32": 2e-6, "float64": 1e-14, "bfloat16": 2e-2}[dtype], stage
+
+
+def _output(found: Any) -> torch.Tensor:
+    return found[0] if isinstance(found, tuple) else found
+
+
+def test_an_id_outside_the_table_is_refused(language: LanguageModel) -> None:
+    rows = language.network.get_input_embeddings().weight.shape[0]
+    for ids in ([[0, rows]], [[-1, 3]]):
+        with pytest.raises(BadInput, match=f"expected 0 to {rows - 1}"):
+            language.embed(np.array(ids))
 
 
 def test_a_trace_leaves_nothing_behind(language: LanguageModel) -> None:

@@ -34,3 +34,19 @@ def test_types_are_kept_where_numpy_has_them(dtype: torch.dtype, kept: type) -> 
     recorder = Recorder(lambda _: True)
     tap_into(recorder)("it", torch.tensor([[1, 2]]).to(dtype))
     assert recorder.stages["it"].dtype == kept and recorder.stages["it"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", "<i2"])
+def test_what_is_given_goes_on_in_the_networks_type(dtype: torch.dtype, kind: str) -> None:
+    given = np.array([[1.5, -2.0, 3.0]]).astype(kind)
+    given.flags.writeable = False  # as of a file that is mapped
+    recorder = Recorder(lambda stage: stage == "kept", {"kept": given, "gone on with": given})
+    tap, own = tap_into(recorder), torch.zeros(1, 1, 3, dtype=dtype)
+    for stage in ("kept", "gone on with"):
+        found = tap(stage, own)
+        assert found.dtype == dtype and found.shape == (1, 1, 3)
+        np.testing.assert_array_equal(found[0].float().numpy(), given.astype(np.float32))
+    assert list(recorder.stages) == ["kept"] and not recorder.stages["kept"].any()
+    found.zero_()  # whoever goes on may change it
+    assert tap("other", own) is own and given.all()

@@ -66,10 +66,19 @@ def value_limits(table: np.ndarray) -> tuple[float, float]:
     return float(low), float(high if high > low else low + max(abs(low), 1.0) * 1e-6)
 
 
-def array_figure(table: np.ndarray, limits: tuple[float, float] | None = None) -> Figure:
-    """An array [positions, channels] as an image, colours spread between `limits` (by default, its own)."""
-    low, high = limits or value_limits(table)
-    return _image(shrunk(table), table.shape, style.COLOUR_MAP, low, high, "value")
+def array_figure(
+    table: np.ndarray,
+    limits: tuple[float, float] | None = None,
+    along: str = "position",
+    width: float = WIDTH_INCHES,
+    height: float = HEIGHT_INCHES,
+) -> Figure:
+    """An array [positions, channels] as an image, colours spread between `limits` (by default, its own).
+
+    `along` says what its positions are.
+    """
+    ends = limits or value_limits(table)
+    return _image(shrunk(table), table.shape, style.COLOUR_MAP, ends, "value", along, width, height)
 
 
 def difference_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
@@ -77,7 +86,7 @@ def difference_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
     cells = shrunk(_Difference(reference, candidate), "largest")  # type: ignore[arg-type]
     finite = cells[np.isfinite(cells)]
     most = float(np.abs(finite).max()) if finite.size else 0.0
-    return _image(cells, reference.shape, DIFFERENCE_MAP, -(most or 1.0), most or 1.0, "difference")
+    return _image(cells, reference.shape, DIFFERENCE_MAP, (-(most or 1.0), most or 1.0), "difference")
 
 
 class _Difference:
@@ -95,18 +104,18 @@ class _Difference:
 
 def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
     """Two arrays of one channel, over their positions."""
-    figure, axes = _axes("position", "value", 0.25)
+    figure, axes = style.plain_axes("position", "value", 0.25, WIDTH_INCHES, HEIGHT_INCHES)
     for values, colour, thickness in ((reference, style.SIGNAL, 1.8), (candidate, style.ACCENT, 0.9)):
         cells = shrunk(values.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0]
         places = np.linspace(0, max(values.size - 1, 0), len(cells))
         axes.plot(places, cells, color=colour, linewidth=thickness)
-    _legend(figure, (("reference", style.SIGNAL), ("candidate", style.ACCENT)))
+    style.legend(figure, (("reference", style.SIGNAL), ("candidate", style.ACCENT)))
     return figure
 
 
 def error_figure(errors: np.ndarray, along: str) -> Figure:
     """The error at each position or channel, as root mean squares, on a scale of powers of ten; none where it is 0."""
-    figure, axes = _axes(along, "error (RMS)", 0.15)
+    figure, axes = style.plain_axes(along, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
     cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0] if errors.size else np.zeros(0)
     drawn = np.where(cells > 0, cells, np.nan)
     places = np.linspace(0, max(errors.size - 1, 0), len(cells))
@@ -129,7 +138,7 @@ def distances_figure(
     """
     longest = max((style.text_inches(stage, style.SMALL_POINTS - 1) for stage in stages), default=0.0)
     bottom = min(longest, 1.6) + 0.15
-    figure, axes = _axes("", "relative L2", 0.25, WIDE_INCHES, 2.0 + bottom, bottom)
+    figure, axes = style.plain_axes("", "relative L2", 0.25, WIDE_INCHES, 2.0 + bottom, bottom)
     _powers(axes, np.array([*reference, *candidate, *bound], np.float64))
     lines = (("reference", style.SIGNAL, reference, "-"), ("candidate", style.ACCENT, candidate, "-"))
     for _, colour, values, dash in (*lines, ("bound", style.QUIET, bound, "--")):
@@ -139,16 +148,25 @@ def distances_figure(
     shown = range(0, len(stages), max(1, -(-len(stages) // room)))
     names = [style.shortened(style.legible(stages[place]), style.SMALL_POINTS - 1, 1.6) for place in shown]
     axes.set_xticks(list(shown), names, rotation=90, fontsize=style.SMALL_POINTS - 1, parse_math=False)
-    _legend(figure, [*((name, colour) for name, colour, _, _ in lines), ("bug above", style.QUIET)])
+    style.legend(figure, [*((name, colour) for name, colour, _, _ in lines), ("bug above", style.QUIET)])
     return figure
 
 
-def _image(cells: np.ndarray, shape: tuple[int, ...], colours: str, low: float, high: float, name: str) -> Figure:
+def _image(
+    cells: np.ndarray,
+    shape: tuple[int, ...],
+    colours: str,
+    limits: tuple[float, float],
+    name: str,
+    along: str = "position",
+    width: float = WIDTH_INCHES,
+    height: float = HEIGHT_INCHES,
+) -> Figure:
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = _axes("position", "channel", _TOP_INCHES)
+    figure, axes = style.plain_axes(along, "channel", _TOP_INCHES, width, height)
     if not cells.size:
         style.place_text(axes, 0.5, 0.5, "empty", transform=axes.transAxes, ha="center", va="center")
         return figure
@@ -159,7 +177,7 @@ def _image(cells: np.ndarray, shape: tuple[int, ...], colours: str, low: float, 
         interpolation="nearest",
         extent=(-0.5, shape[0] - 0.5, -0.5, shape[1] - 0.5),
         cmap=colormaps[colours].with_extremes(bad=NOT_FINITE),
-        norm=Normalize(low, high),
+        norm=Normalize(*limits),
     )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(5, integer=True))
@@ -202,31 +220,3 @@ def _scale(figure: Figure, image: AxesImage, name: str) -> None:
 
 def _tick(value: float) -> str:
     return f"{value:.0f}" if 10 <= abs(value) < 10000 else f"{value:.2g}".replace("e-0", "e-").replace("e+0", "e")
-
-
-def _axes(
-    x: str,
-    y: str,
-    top: float,
-    width: float = WIDTH_INCHES,
-    height: float = HEIGHT_INCHES,
-    bottom: float = style.BOTTOM_INCHES,
-) -> tuple[Figure, Axes]:
-    figure = style.new_figure(width, height)
-    inner = width - style.LEFT_INCHES - style.RIGHT_INCHES
-    place = (style.LEFT_INCHES / width, bottom / height, inner / width, (height - bottom - top) / height)
-    axes = figure.add_axes(place, facecolor="none")
-    axes.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS - 1, length=3, width=0.8, which="both")
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(style.INK)
-    style.label(axes, x, y)
-    return figure, axes
-
-
-def _legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
-    width, height = figure.get_size_inches()
-    left = style.LEFT_INCHES
-    for name, colour in entries:
-        figure.text(left / width, 1 - 0.1 / height, name, color=colour, fontsize=style.SMALL_POINTS, va="center")
-        left += style.text_inches(name, style.SMALL_POINTS) + 0.2

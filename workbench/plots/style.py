@@ -95,6 +95,22 @@ def time_axes(figure: Figure, top: float, seconds: float) -> Axes:
     return axes
 
 
+def plain_axes(
+    x: str, y: str, top: float, width: float, height: float, bottom: float = BOTTOM_INCHES
+) -> tuple[Figure, Axes]:
+    """A figure of that size in inches, and axes over all of it but the common margins, `top` and `bottom`."""
+    figure = new_figure(width, height)
+    inner = width - LEFT_INCHES - RIGHT_INCHES
+    place = (LEFT_INCHES / width, bottom / height, inner / width, (height - bottom - top) / height)
+    axes = figure.add_axes(place, facecolor="none")
+    axes.tick_params(colors=INK, labelsize=SMALL_POINTS - 1, length=3, width=0.8, which="both")
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(INK)
+    label(axes, x, y)
+    return figure, axes
+
+
 def label(axes: Axes, x: str = "", y: str = "") -> None:
     """Names the axes in the common ink; the vertical name stands at the same place in every picture."""
     if x:
@@ -129,6 +145,17 @@ def colour_scale(figure: Figure, image: AxesImage, name: str, extend: str) -> No
         ha="right",
         va="center",
     )
+
+
+def legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> float:
+    """Names in their colours side by side above the picture; returns where there is room for more, in inches."""
+    width, height = figure.get_size_inches()
+    left = LEFT_INCHES
+    for name, colour in entries:
+        drawn = shortened(name, SMALL_POINTS, width - left)
+        figure.text(left / width, 1 - 0.1 / height, drawn, color=colour, fontsize=SMALL_POINTS, va="center")
+        left += text_inches(drawn, SMALL_POINTS) + 0.2
+    return left
 
 
 def clock(seconds: float, hours: bool = False) -> str:

@@ -1,0 +1,61 @@
+"""The plane is the one of largest variance, by the obvious way of computing it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.embeddings.components import FITTED, principal
+
+
+def slowly(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and eigenvectors, the largest first, of the sum of both kinds' mean squares about the middle."""
+    middle = (values.mean(axis=0) + others.mean(axis=0)) / 2
+    both = [(kind - middle).T @ (kind - middle) / len(kind) for kind in (values, others)]
+    powers, axes = np.linalg.eigh(both[0] + both[1])
+    return powers[::-1], axes[:, ::-1]
+
+
+@given(st.integers(1, 8), st.integers(1, 40), st.integers(2, 10), st.integers(0, 99))
+def test_it_is_the_plane_of_largest_variance(tokens: int, rows: int, hidden: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    scale = np.geomspace(10, 0.1, hidden)
+    values, others = draw.standard_normal((tokens, hidden)) * scale + 3, draw.standard_normal((rows, hidden)) * scale
+    powers, axes = slowly(values, others)
+    found = principal(values.astype(np.float32), others)
+    assert found.shares == pytest.approx((powers[0] / powers.sum(), powers[1] / powers.sum()), rel=1e-4, abs=1e-6)
+    middle = (values.mean(axis=0) + others.mean(axis=0)) / 2
+    for kind, points in ((values, found.tokens), (others, found.others)):
+        for axis in range(2 if tokens + rows > 2 else 1):
+            expected = (kind - middle) @ axes[:, axis]
+            assert np.abs(points[:, axis]) == pytest.approx(np.abs(expected), rel=1e-3, abs=1e-3 * powers[0] ** 0.5)
+
+
+def test_many_of_one_kind_do_not_turn_it() -> None:
+    draw = np.random.default_rng(0)
+    values, others = draw.standard_normal((6, 5)), draw.standard_normal((20, 5))
+    once, often = principal(values, others), principal(values, np.concatenate([others] * 20))
+    assert often.tokens == pytest.approx(once.tokens) and often.shares == pytest.approx(once.shares)
+    assert len(principal(values, np.concatenate([others] * 100)).others) == 2000 > FITTED
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows", "hidden"), [(1, 0, 4), (3, 0, 4), (1, 1, 4), (3, 5, 1), (1, 0, 1), (0, 0, 3)]
+)
+def test_where_there_is_no_plane_the_rest_is_zero(tokens: int, rows: int, hidden: int) -> None:
+    found = principal(np.ones((tokens, hidden), np.float32), np.zeros((rows, hidden)))
+    assert found.tokens.shape == (tokens, 2) and found.others.shape == (rows, 2)
+    assert np.abs(found.tokens[:, 1]).max(initial=0) < 1e-12 and found.shares[1] < 1e-12
+    assert np.isfinite(found.tokens).all()
+
+
+def test_the_largest_numbers_have_room() -> None:
+    found = principal(np.array([[3e38, -3e38], [-3e38, 3e38]], np.float32), np.zeros((1, 2)))
+    assert np.isfinite(found.tokens).all() and found.shares == pytest.approx((1, 0))
+
+
+def test_an_axis_points_to_where_its_largest_channel_grows() -> None:
+    values = np.array([[0, 0, 0], [0, -5, 1]], np.float32)
+    assert principal(values, np.zeros((0, 3))).tokens[0, 0] > principal(values, np.zeros((0, 3))).tokens[1, 0]

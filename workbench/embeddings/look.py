@@ -1,0 +1,44 @@
+"""What can be said of an embedding in a few numbers: lengths of its vectors, zeros, range. Arrays; no models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Look:
+    """The values [tokens, hidden] of an embedding in numbers."""
+
+    tokens: int
+    hidden: int
+    lowest: float
+    highest: float
+    zeros: float  # share of all values
+    shortest: float  # Euclidean norm of a token's vector
+    median: float  # of the norms
+    longest: float
+    repeated: int  # tokens whose vector is the one before them
+
+
+def look_at(values: np.ndarray) -> Look:
+    """The numbers of values [tokens, hidden], of which there is at least one."""
+    lengths = norms(values)
+    return Look(
+        tokens=values.shape[0],
+        hidden=values.shape[1],
+        lowest=float(values.min()),
+        highest=float(values.max()),
+        zeros=1.0 - float(np.count_nonzero(values) / values.size),
+        shortest=float(lengths.min()),
+        median=float(np.median(lengths)),
+        longest=float(lengths.max()),
+        repeated=int((values[1:] == values[:-1]).all(axis=1).sum()),
+    )
+
+
+def norms(values: np.ndarray) -> np.ndarray:
+    """The Euclidean norm of each vector of values [tokens, hidden], float64 [tokens]."""
+    lengths: np.ndarray = np.sqrt(np.einsum("th,th->t", values, values, dtype=np.float64))
+    return lengths

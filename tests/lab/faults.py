@@ -88,39 +88,43 @@ Planter = Callable[[Parts], Planted]
 
 def norm_eps(parts: Parts) -> Planted:
     """A layer norm with the epsilon 1e-3, of those in which that changes what is recorded by 2e-6 or more."""
-    places = [place for place in _norms(parts) if place[2] >= LEAST]
-    number, name, _ = places[parts.one_of(len(places))]
+    places = norms(parts.reference)
+    number, name = places[parts.one_of(len(places))]
     norm = getattr(parts.blocks[number], name)
     assert norm.eps == 1e-5
     parts.set(norm, "eps", EPS)
-    stage = f"encoder.layers.{number}"
-    return Planted(f"{stage}.fsmn", (f"{stage}.attention",)) if name == "norm1" else Planted(stage)
+    return behind_norm(number, name)
 
 
-def _norms(parts: Parts) -> list[tuple[int, str, float]]:
-    """Each block's norms, and by how much the other epsilon changes, relatively, the first stage behind them.
+def norms(trace: Trace) -> list[tuple[int, str]]:
+    """The norms of a SAN-M encoder, by block and name, whose epsilon matters: see `LEAST`.
 
     A norm divides by sqrt(v + e), v the variance of a position, so that it becomes smaller by (1e-3 - 1e-5) / 2v. Where
     v is in the hundreds, as in a stack's first blocks, that is not even a rounding in float32.
     """
-    found, trace, x = [], parts.reference, parts.reference["encoder.input"].astype(np.float64)
-    for number in range(len(parts.blocks)):
+    order, found = list(trace), []
+    x = trace["encoder.input"].astype(np.float64)
+    for number in range(sum(stage.endswith(".fsmn") for stage in order)):
         stage = f"encoder.layers.{number}"
         memory, attention, y = (
             trace[name].astype(np.float64) for name in (f"{stage}.fsmn", f"{stage}.attention", stage)
         )
-        found.append((number, "norm1", _smaller(x)))
         between = memory + attention + (x if x.shape == y.shape else 0)
-        # The feed-forward is a part of the block's output.
-        found.append((number, "norm2", _smaller(between) * np.linalg.norm(y - between) / np.linalg.norm(y)))
-        x = y
-        if len(parts.encoder.encoders) == number:
-            x = trace["encoder.after_norm"].astype(np.float64)
-    return found
+        part = np.linalg.norm(y - between) / np.linalg.norm(y)  # that the feed-forward has in the block's output
+        found += [(number, "norm1", _smaller(x)), (number, "norm2", _smaller(between) * part)]
+        after = order[order.index(stage) + 1]
+        x = trace[after].astype(np.float64) if after == "encoder.after_norm" else y
+    return [(number, name) for number, name, change in found if change >= LEAST]
 
 
 def _smaller(x: np.ndarray) -> float:
     return float(np.median((EPS - 1e-5) / (2 * x.var(axis=1))))
+
+
+def behind_norm(number: int, name: str) -> Planted:
+    """What a norm of a SAN-M block changes: the memory and the attention, or the feed-forward."""
+    stage = f"encoder.layers.{number}"
+    return Planted(f"{stage}.fsmn", (f"{stage}.attention",)) if name == "norm1" else Planted(stage)
 
 
 def fsmn_tap(parts: Parts) -> Planted:

@@ -91,6 +91,23 @@ def test_a_change_of_every_position_stands_out_of_few_that_are_far(isolated: boo
     assert "the candidate is" in everywhere.sentence and "at the median position, the reference" in everywhere.sentence
 
 
+@pytest.mark.parametrize("dtype", ["float32", "q8_0"])
+def test_one_wrong_position_among_many_is_found(dtype: str) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((6000, 20))
+    swapped = x.copy()
+    swapped[[7, 8]] = x[[8, 7]]
+    metas = ({"dtype": "float32"}, {"dtype": dtype}, {"dtype": "float64"})
+    sides = [Trace({"llm.embeddings": array}, META | meta) for array, meta in zip((x, x, x), metas)]
+    assert noise_or_bug(*sides).first_bug is None
+    found = noise_or_bug(sides[0], Trace({"llm.embeddings": swapped}, sides[1].meta), sides[2])
+    [stage] = found.stages
+    assert stage.is_bug and stage.worst_position in (7, 8)
+    if dtype == "q8_0":
+        assert stage.candidate <= stage.bound
+        assert f"from float64 at position {stage.worst_position}, the reference 0" in found.sentence
+
+
 def test_of_zeros_and_of_one_value_a_position_the_whole_is_typical() -> None:
     x = np.zeros((6, 4))
     x[5] = 1

@@ -130,7 +130,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
         "Exit status: 0 within tolerance, 1 beyond it (with --float64, also where there is a bug), 2 where a file "
         "cannot be used."
     )
-    files = ".safetensors, .npz, or a directory of .npy files"
+    files = ".safetensors, .npz, or a directory or .zip of .npy files"
     parser.add_argument("reference", metavar="REFERENCE", type=Path, help=f"the trace to compare with: {files}")
     parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the trace to judge")
     parser.add_argument("--json", action="store_true", help="print JSON")

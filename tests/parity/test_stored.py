@@ -229,7 +229,9 @@ def test_arrays_that_claim_more_than_they_have_cost_no_memory(tmp_path: Path, mo
 def test_what_is_no_trace_is_said_to_be_none(tmp_path: Path) -> None:
     refused(tmp_path / "t.safetensors", "there is no trace ")
     (tmp_path / "t.bin").write_bytes(b"1")
-    refused(tmp_path / "t.bin", "t.bin is no trace; expected a .safetensors or .npz file, or a directory of .npy files")
+    refused(
+        tmp_path / "t.bin", "t.bin is no trace; expected a .safetensors or .npz file, or a directory or .zip of .npy"
+    )
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "the directory empty holds no .npy files; expected one for each stage")
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
@@ -238,6 +240,35 @@ def test_what_is_no_trace_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "empty" / "a.npy").write_bytes(npy_header((0,)))
     (tmp_path / "empty" / "meta.json").write_text("[1]")
     refused(tmp_path / "empty", "meta.json of empty is no JSON object")
+
+
+@pytest.mark.parametrize("outer", ["", "dump of today/"])
+def test_a_zipped_directory_is_read_as_the_directory(tmp_path: Path, outer: str) -> None:
+    arrays = {"encoder/layers.0": np.eye(3), "encoder/output": np.ones((2, 2), np.float16)}
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{outer}{name}.npy", "w") as file:
+                np.save(file, array)
+        archive.writestr(f"{outer}meta.json", '{"dtype": "float16"}')
+    found = open_stored(tmp_path / "t.zip")
+    assert found.meta == {"dtype": "float16"}
+    assert_same(values(found), {name.replace("/", "."): array for name, array in arrays.items()})
+
+
+def test_what_else_is_in_a_zip_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.zip"
+    for content, says in [
+        ({"a.npy": npy_header((0,)), "run.py": b"1"}, "t.zip holds 'run.py'; expected the .npy files of a directory"),
+        ({"a/b.npy": npy_header((0,)), "a.b.npy": npy_header((0,))}, "t.zip has two files for a.b"),
+        ({"a.npy": npy_header((0,)), "meta.json": b"[1]"}, "meta.json of t.zip is no JSON object"),
+        ({"meta.json": b"{}"}, "t.zip holds no .npy files"),
+    ]:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in content.items():
+                archive.writestr(name, data)
+        refused(path, says)
+    path.write_bytes(b"no archive at all")
+    refused(path, "t.zip is truncated or no .zip file")
 
 
 def test_a_damaged_member_is_refused_when_it_is_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads traces, ours and those that other programs wrote: `.safetensors`, `.npz`, a directory of `.npy` files.
+"""Reads traces, ours and other programs': `.safetensors`, `.npz`, a directory or `.zip` of `.npy` files.
 
 A trace read here keeps its arrays in the file until they are asked for, so two of them compare in the memory of one
 stage.
@@ -53,7 +53,7 @@ class StoredTrace(Trace):
 
 
 def read_trace(path: str | Path, mapping: StageMapping | None = None) -> Trace:
-    """The trace in a `.safetensors` or `.npz` file or a directory of `.npy` files.
+    """The trace in a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files.
 
     In a directory, folders are parts of names: `encoder/layers.0.npy` is `encoder.layers.0`. Metadata stand in
     `meta.json` there; a mapping adds its own. Stages come in the order that a trace of ours recorded, else in that of

@@ -1,8 +1,8 @@
 """The files that traces come in, opened so that an array is read when it is asked for.
 
-`.safetensors`, `.npz`, and directories of `.npy`. Everything a file claims is checked against its size before any
-memory is taken, nothing is unpickled, and what is wrong is said in one sentence, a `BadInput`. This file knows names
-and arrays, not which of them are stages.
+`.safetensors`, `.npz`, and directories of `.npy`, also zipped. Everything a file claims is checked against its size
+before any memory is taken, nothing is unpickled, and what is wrong is said in one sentence, a `BadInput`. This file
+knows names and arrays, not which of them are stages.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from workbench.array_headers import (
     said,
 )
 from workbench.errors import BadInput
+from workbench.parity.order import GROUPS
 
 Reader = Callable[[], np.ndarray]
 
 LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech is a tenth of that
 META = "meta.json"  # beside .npy files: who computed them
+LONGEST_META = 1 << 20  # bytes of it in a .zip
+_EXPECTED = "expected a .safetensors or .npz file, or a directory or .zip of .npy files"
 
 
 @dataclass(frozen=True)
@@ -44,20 +47,17 @@ class Stored:
 
 
 def open_stored(path: str | Path) -> Stored:
-    """Opens a `.safetensors` or `.npz` file or a directory of `.npy` files. Raises `BadInput` where it is none."""
+    """Opens a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files. Raises `BadInput` where it is
+    none."""
     path = Path(path)
     try:
         if path.is_dir():
             return _named(_directory(path), path.name)
         if not path.is_file():
-            raise BadInput(
-                f"there is no trace {path}; expected a .safetensors or .npz file, or a directory of .npy files"
-            )
-        kind = {".safetensors": _safetensors, ".npz": _npz, ".npy": _single}.get(path.suffix.lower())
+            raise BadInput(f"there is no trace {path}; {_EXPECTED}")
+        kind = {".safetensors": _safetensors, ".npz": _npz, ".zip": _zip, ".npy": _single}.get(path.suffix.lower())
         if kind is None:
-            raise BadInput(
-                f"{path.name} is no trace; expected a .safetensors or .npz file, or a directory of .npy files"
-            )
+            raise BadInput(f"{path.name} is no trace; {_EXPECTED}")
         return _named(kind(path), path.name)
     except OSError as error:
         raise BadInput(f"{path.name} cannot be read: {error.strerror or error}") from error
@@ -118,23 +118,57 @@ def _tensor(path: Path, place: TensorPlace) -> Reader:
 
 
 def _npz(path: Path) -> Stored:
+    arrays, _ = _archive(path, "arrays only, as numpy.savez writes them", ())
+    return Stored({name.removesuffix(".npy"): read for name, read in arrays.items()}, {})
+
+
+def _zip(path: Path) -> Stored:
+    """A zipped directory; its own name, where all of it is in one, is no part of the names of the arrays."""
+    found, meta = _archive(path, f"the .npy files of a directory, and {META}", (META,))
+    parts = {name: name.removesuffix(".npy").split("/") for name in found}
+    whole = len({each[0] for each in parts.values()}) == 1 and all(len(each) > 1 for each in parts.values())
+    outer = whole and next(iter(parts.values()))[0] not in GROUPS
+    arrays: dict[str, Reader] = {}
+    for member, each in parts.items():
+        name = ".".join(each[1:] if outer else each)
+        if name in arrays:
+            raise BadInput(f"{path.name} has two files for {name}; expected one for each stage")
+        arrays[name] = found[member]
+    if not arrays:
+        raise BadInput(f"{path.name} holds no .npy files; expected one for each stage")
+    return Stored(arrays, meta)
+
+
+def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> tuple[dict[str, Reader], dict[str, Any]]:
+    """The arrays of an archive by the names of its members, and the object in the JSON file beside them.
+
+    Args:
+        expected: what may be in it, for messages.
+        beside: names of the JSON file.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = [each for each in archive.infolist() if not each.is_dir()]
-            strange = next((each.filename for each in members if not each.filename.endswith(".npy")), None)
+            files = [each for each in members if each.filename.endswith(".npy")]
+            others = [each for each in members if each not in files]
+            strange = next((each.filename for each in others if Path(each.filename).name not in beside), None)
             if strange is not None or len(members) > MOST_ARRAYS:
                 what = f"holds {strange!r:.80}" if strange is not None else f"holds {len(members)} files"
-                raise BadInput(f"{path.name} {what}; expected arrays only, as numpy.savez writes them")
-            arrays = {}
-            for member in members:
+                raise BadInput(f"{path.name} {what}; expected {expected}")
+            for member in files:
                 with archive.open(member) as file:
                     _header(file, member.file_size, f"{member.filename!r:.80} of {path.name}")
-                arrays[member.filename.removesuffix(".npy")] = _member(path, member.filename)
+            meta = {}
+            for member in others[:1]:
+                with archive.open(member) as file:
+                    meta = read_json(file.read(LONGEST_META), f"{META} of {path.name}")
+                if not isinstance(meta, dict):
+                    raise BadInput(f"{META} of {path.name} is no JSON object; expected dtype, input_digest and so on")
     except (BadInput, OSError):
         raise
     except Exception as error:  # zipfile has no one error for what is damaged
-        raise BadInput(f"{path.name} is truncated or no .npz file: {said(error)}") from error
-    return Stored(arrays, {})
+        raise BadInput(f"{path.name} is truncated or no {path.suffix.lower()} file: {said(error)}") from error
+    return {each.filename: _member(path, each.filename) for each in files}, meta
 
 
 def _member(path: Path, name: str) -> Reader:

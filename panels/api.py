@@ -1,4 +1,4 @@
-"""The endpoints for scripts: `/transcribe` and `/models`, for `gradio_client` and notebooks.
+"""Endpoints for scripts, `gradio_client` and notebooks: `/transcribe` and `/models`; others are beside their tabs.
 
 Their inputs and outputs stand on no tab. What they compute is what the page computes.
 """
@@ -82,8 +82,8 @@ def transcripts(
     `model`, `runtime`, `quantization`, `file` and `error` instead. A model may name its runtime and a quantisation, as
     in `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for what is wrong with the request as a whole.
     """
-    given = _json_object(options, "the options", '{"itn": true}')
-    settings = {RUNTIME: check_settings(_json_object(engine, "the settings", '{"max_length": 4096}'))}
+    given = json_object(options, "the options", '{"itn": true}')
+    settings = {RUNTIME: check_settings(json_object(engine, "the settings", '{"max_length": 4096}'))}
     cells = [model if "|" in model else Cell(model, runtime).value for model in models]
     job = prepare(pool.registry, recordings, cells, reference, normaliser, given, None, settings)
     rows: Sequence[Row] = ()
@@ -92,7 +92,8 @@ def transcripts(
     return [row_dict(row) for row in rows]
 
 
-def _json_object(written: str, what: str, example: str) -> dict[str, Any]:
+def json_object(written: str, what: str, example: str) -> dict[str, Any]:
+    """What a script wrote as a JSON object; raises `BadInput` that says what it is of and gives an example."""
     try:
         given = json.loads(written or "{}")
     except ValueError as error:

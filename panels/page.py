@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import gradio as gr
 
-from panels import api, models, parity, transcribe
+from panels import api, compare_api, models, parity, transcribe
 from panels.blocks import html_block
 from panels.markup import text
 from panels.pool import SessionPool
@@ -41,5 +41,6 @@ def build_page(pool: SessionPool) -> gr.Blocks:
                 with gr.Tab(label, id=key) as tab:
                     build(page, pool, tab)
         api.build(pool)
+        compare_api.build(pool)
         html_block(FOOTER)
     return page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -10,7 +11,7 @@ import gradio as gr
 from panels.actions import samples_html
 from panels.blocks import html_block, scripted_html
 from panels.guard import guarded
-from panels.parity_actions import END_TO_END, MODES, ParityActions
+from panels.parity_actions import END_TO_END, EXPERIMENTS, MODES, ParityActions
 from panels.parity_markup import NOTHING_YET, preset_choices
 from panels.pool import SessionPool
 from panels.samples import read_samples
@@ -30,9 +31,23 @@ SHOW_CLOSER = """() => {
   const below = document.querySelector('#parity-closer').getBoundingClientRect().top - innerHeight * 0.55;
   if (below > 0) scrollBy({top: below, behavior: 'smooth'});
 }"""
+# Pressing is answered in the browser, so that two presses soon after one another both count.
+TOGGLE = """(written) => {
+  const side = document.querySelector('#parity-sides[data-pressed], #parity-sides [data-pressed]').dataset.pressed;
+  const lines = (written || '').split('\\n').map((each) => each.trim()).filter(Boolean);
+  const others = lines.filter((each) => each !== side && each.split('+')[0] !== side);
+  return (others.length < lines.length ? others : [...lines, side]).join('\\n');
+}"""
+MARK = """(written) => {
+  const lines = (written || '').split('\\n').map((each) => each.trim());
+  const there = new Set([...lines, ...lines.map((each) => each.split('+')[0])]);
+  for (const each of document.querySelectorAll('#parity-sides [data-side]')) {
+    each.setAttribute('aria-pressed', there.has(each.dataset.side));
+  }
+}"""
 TRACES = """<p class="muted small">What another program computed for the same input. A file of names and layouts makes
 its arrays the stages of here; arrays that it does not name keep their names.</p>"""
-EXPERIMENTS = """<p class="muted small">Bring a known cause of a divergence about on purpose. Each is written into the
+EXPERIMENTING = """<p class="muted small">Bring a known cause of a divergence about on purpose. Each is written into the
 sides above, where it can be edited.</p>"""
 
 
@@ -79,7 +94,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                     [], label="Reference", allow_custom_value=True, elem_id="parity-reference", filterable=True
                 )
                 html_block('<p class="field">Candidates</p>')
-                sides = html_block("", "toggle", elem_id="parity-sides")
+                sides = scripted_html("sides.js", elem_id="parity-sides")
                 candidates = gr.Textbox(
                     value="",
                     label="Candidates as they are written",
@@ -112,7 +127,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
             with gr.Accordion(
                 "Experiments", open=False, elem_classes="card accordion-card", elem_id="parity-experiments"
             ):
-                html_block(EXPERIMENTS)
+                html_block(EXPERIMENTING)
                 with gr.Row(elem_classes="pair"):
                     switches = [_experiments(whose) for whose in ("Reference", "Candidates")]
             with gr.Accordion(
@@ -166,11 +181,12 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     offering = [note, reference, sides, candidates, speech, prompt, *of_speech, *of_language]
     for event in (page.load, model.input):
         wire(event, actions.choose, [model, *sided, traces], offering)
-    wire(sides.toggle, actions.toggle, [model, candidates, traces, *switches[1]], [candidates, sides])
-    wire(candidates.input, actions.typed, [model, candidates, traces], sides, trigger_mode="always_last")
+    pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")
+    wire(pressed.then, actions.experiments, [candidates, *switches[1]], candidates)
+    candidates.change(None, candidates, None, js=MARK, api_visibility="private")
     for text_of, column in zip(sided, switches):
-        for each in column:
-            wire(each.input, actions.experiment, [text_of, *column], text_of, trigger_mode="always_last")
+        for name, each in zip(EXPERIMENTS, column):
+            wire(each.input, partial(actions.experiment, name), [text_of, each], text_of, trigger_mode="always_last")
     for event in (traces.upload, traces.clear, traces.delete):
         wire(event, actions.add_traces, [model, *sided, traces, known], [reference, candidates, sides, known])
     wire(chips.pick, actions.pick_sample, None, [recording, credit])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +30,9 @@ from workbench.lab.sides import with_changes
 from workbench.memory import size
 
 Update = dict[str, Any]
-DITHER = "1"  # the amplitude that recipes of FunASR and Kaldi train with
+EXPERIMENTS = {"cmvn": "off", "dither": "1", "threads": "", "kv_cache": ""}
+"""Options and settings that are known causes of a divergence, and what a switch sets them to; dither to the amplitude
+that recipes of FunASR and Kaldi train with."""
 
 
 class ParityActions:
@@ -68,23 +70,14 @@ class ParityActions:
             *(language, language),
         )
 
-    def toggle(
-        self, model: str, candidates: str, traces: list[str] | None, event: gr.EventData, *switches: Any
-    ) -> tuple[str, str]:
-        """Adds the candidate whose button was pressed, with the experiments that are on, or takes it away."""
-        side = datum(event._data, "side")
-        texts = lines_of(candidates)
-        mine = [each for each in texts if side in (each, each.partition("+")[0])]
-        texts = [each for each in texts if each not in mine] if mine else [*texts, with_changes(side, _on(*switches))]
-        return "\n".join(texts), self._sides_html(self._card(model), texts, traces)
+    def experiment(self, name: str, written: str | None, value: Any) -> str:
+        """The sides of a text with one of the experiments, or without it."""
+        return "\n".join(with_changes(line, {name: _change(name, value)}) for line in (written or "").splitlines())
 
-    def typed(self, model: str, candidates: str, traces: list[str] | None) -> str:
-        """The buttons of the candidates that stand in the text."""
-        return self._sides_html(self._card(model), lines_of(candidates), traces)
-
-    def experiment(self, written: str | None, *switches: Any) -> str:
-        """The sides of a text with the experiments that are on, and without those that are off."""
-        return "\n".join(with_changes(line, _on(*switches)) for line in (written or "").splitlines())
+    def experiments(self, written: str | None, *values: Any) -> Any:
+        """The sides of a text with all the experiments that are on, for one that has been added."""
+        on = {name: change for name, value in zip(EXPERIMENTS, values) if (change := _change(name, value))}
+        return "\n".join(with_changes(line, on) for line in (written or "").splitlines()) if on else gr.skip()
 
     def add_traces(
         self, model: str, reference: str, candidates: str, traces: list[str] | None, before: tuple[str, ...]
@@ -266,14 +259,11 @@ def file_name(run: ParityRun) -> str:
     return f"parity-{model}-{datetime.now():%Y-%m-%d}"
 
 
-def _on(cmvn_off: bool, dither: bool, threads: str, kv_cache: str) -> Mapping[str, str | None]:
-    """The experiments as changes of a side."""
-    return {
-        "cmvn": "off" if cmvn_off else None,
-        "dither": DITHER if dither else None,
-        "threads": (threads or "").strip() or None,
-        "kv_cache": kv_cache or None,
-    }
+def _change(name: str, value: Any) -> str | None:
+    """What an experiment's input says, as it is written in a side; None where it is off."""
+    if isinstance(value, bool):
+        return EXPERIMENTS[name] if value else None
+    return (value or "").strip() or None
 
 
 def _references(listed: Sequence[Offered], traces: list[str] | None) -> list[tuple[str, str]]:

@@ -63,9 +63,7 @@ def _row(title: str, content: str, note: str = "") -> str:
 def _toggle(side: str, label: str, note: str, pressed: bool) -> str:
     content = f"{text(label)} {element('small', text(note)) if note else ''}".strip()
     state = "true" if pressed else "false"
-    return element(
-        "button", content, "toggle", type="button", title=side, aria_pressed=state, data_event="toggle", data_side=side
-    )
+    return element("button", content, "toggle", type="button", title=side, aria_pressed=state, data_side=side)
 
 
 def status_html(step: Step) -> str:

@@ -102,7 +102,7 @@ def _group(stack: str, rows: list[_Row], small: bool, places: Sequence[int]) -> 
         span = f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
         opened = " checked" if small or any(row.beyond for row in rows) else ""
         cells = "".join(
-            _cell(_worst([row.cells[side][column] for row in rows if column < len(row.cells[side])]))
+            _cell(_worst([row.cells[side][min(column, len(row.cells[side]) - 1)] for row in rows]))
             for side in range(len(rows[0].cells))
             for column in range(len(METRICS))
         )
@@ -182,9 +182,9 @@ def _predictions(each: StageComparison | None) -> tuple[_Cell, ...]:
     title = f"{found.flips} of {found.rows} rows prefer another candidate, limit {each.limits.top1:.4g}"
     overlap = f"share of the reference's best {found.top} that are among the candidate's"
     return (
-        _Cell(divergence.kind, f"KL {divergence.said}", divergence.title),
-        _Cell(kind, f"top-1 {_share(found.top1_agreement)}", title),
-        _Cell("none", f"top-{found.top} {_share(found.top_overlap)}", overlap),
+        _Cell(divergence.kind, f"KL\n{divergence.said}", divergence.title),
+        _Cell(kind, f"top-1\n{_share(found.top1_agreement)}", title),
+        _Cell("none", f"top-{found.top}\n{_share(found.top_overlap)}", overlap),
     )
 
 

@@ -57,7 +57,7 @@ PARTS = """
     overflow-wrap: break-word; }
   .heat thead th[scope=row] { z-index: 3; text-align: left; font-weight: 600; vertical-align: bottom; }
   .heat td { min-width: 3rem; border: 0 solid var(--paper); border-width: 0 1px 1px 0; text-align: center; }
-  .heat .said td { line-height: 1.25; white-space: normal; }
+  .heat .said td { line-height: 1.25; white-space: pre; }
   .heat .known { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .heat .group th, .heat .group td { border-top: .3rem solid var(--paper); }
   .heat .group th { font-weight: 600; } .heat .group small { font-weight: 400; color: var(--quiet); }
@@ -80,9 +80,10 @@ PARTS = """
   .h6 { background: light-dark(#b3202a, #d63a42); color: #fff; font-weight: 600; } .none { color: var(--quiet); }
   .key span { display: inline-block; padding: 0 .5rem; margin: 0 .25rem .25rem 0; font-size: .8125rem; }
 
-  .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); gap: .75rem; }
+  .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); gap: .75rem;
+    margin-top: .5rem; }
   figure { margin: 0; } img { width: 100%; height: auto; display: block; } figure.broad { max-width: 44rem; }
-  details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
+  details { margin: .5rem 0; } summary { cursor: pointer; font-size: .9rem; font-weight: 600; }
   pre { white-space: pre-wrap; background: var(--card); padding: .5rem; border-radius: .3rem; margin: .25rem 0;
     font-size: .8125rem; overflow-wrap: anywhere; }
 }

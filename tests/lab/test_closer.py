@@ -1,0 +1,64 @@
+"""A stage looked at closely: what is said of it is what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.lab.fakes import FakeRegistry
+from tests.lab.test_page import NASTY, Parts
+from workbench.lab import ParityRun, run_parity
+from workbench.lab.closer import stage_details
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[ParityRun]:
+    fakes = FakeRegistry()
+    fakes.faults["gguf"] = {
+        "encoder.layers.3": lambda x: 1.5 * x,
+        "logits": lambda x: np.arange(x.size).reshape(x.shape) % 7.0,
+        "text": lambda x: np.array(NASTY),
+    }
+    with run_parity(fakes, "tiny", "a", candidates=["gguf:f32"]) as run:  # type: ignore[arg-type]
+        yield run
+
+
+def said(run: ParityRun, stage: str) -> tuple[str, Parts]:
+    parts = Parts("".join(stage_details(run, run.outcomes[0], stage)))
+    return " ".join(text.strip() for text in parts.texts if text.strip()), parts
+
+
+def test_the_statistics_are_those_of_the_arrays(run: ParityRun) -> None:
+    text, parts = said(run, "encoder.layers.3")
+    computed = run.outcomes[0].computed
+    assert computed
+    ours, theirs = run.reference.trace["encoder.layers.3"], computed.trace["encoder.layers.3"]
+    distance = np.abs(theirs.astype(float) - ours)
+    row, column = np.unravel_index(distance.argmax(), distance.shape)
+    assert text.startswith("The first divergent stage; where the error grows most; relative L2 0.5, limit 0.0001")
+    assert f"worst element [{row}, {column}]: {ours[row, column]:.7g} and {theirs[row, column]:.7g}" in text
+    assert "shape 24 × 64 type float32" in text and "strictest preset that passes none" in text
+    assert f"root mean square of the reference {np.sqrt((ours**2).mean()):.2g}" in text
+    assert "nearest multiple of the reference 1.5" in text and "a bug above" in text
+    assert len([tag for tag, _ in parts.elements if tag == "img"]) == 5
+    assert len([each for tag, each in parts.elements if tag == "tr" and each.get("class") == "over"]) == 2
+
+
+def test_a_stage_before_the_fault_would_pass_the_strictest(run: ParityRun) -> None:
+    text, _ = said(run, "frontend.fbank")
+    assert "verdict within tolerance strictest preset that passes exact" in text
+    assert "signal to noise no noise" in text
+
+
+def test_logits_tokens_and_text_have_what_they_are_judged_by(run: ParityRun) -> None:
+    text, _ = said(run, "logits")
+    assert "KL divergence" in text and "rows with another favourite" in text and "overlap of the best 5" in text
+    text, _ = said(run, "tokens")
+    assert "edits, " in text and "The first token that differs is at place" in text and "token error rate" in text
+    text, parts = said(run, "text")
+    assert NASTY in text and "WER" in text
+    assert not any(tag in ("script", "img") for tag, _ in parts.elements)
+    with pytest.raises(KeyError):
+        said(run, "encoder.layers.99")

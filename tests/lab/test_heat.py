@@ -1,0 +1,111 @@
+"""The heat map: what stands in which row, how it is coloured, and which layers are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.lab.fakes import FakeRegistry
+from tests.lab.test_page import NASTY, Parts
+from tests.parity.networks import META, NUMBERS, STAGES, Fault, computed
+from workbench.lab import ParityRun, run_parity
+from workbench.lab.heat import heat_map
+from workbench.session import Trace
+
+Run = Callable[..., ParityRun]
+
+
+@pytest.fixture
+def ran() -> Iterator[Run]:
+    runs: list[ParityRun] = []
+
+    def run(*candidates: str, faults: dict[str, Fault] | None = None, **how: object) -> ParityRun:
+        fakes = FakeRegistry()
+        fakes.faults["gguf"] = faults or {}
+        runs.append(run_parity(fakes, "tiny", "a", candidates=candidates, exact=False, **how))  # type: ignore[arg-type]
+        return runs[-1]
+
+    yield run
+    for run_ in runs:
+        run_.close()
+
+
+def rows(run: ParityRun, pressable: bool = False) -> dict[str, str]:
+    """The rows of the map by what a screen reader says is their name."""
+    whole = "".join(heat_map(run, pressable))
+    found = {}
+    for row in re.findall(r"<tr.*?</tr>", whole.partition("</thead>")[2], re.DOTALL):
+        [name] = re.findall(r"<th.*?</th>", row)
+        found["".join(Parts(name).texts).strip()] = row
+    return found
+
+
+def kinds(row: str) -> list[str]:
+    return re.findall(r'<td class="(\w+)"', row)
+
+
+def test_a_row_for_every_stage_and_one_for_what_logits_predict(ran: Run) -> None:
+    found = rows(ran("gguf:f32", "pytorch:f64"))
+    group = next(name for name in found if name.startswith("encoder.layers 0 to 7"))
+    assert "worst of 8" in group
+    expected = [*STAGES[: STAGES.index("logits") + 1], "logits, as predictions", *STAGES[STAGES.index("logits") + 1 :]]
+    assert [name for name in found if name != group] == sorted(expected, key=_front)
+    assert "KL" in found["logits, as predictions"] and "top-1\n100 %" in found["logits, as predictions"]
+    assert found["tokens"].count("equal") == 2
+
+
+def _front(stage: str) -> int:
+    return 0 if stage.startswith("frontend") else 1 if stage.startswith("prompt") else 2
+
+
+@pytest.mark.parametrize(
+    ("factor", "kind"), [(1.0, "h0"), (1 + 5e-6, "h3"), (1 + 5e-5, "h4"), (1.0005, "h5"), (2, "h6")]
+)
+def test_colours_go_by_error_over_limit(ran: Run, factor: float, kind: str) -> None:
+    fault: Fault = lambda x: factor * x  # noqa: E731
+    run = ran("pytorch:f32", "gguf:f32", faults={"frontend.fbank": fault})
+    row = rows(run)["frontend.fbank"]
+    assert kinds(row)[0] == "h0" and kinds(row)[3] == kind
+    assert "limit 0.0001" in row
+
+
+def test_a_group_shows_its_worst(ran: Run) -> None:
+    run = ran("gguf:f32", faults={"encoder.layers.7": lambda x: 1.02 * x})
+    found = rows(run)
+    group = next(row for name, row in found.items() if name.startswith("encoder.layers 0"))
+    cells = re.findall(r"<td.*?</td>", found["encoder.layers.7"])
+    assert re.findall(r"<td.*?</td>", group) == cells
+    broken = ran("gguf:f32", faults={"encoder.layers.2": lambda x: np.where(x > 2, np.nan, x)})
+    group = next(row for name, row in rows(broken).items() if name.startswith("encoder.layers 0"))
+    assert kinds(group) == ["h6"] * 3 and "not finite" in group
+
+
+def test_stacks_of_a_deep_model_are_closed_unless_something_is_wrong_there(ran: Run, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.safetensors" for name in ("one", "same", "other")]
+    for path in paths:
+        trace = dict(computed(layers=60))
+        if path.stem == "other":
+            trace["encoder.layers.50"] = 2 * trace["encoder.layers.50"]
+        Trace(trace, META).save(path)
+    for candidate, opened in (("same", False), ("other", True)):
+        run = ran(str(tmp_path / f"{candidate}.safetensors"), reference=str(paths[0]))
+        [group] = [row for name, row in rows(run).items() if "worst of 60" in name]
+        assert (" checked" in group) is opened
+
+
+def test_names_stay_text_and_only_a_page_with_a_script_has_buttons(ran: Run, tmp_path: Path) -> None:
+    odd = {**computed(), NASTY: np.ones(3)}
+    for name in ("a", "b"):
+        Trace(odd, META).save(tmp_path / f"{name}.safetensors")
+    run = ran(str(tmp_path / "b.safetensors"), reference=str(tmp_path / "a.safetensors"))
+    for pressable in (False, True):
+        whole = "".join(heat_map(run, pressable))
+        assert "<script" not in whole and "<img" not in whole
+        assert ("<button" in whole) is pressable is ("data-stage" in whole)
+    stages = [each.get("data-stage") for tag, each in Parts("".join(heat_map(run, True))).elements if tag == "tr"]
+    assert {stage for stage in stages if stage} == set(odd) and NASTY in stages
+    assert len(NUMBERS) < len(odd)

@@ -1,0 +1,188 @@
+"""What can be compared, requests as users make them, and runs that are followed, stopped and kept."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from panels.parity_actions import first_look
+from panels.parity_markup import result_html, sides_html, status_html
+from panels.parity_runs import Kept, Step, compute, follow, request_of
+from panels.parity_sides import lines_of, offered, traceable, traces_by_name, usual_sides
+from tests.lab.fakes import dies, waits
+from tests.panels.parity_fakes import FakeParityRegistry
+from tests.parity.networks import META, computed
+from workbench.errors import BadInput, SessionDied
+from workbench.session import Trace
+
+
+@pytest.fixture
+def registry() -> Any:
+    return FakeParityRegistry()
+
+
+def ask(registry: Any, *candidates: str, source: str | None = "a.wav", **how: Any) -> Any:
+    given = {"model": "fake/sense", "reference": "pytorch:f32", "traces": {}} | how
+    return request_of(
+        registry, given.pop("model"), source, given.pop("reference"), candidates, given.pop("traces"), **given
+    )
+
+
+# What is offered.
+
+
+def test_all_models_whose_stages_can_be_seen(registry: Any) -> None:
+    assert [card.id for card in traceable(registry)] == [
+        "fake/sense",
+        "fake/para",
+        "fake/hub",
+        "fake/nano",
+        "fake/text",
+    ]
+
+
+def test_types_are_those_that_the_model_computes_in(registry: Any) -> None:
+    def sides(model: str) -> list[list[str]]:
+        return [[kind.side for kind in each.kinds] for each in offered(registry, registry.card(model))]
+
+    gguf = ["gguf:f32", "gguf:f16", "gguf:q8_0", "gguf:q4_0"]
+    assert sides("fake/sense") == [["pytorch:f32", "pytorch:f64"], gguf, []]
+    assert sides("fake/text")[0] == ["pytorch:f32", "pytorch:f64", "pytorch:bf16", "pytorch:f16"]
+    assert offered(registry, registry.card("fake/sense"))[2].reason == "Fake SenseVoice has nothing for vLLM to serve"
+    assert usual_sides(registry, registry.card("fake/sense")) == ("pytorch:f32", "gguf:f32")
+
+
+def test_candidates_are_buttons_and_what_is_missing_says_why(registry: Any) -> None:
+    listed = offered(registry, registry.card("fake/sense"))
+    shown = sides_html(listed, ['<b>"dump.npz'], ["gguf:q8_0+cmvn=off", '<b>"dump.npz'])
+    pressed = re.findall(r'aria-pressed="(\w+)" data-side="([^"]*)"', shown)
+    assert [side for state, side in pressed if state == "true"] == ["gguf:q8_0", "&lt;b&gt;&quot;dump.npz"]
+    assert len(pressed) == 7 and "nothing for vLLM to serve" in shown and "<b>" not in shown
+
+
+@given(st.lists(st.text("ab.n", min_size=1, max_size=4)))
+def test_every_uploaded_file_has_a_name_of_its_own(names: list[str]) -> None:
+    paths = [f"/tmp/{number}/{name}" for number, name in enumerate(names)]
+    found = traces_by_name(paths)
+    assert list(found.values()) == paths
+
+
+# Requests.
+
+
+@pytest.mark.parametrize(
+    ("candidates", "how", "says"),
+    [
+        ([], {}, "no candidate is chosen"),
+        (["gguf"], {"reference": " "}, "no reference is named"),
+        (["gguf"], {"source": None}, "pytorch:f32 needs a recording"),
+        (["gguf"], {"model": "fake/text", "source": ""}, "pytorch:f32 needs a prompt"),
+        (["gguf"], {"model": "/etc"}, "there is no model '/etc' to compare"),
+        (["gguf"], {"model": "fake/vad"}, "there is no model 'fake/vad' to compare"),
+        (["/etc/passwd"], {}, "neither a runtime nor an uploaded trace file"),
+        (["gguf+vad=/etc"], {}, "is not one of auto, silero, none, fake/vad"),
+        (["gguf:f32+dtype=f16"], {}, "not understood"),
+        (["gguf"], {"options": {"vad": "/etc"}}, "option vad is '/etc'"),
+        (["gguf"], {"options": {"loudness": 1}}, "no option 'loudness'"),
+        (["gguf"], {"preset": "f33"}, "no preset 'f33'"),
+        (["gguf"], {"rules": ["peak"]}, "'peak' is not understood"),
+        (["gguf"], {"stages": ","}, "pattern is empty"),
+        (["gguf"], {"mapping": "nowhere.toml"}, "nowhere.toml"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(
+    registry: Any, candidates: list[str], how: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(BadInput, match=re.escape(says)) as caught:
+        ask(registry, *candidates, **how)
+    assert "\n" not in str(caught.value) and registry.traced == []
+
+
+def test_traces_alone_need_no_input(registry: Any, tmp_path: Path) -> None:
+    paths = {name: str(Trace(computed(), META).save(tmp_path / name)) for name in ("a.safetensors", "b.safetensors")}
+    request = ask(registry, "b.safetensors", reference="a.safetensors", traces=paths, source=None)
+    with compute(registry, request) as run:
+        assert [each.status for each in run.outcomes] == ["within"] and run.source == "traces only"
+        assert run.outcomes[0].name == "b.safetensors" and registry.traced == []
+
+
+def test_sides_are_a_line_each() -> None:
+    assert lines_of(" gguf \n\npytorch:f64\ngguf\n") == ["gguf", "pytorch:f64"]
+    assert lines_of(None) == []
+
+
+# Runs.
+
+
+def test_a_run_is_followed_to_what_came_of_it(registry: Any) -> None:
+    steps = list(follow(registry, ask(registry, "gguf:f32", "vllm"), threading.Event()))
+    shares = [step.share for step in steps]
+    assert shares == sorted(shares) and shares[-1] == 1.0 and not any(step.run for step in steps[:-1])
+    run = steps[-1].run
+    assert run is not None and [each.name for each in run.outcomes] == ["gguf:f32", "vllm"]
+    assert "Compared in" in status_html(steps[-1]) and "2 within tolerance" in status_html(steps[-1])
+    shown = result_html(run)
+    assert 'data-stage="encoder.layers.0"' in shown and shown.count("section class") == 2
+    run.close()
+
+
+def test_a_stopped_run_says_so_when_it_has_ended(registry: Any) -> None:
+    registry.acts["gguf"] = waits
+    stop = threading.Event()
+    steps = []
+    for step in follow(registry, ask(registry, "gguf"), stop):
+        steps.append(step)
+        if "tracing gguf" in step.activity:
+            stop.set()
+    assert steps[-1].stopped and steps[-1].run is None and registry.open_now == [] and registry.cancelled == 1
+    assert "Stopped after" in status_html(steps[-1])
+    assert "stopping" in status_html(Step(0.5, "tracing", 1.0, stopping=True))
+
+
+def test_a_run_that_nobody_follows_any_more_is_stopped(registry: Any) -> None:
+    registry.acts["gguf"] = waits
+    following = follow(registry, ask(registry, "gguf"), threading.Event())
+    for step in following:
+        if "tracing gguf" in step.activity:
+            break
+    session = registry.open_now[0]
+    following.close()
+    assert session.released.wait(60)
+
+
+def test_what_keeps_the_reference_from_being_computed_is_raised(registry: Any) -> None:
+    registry.acts["pytorch"] = dies
+    with pytest.raises(SessionDied, match="ended"):
+        list(follow(registry, ask(registry, "gguf"), threading.Event()))
+
+
+def test_the_first_look_is_at_what_is_wrong(registry: Any) -> None:
+    registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
+    with compute(registry, ask(registry, "pytorch:f64", "gguf")) as run:
+        assert first_look(run) == (1, "encoder.layers.3")
+    with compute(registry, ask(registry, "pytorch:f64")) as run:
+        place, stage = first_look(run) or (None, "")
+        assert place == 0 and stage in run.reference.trace
+
+
+def test_the_last_run_of_each_user_is_kept_and_not_too_many(registry: Any) -> None:
+    kept = Kept(most=2)
+    runs = [compute(registry, ask(registry, "gguf")) for _ in range(4)]
+    kept.put("a", runs[0])
+    kept.put("a", runs[1])
+    assert kept.of("a") is runs[1] and [run.folder.is_dir() for run in runs[:2]] == [False, True]
+    kept.put("b", runs[2])
+    assert kept.of("a") is runs[1]  # the later used
+    kept.put("c", runs[3])
+    assert [run.folder.is_dir() for run in runs] == [False, True, False, True]
+    with pytest.raises(BadInput, match="run it again"):
+        kept.of("b")
+    kept.drop("b")
+    kept.close()
+    assert not any(run.folder.is_dir() for run in runs)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -20,16 +21,19 @@ ARGUMENTS = ("--dtype", "float32", "--enforce-eager", "--enable-prompt-embeds", 
 
 
 class RealServer:
-    """A running server of the model in a directory; `kill` ends it as a failing machine would."""
+    """A running server of the model in a directory; `kill` ends it as a failing machine would.
 
-    def __init__(self, directory: Path, log: Path, port: int = 0):
+    `more` are arguments of the command besides those that all these servers have.
+    """
+
+    def __init__(self, directory: Path, log: Path, port: int = 0, more: Sequence[str] = ()):
         self.log = log
         self.scratch = tempfile.mkdtemp()  # for its sockets, whose names must be short
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(directory)]
         given = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "TMPDIR": self.scratch}
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*command, *ARGUMENTS, "--port", str(port), "--served-model-name", "far"],
+                [*command, *ARGUMENTS, "--port", str(port), "--served-model-name", "far", *more],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

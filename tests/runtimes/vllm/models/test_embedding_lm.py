@@ -1,0 +1,121 @@
+"""The class for embeddings around a Llama, whose output is no copy of its embeddings, against transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+pytest.importorskip("vllm", reason="needs vLLM")
+
+from tests.in_process_vllm import in_process_engine, written  # noqa: E402
+from tests.tiny_language import CONTEXT, tiny_language  # noqa: E402
+from workbench.errors import BadInput  # noqa: E402
+from workbench.runtimes.vllm.chat import ARCHITECTURE  # noqa: E402
+from workbench.runtimes.vllm.models.embedding_lm import SpeechWorkbenchEmbeddingLM  # noqa: E402
+from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+WIDTH, PLACEHOLDER, MOST = 64, "<|im_start|>", 12
+ENGINE = {
+    "hf_overrides": {"architectures": [ARCHITECTURE], "speech_workbench": {"placeholder": PLACEHOLDER}},
+    "limit_mm_per_prompt": {"embedding": 3},
+    "kv_cache_memory_bytes": 32 << 20,
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shape = {"hidden_size": WIDTH, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+    return tiny_language(tmp_path_factory.mktemp("llama") / "it", "llama", tie_word_embeddings=False, **shape)
+
+
+@pytest.fixture(scope="module")
+def llm(directory: Path) -> Iterator[Any]:
+    with in_process_engine(directory, **ENGINE) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def network(directory: Path) -> Any:
+    import transformers
+
+    return transformers.AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32)
+
+
+def drawn(tokens: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((tokens, WIDTH)).astype(np.float32)
+
+
+def prompt(llm: Any, parts: list[Any]) -> dict[str, Any]:
+    [number] = llm.get_tokenizer().encode(PLACEHOLDER, add_special_tokens=False)
+    ids = [each for part in parts for each in ([number] if isinstance(part, np.ndarray) else part)]
+    given = [part for part in parts if isinstance(part, np.ndarray)]
+    return {"prompt_token_ids": ids, **({"multi_modal_data": {"embedding": given}} if given else {})}
+
+
+def expected(network: Any, parts: list[Any]) -> list[int]:
+    table = network.get_input_embeddings()
+    rows = [torch.from_numpy(part) if isinstance(part, np.ndarray) else table(torch.tensor(part)) for part in parts]
+    with torch.no_grad():
+        mask = torch.ones(1, sum(map(len, rows)), dtype=torch.long)
+        found = network.generate(
+            inputs_embeds=torch.cat(rows)[None],
+            attention_mask=mask,
+            do_sample=False,
+            min_new_tokens=MOST,
+            max_new_tokens=MOST,
+            eos_token_id=-1,
+            pad_token_id=0,
+        )
+    return [int(number) for number in found[0]]
+
+
+def test_prompts_of_ids_and_embeddings_go_on_as_in_transformers(llm: Any, network: Any) -> None:
+    """All at once, some longer than others; two that differ in one value alone; one of ids alone."""
+    near = drawn(5, 1)
+    near[2, 3] += 2
+    prompts = [
+        [[5, 6, 7], drawn(5, 1), [8, 9]],
+        [[5, 6, 7], near, [8, 9]],
+        [drawn(1, 2), drawn(60, 3), [8]],
+        [[5], drawn(3, 4), [6], drawn(2, 5), drawn(4, 6), [7]],
+        [drawn(CONTEXT - MOST - 1, 7)],
+        [[5, 6, 7]],
+    ]
+    found = written(llm, [prompt(llm, parts) for parts in prompts], [], MOST)
+    assert found == [expected(network, parts) for parts in prompts]
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize(
+    "parts, said",
+    [
+        ([np.zeros((2, 3), np.float32)], r"the embedding has the shape \(2, 3\); the model expects vectors of 64"),
+        ([drawn(CONTEXT, 0)], "is 256 tokens long; the server takes 255 positions"),
+        ([drawn(1, seed) for seed in range(4)], "At most 3 embedding"),
+    ],
+)
+def test_what_is_refused_never_reaches_the_engine(parts: list[Any], said: str, llm: Any) -> None:
+    with pytest.raises(Exception, match=said):
+        written(llm, [prompt(llm, parts)], [], 4)
+    assert len(written(llm, [prompt(llm, [drawn(2, 0)])], [], 4)[0]) == 4
+
+
+def test_another_modality_is_refused() -> None:
+    assert SpeechWorkbenchEmbeddingLM.get_placeholder_str("embedding", 1) == "<|fim_pad|>"
+    with pytest.raises(Refused, match="this model takes embeddings, and was given image"):
+        SpeechWorkbenchEmbeddingLM.get_placeholder_str("image", 1)
+
+
+def test_a_model_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    config = SimpleNamespace(model_config=SimpleNamespace(hf_config=SimpleNamespace(model_type="mamba")))
+    with pytest.raises(BadInput, match="the model is of type 'mamba'; expected one of qwen2, qwen3, llama, mistral"):
+        SpeechWorkbenchEmbeddingLM(vllm_config=config)  # type: ignore[arg-type]

@@ -47,12 +47,16 @@ class Parts:
     """
 
     def __init__(self, session: Any, reference: Trace, seed: int = 0):
-        self.recogniser, self.reference = session.recogniser, reference
-        self.draw = np.random.default_rng(seed)
-        self._undo = contextlib.ExitStack()
+        self.reference, self.draw = reference, np.random.default_rng(seed)
+        self.recogniser = session.recogniser if hasattr(session, "recogniser") else session.writer
         self.ear = getattr(self.recogniser, "ear", self.recogniser)
-        self.network = self.ear.network.network
         self.language = self.recogniser.language.network if hasattr(self.recogniser, "language") else None
+        self._undo = contextlib.ExitStack()
+
+    @property
+    def network(self) -> Any:
+        """What hears."""
+        return self.ear.network.network
 
     @property
     def encoder(self) -> Any:

@@ -21,6 +21,7 @@ import torch
 import yaml
 
 from tests.lab.faults import EPS, TIMES, Planted, behind_norm, exchanged, norms, sinusoid, stacked, twice
+from tests.lab.faults_judged import DIRECTORIES
 from workbench.audio.cmvn import Cmvn, read_am_mvn
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.opening import Settings
@@ -32,7 +33,7 @@ class Port:
     """A demo model on its way to ggml, which a planter makes wrong; all is as it was when the `with` block ends.
 
     Args:
-        family: sensevoice or funasr-nano.
+        family: as its module is called; faults are planted in sensevoice and funasr_nano.
         folder: for a copy of the checkpoint and for the converted file.
         reference: a trace of the intact model.
         seed: of what is drawn.
@@ -40,10 +41,10 @@ class Port:
     """
 
     def __init__(self, family: str, folder: Path, reference: Trace, seed: int = 0, quantization: str = "f32"):
-        self.speaks = family == "funasr-nano"  # it has a language model
+        self.speaks = family == "funasr_nano"  # it has a language model
         self.reference, self.quantization = reference, quantization
-        self._family, self._folder, self._draw = family.replace("-", "_"), folder, np.random.default_rng(seed)
-        self._intact = assets() / f"demo-{family}"
+        self._family, self._folder, self._draw = family, folder, np.random.default_rng(seed)
+        self._intact = assets() / DIRECTORIES.get(family, f"demo-{family.replace('_', '-')}")
         self._undo = contextlib.ExitStack()
 
     def one_of(self, count: int) -> int:

@@ -2,85 +2,48 @@
 
 Candidates compute in float32 on PyTorch, by other kernels than the reference. The verdict names the stage that is the
 first one recorded behind the fault, end to end; isolated, that stage and no other which the fault does not change
-itself.
+itself. Other families have a few faults of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from fnmatch import fnmatchcase
-from importlib import import_module
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from tests.lab.faults import FAULTS, Parts, Planted
-from workbench.opening import Settings
-from workbench.parity import compare, judge, noise_or_bug
-from workbench.parity.verdict import Verdict
-from workbench.runtimes.pytorch import settle
-from workbench.session import Trace
-from workbench.sources import assets
+from tests.lab.faults import FAULTS, Parts, Planter
+from tests.lab.faults_elsewhere import ELSEWHERE
+from tests.lab.faults_judged import Model, strangers
 
-FAMILIES = ("sensevoice", "funasr-nano")
-SAMPLE = assets() / "samples" / "three_seven_one.wav"
-STAGES = "frontend.*,prompt.*,encoder.*,predictor.*,adaptor.*,decoder.*,llm.*,logits"
+FAMILIES = ("sensevoice", "funasr_nano")
 
 
-class Model:
-    """A demo model's traces in float32 and in float64, and a session in float32 by other kernels to plant faults in."""
+class Candidate(Model):
+    """With a session in float32, by other kernels, to plant faults in."""
 
     def __init__(self, family: str):
-        directory = assets() / f"demo-{family}"
-        module: Any = import_module(f"workbench.runtimes.pytorch.{family.replace('-', '_')}")
-
-        def opened(dtype: str) -> Any:
-            return module.open_session(directory, "demo", Settings(threads=1, dtype=dtype))
-
-        with closing(opened("float32")) as session:
-            self.reference = traced(session)
-        with closing(opened("float64")) as session:
-            self.exact, self.exact_alone = traced(session), traced(session, self.reference)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(settle, "_can_pack", lambda: False)
-            self.session = opened("float32")
-
-    def verdict(self, isolated: bool) -> Verdict:
-        """On what the session computes as it is now."""
-        candidate = traced(self.session, self.reference if isolated else None)
-        exact = self.exact_alone if isolated else self.exact
-        return judge(compare(self.reference, candidate), noise_or_bug(self.reference, candidate, exact))
-
-
-def traced(session: Any, given: Trace | None = None) -> Trace:
-    trace: Trace = session.trace(SAMPLE, stages=STAGES, given=given)
-    return trace
+        super().__init__(family)
+        self.session = self.opened(packed=False)
 
 
 @pytest.fixture(scope="module")
-def models() -> Iterator[dict[str, Model]]:
-    models = {family: Model(family) for family in FAMILIES}
+def models() -> Iterator[Mapping[str, Candidate]]:
+    models = {family: Candidate(family) for family in (*FAMILIES, *ELSEWHERE)}
     yield models
     for model in models.values():
         model.session.close()
 
 
-def strangers(verdict: Verdict, planted: Planted) -> list[str]:
-    """The stages that are in error and that the fault does not change itself."""
-    return [
-        stage
-        for stage in verdict.faulty_stages
-        if not any(fnmatchcase(stage, own) for own in (planted.stage, *planted.alone))
-    ]
+Models = Mapping[str, Candidate]
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_without_a_fault_none_is_named(models: dict[str, Model], family: str, isolated: bool) -> None:
-    verdict = models[family].verdict(isolated)
+@pytest.mark.parametrize("family", [*FAMILIES, *ELSEWHERE])
+def test_without_a_fault_none_is_named(models: Models, family: str, isolated: bool) -> None:
+    verdict = models[family].verdict(models[family].session, isolated)
     assert verdict.within and verdict.faulty_stage is None and verdict.faulty_stages == ()
     assert "arithmetic noise" in verdict.sentence
 
@@ -88,23 +51,33 @@ def test_without_a_fault_none_is_named(models: dict[str, Model], family: str, is
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_planted_fault_is_named(models: dict[str, Model], family: str, fault: str, seed: int) -> None:
-    model = models[family]
+def test_a_planted_fault_is_named(models: Models, family: str, fault: str, seed: int) -> None:
+    _is_named(models[family], FAULTS[fault], seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("family", "fault"), [(family, fault) for family in ELSEWHERE for fault in ELSEWHERE[family]])
+def test_so_is_one_in_another_family(models: Models, family: str, fault: str, seed: int) -> None:
+    _is_named(models[family], ELSEWHERE[family][fault], seed)
+
+
+def _is_named(model: Candidate, plant: Planter, seed: int) -> None:
     with Parts(model.session, model.reference, seed) as parts:
-        planted = FAULTS[fault](parts)
-        verdict, alone = model.verdict(isolated=False), model.verdict(isolated=True)
+        planted = plant(parts)
+        verdict, alone = (model.verdict(model.session, isolated) for isolated in (False, True))
     assert verdict.faulty_stage == planted.stage and not verdict.within, verdict.sentence
     assert verdict.sentence.startswith(f"{planted.stage} is the first of ")
     assert alone.faulty_stage == planted.stage and not alone.within, alone.sentence
     assert strangers(alone, planted) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_planted_faults_leave_the_model_as_it_was(models: dict[str, Model], family: str) -> None:
+@pytest.mark.parametrize("family", [*FAMILIES, *ELSEWHERE])
+def test_planted_faults_leave_the_model_as_it_was(models: Models, family: str) -> None:
     model = models[family]
-    before = traced(model.session)
-    for plant in FAULTS.values():
+    before = model.traced(model.session)
+    planters: Mapping[str, Any] = FAULTS if family in FAMILIES else ELSEWHERE[family]
+    for plant in planters.values():
         with Parts(model.session, model.reference) as parts:
             plant(parts)
-    after = traced(model.session)
+    after = model.traced(model.session)
     assert all((before[stage] == after[stage]).all() for stage in before)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 BLOCK_BYTES = 64 << 20  # of the table's rows, and of the cosines, that are in memory at once
+FIRST_ROWS = 256  # of the table, to begin with: what is kept of them lets most others go unsorted
 
 
 class Table(Protocol):
@@ -34,16 +35,36 @@ def nearest(values: np.ndarray, table: Table, count: int) -> tuple[np.ndarray, n
     total, width = table.shape
     count = min(count, total)
     wanted = _directions(values)
-    rows = np.empty((len(values), 0), dtype=np.int64)
-    cosines = np.empty((len(values), 0), dtype=np.float32)
+    found = _Found(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
     step = max(1, BLOCK_BYTES // (4 * max(width, len(values))))
-    for first in range(0, total, step):
-        block = wanted @ _directions(table[first : min(first + step, total)]).T
-        rows = np.concatenate([rows, np.broadcast_to(np.arange(first, first + block.shape[1]), block.shape)], axis=1)
-        cosines = np.concatenate([cosines, block], axis=1)
-        kept = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
-        rows, cosines = np.take_along_axis(rows, kept, axis=1), np.take_along_axis(cosines, kept, axis=1)
-    return rows, np.clip(cosines, -1, 1)
+    first, last = 0, min(total, max(count, FIRST_ROWS))
+    worst = np.full(len(values), -np.inf, dtype=np.float32)  # of those kept of each token
+    while first < total:
+        block = wanted @ _directions(table[first:last]).T
+        # What is no better than the worst that is kept comes too late, as it is a higher row.
+        tokens, columns = np.nonzero(block > worst[:, None])
+        found = _best(found, _Found(tokens, first + columns, block[tokens, columns]), count)
+        if last >= count:
+            worst = found.cosines[count - 1 :: count]
+        first, last = last, min(total, last + step)
+    return found.rows.reshape(-1, count), np.clip(found.cosines.reshape(-1, count), -1, 1)
+
+
+class _Found(NamedTuple):
+    """Pairs of a token and a row, and their cosines."""
+
+    tokens: np.ndarray
+    rows: np.ndarray
+    cosines: np.ndarray
+
+
+def _best(one: _Found, other: _Found, count: int) -> _Found:
+    """The best so many pairs of each token, token by token, the best first."""
+    tokens, rows, cosines = (np.concatenate(both) for both in zip(one, other))
+    order = np.lexsort((rows, -cosines, tokens))
+    ordered = tokens[order]
+    kept = order[np.arange(len(order)) - np.searchsorted(ordered, ordered) < count]
+    return _Found(tokens[kept], rows[kept], cosines[kept])
 
 
 def _directions(values: np.ndarray) -> np.ndarray:

@@ -25,9 +25,7 @@ from panels.inputs import Shown, read_inputs
 from panels.markup import datum, element, text
 from panels.pool import SessionPool
 from panels.samples import Sample
-from workbench.embeddings import Embedding, embedding_of, read_embedding, write_embedding
-from workbench.embeddings.payload import read_payload
-from workbench.embeddings.read import open_content
+from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
 from workbench.errors import BadInput, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.session import Neighbours
@@ -84,11 +82,9 @@ class InjectActions:
         kept, several, question = list(held_in(held)), list[tuple[str, str]](), ""
         for path in files or []:
             try:
-                names = tensors_in(Path(path))
-                if len(names) > 1:
-                    several, question = names, path
-                else:
-                    kept.append(Held(read_embedding(Path(path), name=Path(path).name)))
+                kept.append(Held(read_embedding(Path(path), name=Path(path).name)))
+            except SeveralTensors as error:
+                several, question = [(each.described, each.name) for each in error.tensors], path
             except BadInput as error:
                 gr.Warning(text(error))
         choices = gr.update(choices=several, value=several[0][1] if several else None)
@@ -226,9 +222,3 @@ class InjectActions:
         stop = self._stops.get(str(request.session_hash))
         if stop:
             stop.set()
-
-
-def tensors_in(path: Path) -> list[tuple[str, str]]:
-    """The tensors of a file as choices: (name, shape and type in words; name)."""
-    tensors = open_content(read_payload(path, path.name), path.name).tensors
-    return [(f"{name} {each.shape} {each.dtype}", name) for name, each in tensors.items()]

@@ -1,0 +1,283 @@
+"""The Inject tab in a real browser, what its events do, and the endpoint for scripts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import numpy as np
+import pytest
+
+from panels.inject_actions import InjectActions
+from panels.inject_api import injected
+from panels.injected import Held, held_in, listed_html, look_html
+from panels.pool import SessionPool
+from tests.panels.conftest import Served, serve
+from tests.panels.fake_injection import WIDTH, FakeInjectRegistry
+from tests.panels.fakes import tone
+from workbench.embeddings import embedding_of, read_embedding
+from workbench.errors import BadInput
+from workbench.families.language import PLACEHOLDER
+from workbench.registry import Registry
+
+LONG = 120_000  # milliseconds; a first run loads its models
+RNG = np.random.default_rng(5)
+VALUES = RNG.normal(size=(6, WIDTH)).astype(np.float32)
+
+
+@pytest.fixture
+def inject_pool() -> Iterator[SessionPool]:
+    with SessionPool(FakeInjectRegistry()) as pool:  # type: ignore[arg-type]
+        yield pool
+
+
+@pytest.fixture
+def served_inject() -> Iterator[Served]:
+    """The page over a fake language model on two runtimes."""
+    yield from serve(SessionPool(FakeInjectRegistry()))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def actions(inject_pool: SessionPool) -> InjectActions:
+    return InjectActions(inject_pool, (), ())
+
+
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the page was told to warn of."""
+    said: list[str] = []
+    monkeypatch.setattr(gr, "Warning", said.append)
+    return said
+
+
+def pressed(held: Held, **data: str) -> Any:
+    return SimpleNamespace(_data={"key": held.key, **data})
+
+
+def saved(path: Path, values: np.ndarray = VALUES) -> str:
+    np.save(path, values)
+    return str(path)
+
+
+# What the events do.
+
+
+def test_files_come_behind_those_that_are_there(actions: InjectActions, tmp_path: Path) -> None:
+    first = Held(embedding_of(VALUES, "first"))
+    held, listed, *_, files = actions.add([saved(tmp_path / "more.npy")], (first,))
+    assert [each.embedding.name for each in held] == ["first", "more.npy"] and files is None
+    assert "more.npy" in listed and "6 × 8" in listed
+
+
+def test_a_bad_file_is_named_and_the_others_are_taken(
+    actions: InjectActions, warned: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "text.npy").write_text("no array")
+    good = saved(tmp_path / "good.npy")
+    whole = saved(tmp_path / "whole.npy", np.ones((2, 2), np.int8))
+    held, *_ = actions.add([str(tmp_path / "text.npy"), whole, good], ())
+    assert [each.embedding.name for each in held] == ["good.npy"]
+    assert len(warned) == 2 and "text.npy" in warned[0] and "int8" in warned[1]
+
+
+def test_of_a_file_with_several_arrays_one_is_chosen(actions: InjectActions, tmp_path: Path) -> None:
+    path = tmp_path / "two.npz"
+    np.savez(path, speech=VALUES, noise=VALUES[:2])
+    held, _, row, choices, question, _ = actions.add([str(path)], ())
+    assert held == () and row["visible"] and question == str(path)
+    assert [name for _, name in choices["choices"]] == ["speech", "noise"]
+    held, _, row, *_ = actions.take(question, "noise", held)
+    assert [each.embedding.tokens for each in held] == [2] and not row["visible"]
+    with pytest.raises(BadInput, match="no array is chosen"):
+        actions.take(question, None, held)
+
+
+def test_the_list_is_put_in_order_and_thinned(actions: InjectActions) -> None:
+    held = tuple(Held(embedding_of(VALUES, name)) for name in "abc")
+    held, _ = actions.earlier(held, pressed(held[2]))
+    assert [each.embedding.name for each in held] == ["a", "c", "b"]
+    held, listed = actions.remove(held, pressed(held[0]))
+    assert [each.embedding.name for each in held] == ["c", "b"] and "<b>a</b>" not in listed
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "pt", "safetensors"])
+def test_an_embedding_is_saved_as_it_is(actions: InjectActions, form: str) -> None:
+    held = (Held(embedding_of(VALUES, "speech.npy")),)
+    file = actions.save(held, pressed(held[0], form=form))
+    assert file["name"] == f"speech.{form}"
+    np.testing.assert_array_equal(read_embedding(base64.b64decode(file["base64"])).values, VALUES)
+
+
+def test_a_close_look_names_the_words_near_it(actions: InjectActions) -> None:
+    held = (Held(embedding_of(VALUES, "speech <i>")),)
+    shown = actions.look(held, {"chosen": ["fake/text|gguf", "fake/text|pytorch"]}, pressed(held[0]))
+    assert "speech &lt;i&gt;" in shown and "&lt;word 0&gt;" in shown and shown.count("<img") == 3
+
+
+def test_without_a_table_the_look_says_why_there_are_no_words(actions: InjectActions) -> None:
+    held = (Held(embedding_of(VALUES, "speech")),)
+    assert "the table is not shown" in actions.look(held, {"chosen": ["fake/text|gguf"]}, pressed(held[0]))
+    assert "tick a language model" in actions.look(held, {"chosen": []}, pressed(held[0]))
+    wide = (Held(embedding_of(np.ones((1, 3)), "narrow")),)
+    assert "3 wide" in actions.look(wide, {"chosen": ["fake/text|pytorch"]}, pressed(wide[0]))
+
+
+def test_a_long_embedding_lists_some_of_its_words(inject_pool: Any) -> None:
+    near = inject_pool.registry.texts["pytorch"].neighbours(np.zeros((80, WIDTH)))
+    shown = look_html(embedding_of(np.ones((80, WIDTH)), "long"), near, "a model")
+    assert "20 more tokens are not listed" in shown
+
+
+def test_embeddings_of_a_recording_bring_their_prompt_with_them(actions: InjectActions, tmp_path: Path) -> None:
+    recording = str(tone(tmp_path / "talk.wav"))
+    [(title, cell)] = actions.speech_models()
+    assert "Nano" in title
+    *_, (held, listed, prompt, chat, progress) = actions.make(recording, cell, (), "  ", True)
+    assert held[0].embedding.tokens == 5 and "talk by fake/nano" in listed
+    assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "")
+    *_, (held, _, prompt, chat, _) = actions.make(recording, cell, held, "my own", True)
+    assert len(held) == 2 and prompt not in ("my own", f"Transcribe: {PLACEHOLDER}\n"), "what was written stays"
+
+
+@pytest.mark.parametrize(
+    ("recording", "model", "sentence"),
+    [(None, "fake/nano|pytorch", "there is no recording"), ("a.wav", "other", "no speech model is chosen")],
+)
+def test_making_embeddings_says_what_is_missing(
+    actions: InjectActions, recording: str | None, model: str, sentence: str
+) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        list(actions.make(recording, model, (), "", True))
+
+
+def test_a_state_that_is_none_is_refused() -> None:
+    for value in (None, [1], ("a",)):
+        with pytest.raises(BadInput, match="reload the page"):
+            held_in(value)
+
+
+def test_an_empty_list_says_what_to_do() -> None:
+    assert "None yet" in listed_html(())
+
+
+# The endpoint.
+
+
+def test_the_endpoint_answers_for_every_model(inject_pool: SessionPool, tmp_path: Path) -> None:
+    path = saved(tmp_path / "speech.npy")
+    prompt, models = f"What is {PLACEHOLDER}?", ["fake/text", "fake/text|gguf"]
+    answers = injected(inject_pool, [path], models, prompt, options='{"max_new_tokens": 4}')
+    assert [(each["runtime"], each["text"]) for each in answers] == [
+        ("pytorch", "seven one three"),
+        ("gguf", "seven one three"),
+    ]
+    json.dumps(answers)
+    [failed] = injected(inject_pool, [path, path], ["fake/text"], prompt)
+    assert failed["error"] == "the prompt has 1 placeholders and 2 embeddings"
+
+
+def test_the_endpoint_takes_a_named_array(inject_pool: Any, tmp_path: Path) -> None:
+    path = tmp_path / "two.npz"
+    np.savez(path, speech=VALUES, noise=VALUES[:2])
+    with pytest.raises(BadInput, match="speech"):
+        injected(inject_pool, [str(path)], ["fake/text"], PLACEHOLDER)
+    injected(inject_pool, [str(path)], ["fake/text"], PLACEHOLDER, tensors='{"two.npz": "noise"}')
+    assert inject_pool.registry.texts["pytorch"].calls[-1]["lengths"] == [2]
+
+
+# In a browser.
+
+
+def expect(locator: Any) -> Any:
+    from playwright.sync_api import expect as expect_
+
+    return expect_(locator)
+
+
+def open_tab(page: Any, served: Served) -> None:
+    page.goto(served.url)
+    page.get_by_role("tab", name="Inject").click()
+    expect(page.locator("#inject-models input").first).to_be_visible()
+
+
+@pytest.mark.browser
+def test_an_embedding_through_two_runtimes(served_inject: Served, page: Any, tmp_path: Path) -> None:
+    open_tab(page, served_inject)
+    page.locator("#inject").click()
+    expect(page.locator(".toast-body").last).to_contain_text("there is no embedding")
+    (tmp_path / "bad.npy").write_text("no array")
+    files = [saved(tmp_path / "speech.npy"), str(tmp_path / "bad.npy")]
+    page.set_input_files("#embedding-files input[type=file]", files)
+    expect(page.locator("#embeddings")).to_contain_text("speech.npy")
+    expect(page.locator(".toast-body").last).to_contain_text("bad.npy")
+    page.locator("#inject-prompt textarea").fill("What is ")
+    page.locator("#insert-placeholder").click()
+    expect(page.locator("#inject-prompt textarea")).to_have_value(f"What is {PLACEHOLDER}")
+    for box in page.locator("#inject-models input").all():
+        box.check()
+    page.locator("#inject").click()
+    expect(page.locator("#answers .result.done")).to_have_count(2)
+    expect(page.locator("#answers")).to_contain_text("the same likeliest token, 2 of the 2")
+    page.locator("#embeddings").get_by_role("button", name="Look").click()
+    expect(page.locator("#embedding-look img")).to_have_count(3)
+    with page.expect_download() as waiting:
+        page.locator("#embeddings summary").click()
+        page.locator("#embeddings").get_by_role("button", name="safetensors").click()
+    np.testing.assert_array_equal(read_embedding(Path(waiting.value.path())).values, VALUES)
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+@pytest.mark.browser
+def test_cancel_stops_the_writing_and_keeps_the_rest(served_inject: Served, page: Any, tmp_path: Path) -> None:
+    hanging = served_inject.registry.texts["gguf"]
+    hanging.gate = threading.Event()
+    open_tab(page, served_inject)
+    page.set_input_files("#embedding-files input[type=file]", [saved(tmp_path / "speech.npy")])
+    expect(page.locator("#embeddings")).to_contain_text("speech.npy")
+    page.locator("#inject-prompt textarea").fill(PLACEHOLDER)
+    for box in page.locator("#inject-models input").all():
+        box.check()
+    page.locator("#inject").click()
+    expect(page.locator("#answers .result.done")).to_have_count(1)
+    expect(page.locator("#answers .writing")).to_contain_text("seven")
+    page.locator("#cancel-inject").click()
+    expect(page.locator("#inject")).to_be_visible()
+    expect(page.locator("#inject-status")).to_contain_text("Stopped: 1 of 2 answers")
+    expect(page.locator("#inject-prompt textarea")).to_have_value(PLACEHOLDER)
+    hanging.gate.set()
+    assert hanging.abandoned.wait(30)
+
+
+@pytest.fixture
+def demos() -> Iterator[Served]:
+    """The page over the shipped models; skips where they are not there."""
+    registry = Registry()
+    for model in ("demo/funasr-nano", "demo/qwen3"):
+        state = registry.availability(registry.card(model), "pytorch")
+        if not state.ready:
+            registry.close()
+            pytest.skip(f"needs the demo models: {state.reason}")
+    yield from serve(SessionPool(registry))
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_from_a_recording_to_its_words(demos: Served, page: Any) -> None:
+    open_tab(page, demos)
+    page.get_by_role("button", name="Make embeddings from a recording").click()
+    page.locator("#inject-samples button.sample").first.click()
+    expect(page.locator("#inject-recording")).to_contain_text("0:0", timeout=LONG)
+    page.locator("#make-embeddings").click()
+    expect(page.locator("#embeddings")).to_contain_text("three_seven_one by demo/funasr-nano", timeout=LONG)
+    assert PLACEHOLDER in page.locator("#inject-prompt textarea").input_value()
+    page.locator("#inject-models input").first.check()
+    page.locator("#inject").click()
+    expect(page.locator("#answers .result.done .heard").first).to_have_text("three seven one", timeout=LONG)
+    expect(page.locator("#answers")).to_contain_text("The first token")

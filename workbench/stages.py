@@ -61,6 +61,10 @@ class Recorder:
         other = self.given(stage, value.shape)
         return value if other is None else other
 
+    def room(self, stage: str, shape: tuple[int, ...]) -> np.ndarray:
+        """An array of float32 zeros that is kept of a wanted stage, for who fills it row by row."""
+        return self._kept.room(stage, shape, np.float32)
+
     def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """What is given in place of a stage that has come out in a shape; None where nothing is.
 

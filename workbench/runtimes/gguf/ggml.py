@@ -54,6 +54,7 @@ TYPES = {
 
 _P, _N, _S = c_void_p, c_int64, c_size_t
 LogCallback = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+EvalCallback = CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)  # tensor, whether it asks or the tensor is there, data
 
 
 class TensorStruct(Structure):
@@ -123,6 +124,11 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # libggml-base: result, argume
     "ggml_gallocr_free": (None, (_P,)),
     "ggml_gallocr_reserve": (c_bool, (_P, _P)),
     "ggml_gallocr_alloc_graph": (c_bool, (_P, _P)),
+    "ggml_backend_sched_new": (_P, (POINTER(c_void_p), _P, c_int, _S, c_bool, c_bool)),
+    "ggml_backend_sched_free": (None, (_P,)),
+    "ggml_backend_sched_alloc_graph": (c_bool, (_P, _P)),
+    "ggml_backend_sched_set_eval_callback": (None, (_P, EvalCallback, _P)),
+    "ggml_backend_sched_graph_compute": (c_int, (_P, _P)),
     "ggml_backend_free": (None, (_P,)),
     "ggml_backend_graph_compute": (c_int, (_P, _P)),
     "ggml_backend_get_default_buffer_type": (_P, (_P,)),

@@ -12,13 +12,14 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from workbench.errors import BadInput, Unavailable
 from workbench.gguf_file import GgufFile
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, load_library
+from workbench.runtimes.gguf.watched import Watched
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
 from workbench.stages import Recorder
 
@@ -133,33 +134,57 @@ class Graph:
         if self._recorder is None:
             return x
         if self._recorder.wanted(stage):
-            self._library.set_output(x.pointer)
             self._tapped[stage] = x
         other = self._recorder.given(stage, x.shape)
         return x if other is None else self.input(other)
 
     def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """The arrays of the outputs."""
-        library = self._library
+        library, backend = self._library, self._engine._backend
         graph = library.new_graph_custom(self._context, self._room, False)
-        for tensor in (*self._tapped.values(), *outputs.values()):
+        for tensor in outputs.values():
             library.set_output(tensor.pointer)
+        for tensor in (*self._tapped.values(), *outputs.values()):
             library.build_forward_expand(graph, tensor.pointer)
-        # Planned anew each time: ggml would take the last plan for any graph of as many nodes, and one in which a stage
-        # was not kept gives its memory away.
+        if self._tapped:
+            with Watched(library, backend, 2 * self._room) as watched:
+                self._placed(watched.allocate(graph))
+                self._done(watched.compute(graph, *self._watch()))
+                return {name: self._read(tensor) for name, tensor in outputs.items()}
+        # Planned anew each time: ggml would take the last plan for any graph of as many nodes.
         allocator = self._engine._allocator
-        if not (library.gallocr_reserve(allocator, graph) and library.gallocr_alloc_graph(allocator, graph)):
+        self._placed(library.gallocr_reserve(allocator, graph) and library.gallocr_alloc_graph(allocator, graph))
+        self._done(library.backend_graph_compute(backend, graph))
+        return {name: self._read(tensor) for name, tensor in outputs.items()}
+
+    def _placed(self, placed: bool) -> None:
+        """Fills the inputs when every tensor has its place."""
+        if not placed:
             raise Unavailable("memory does not suffice to compute so long a recording in one go; use shorter stretches")
         for tensor, array in self._inputs:
-            if library.get_data(tensor.pointer):  # one that nothing reads has no place
-                library.backend_tensor_set(tensor.pointer, array.ctypes.data, 0, array.nbytes)
-        status = library.backend_graph_compute(self._engine._backend, graph)
+            if self._library.get_data(tensor.pointer):  # one that nothing reads has no place
+                self._library.backend_tensor_set(tensor.pointer, array.ctypes.data, 0, array.nbytes)
+
+    def _done(self, status: int) -> None:
         if status != SUCCESS:
             raise Unavailable(f"ggml could not compute the network: status {status}")
-        if self._recorder is not None:
-            for stage, tensor in self._tapped.items():
-                self._recorder.put(stage, self._read(tensor))
-        return {name: self._read(tensor) for name, tensor in outputs.items()}
+
+    def _watch(self) -> tuple[Mapping[int, Any], Callable[[int], None]]:
+        """The tensors to look at while the graph is computed, and what to do with each; of inputs it is done now."""
+        assert self._recorder is not None
+        recorder, given = self._recorder, {tensor.pointer: array for tensor, array in self._inputs}
+        stages: dict[int, list[tuple[str, Tensor]]] = {}
+        for stage, tensor in self._tapped.items():
+            if tensor.pointer in given:
+                recorder.put(stage, given[tensor.pointer])
+            else:
+                stages.setdefault(tensor.pointer, []).append((stage, tensor))
+
+        def see(pointer: int) -> None:
+            for stage, tensor in stages[pointer]:
+                recorder.put(stage, self._read(tensor))
+
+        return stages, see
 
     def _read(self, tensor: Tensor) -> np.ndarray:
         array = np.empty(tensor.shape, dtype=np.float32)

@@ -19,6 +19,7 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.errors import BadInput
 from workbench.families.language import LanguageConfig
 from workbench.gguf_file import GgufFile
+from workbench.kept import release
 from workbench.merging import Merged
 from workbench.runtimes.gguf.context import STEP, Context
 from workbench.runtimes.gguf.ggml import TensorStruct, load_library
@@ -67,6 +68,10 @@ class LanguageModel:
     def table_rows(self, first: int, last: int) -> np.ndarray:
         """Rows `first` to `last` of the embedding table, the last one left out: float32 [last - first, hidden]."""
         return self.embed(np.arange(first, last)[None])[0]
+
+    def own(self, values: np.ndarray) -> np.ndarray:
+        """A float32 array as it is."""
+        return values
 
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[np.ndarray]:
         """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
@@ -219,7 +224,12 @@ class LanguageModel:
         if not watched:
             return
         given = {tensor: recorder.given(stage, embeddings.shape) for tensor, stage in hidden.items()}
-        watch = _Watch(watched, {tensor: rows for tensor, rows in given.items() if rows is not None})
+        sizes = {"result_output": self.config.vocabulary}
+        rooms = {
+            tensor: recorder.room(stage, (len(embeddings), sizes.get(tensor, self.config.hidden_size)))
+            for tensor, stage in watched.items()
+        }
+        watch = _Watch(rooms, {tensor: rows for tensor, rows in given.items() if rows is not None})
         context = Context(
             self.model,
             length,
@@ -232,8 +242,6 @@ class LanguageModel:
             context.read(embeddings, 0, outputs=True)
         finally:
             context.close()
-        for tensor, stage in watch.stages.items():
-            recorder.put(stage, np.concatenate(watch.parts[tensor]))
 
     def close(self) -> None:
         """Frees the context and the model."""
@@ -257,27 +265,27 @@ class _Watch:
     A long prompt is computed in parts, and each tensor comes once for each of them, some of its rows at a time.
 
     Args:
-        stages: by the name that llama.cpp gives the tensor.
+        rooms: arrays for all rows of the tensors to copy, by the names that llama.cpp gives these.
         given: all rows of the tensors that are overwritten, by the same names.
     """
 
-    def __init__(self, stages: Mapping[str, str], given: Mapping[str, np.ndarray] | None = None):
-        self.stages = stages
-        self.parts: dict[str, list[np.ndarray]] = {tensor: [] for tensor in stages}
-        self._given = dict(given or {})
-        self._rows = dict.fromkeys(self._given, 0)  # overwritten so far
+    def __init__(self, rooms: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray] | None = None):
+        self._rooms, self._given = rooms, dict(given or {})
+        self._copied, self._rows = dict.fromkeys(rooms, 0), dict.fromkeys(self._given, 0)  # rows so far
         self._library = load_library()
 
     def see(self, pointer: int, asks: bool, _: Any) -> bool:
         """As llama.cpp's `cb_eval`: whether the tensor is of interest; and then, when it is there, whether to go on."""
         tensor = TensorStruct.from_address(pointer)
         name = tensor.name.decode("utf-8", "replace")
-        if name not in self.stages and name not in self._given:
+        if name not in self._rooms and name not in self._given:
             return not asks
-        if not asks and name in self.stages:
-            values = np.empty((tensor.ne[1], tensor.ne[0]), dtype=np.float32)
+        if not asks and name in self._rooms:
+            begin = self._copied[name]
+            self._copied[name] = end = begin + tensor.ne[1]
+            values = self._rooms[name][begin:end]
             self._library.backend_tensor_get(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
-            self.parts[name].append(values)
+            release(values)
         if not asks and name in self._given:
             begin = self._rows[name]
             self._rows[name] = end = begin + tensor.ne[1]

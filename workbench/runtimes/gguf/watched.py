@@ -1,0 +1,63 @@
+"""Computes a graph of ggml and shows tensors as soon as they are computed, before later ones take their memory.
+
+ggml plans a graph's memory as a whole, and a tensor that is to be there at the end keeps its place throughout: the
+stages of a long recording would be as much memory again as all of them together. Computed node by node, where
+somebody looks, each is read in its turn and then given up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Collection
+from types import TracebackType
+from typing import Any
+
+from workbench.runtimes.gguf.ggml import EvalCallback, Library
+
+
+class Watched:
+    """The memory and the order of one computation; a `with` block, in which the results are read.
+
+    Args:
+        backend: that computes.
+        nodes: at least as many as the graph's tensors.
+    """
+
+    def __init__(self, library: Library, backend: Any, nodes: int):
+        self._library = library
+        backends = (ctypes.c_void_p * 1)(backend)
+        self._scheduler = library.backend_sched_new(backends, None, 1, nodes, False, False)
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._library.backend_sched_free(self._scheduler)
+
+    def allocate(self, graph: Any) -> bool:
+        """Gives every tensor of the graph its place; whether there was memory for them."""
+        placed: bool = self._library.backend_sched_alloc_graph(self._scheduler, graph)
+        return placed
+
+    def compute(self, graph: Any, wanted: Collection[int], see: Callable[[int], None]) -> int:
+        """Computes the graph, and calls `see` with the pointer of each wanted tensor when it is there.
+
+        Returns ggml's status. Raises what `see` raises, which ends the computation.
+        """
+        raised: list[BaseException] = []
+
+        def look(pointer: int, asks: bool, _: Any) -> bool:
+            if asks or pointer not in wanted:
+                return pointer in wanted or not asks
+            try:
+                see(pointer)
+            except BaseException as error:  # an exception does not pass through ggml
+                raised.append(error)
+            return not raised
+
+        callback = EvalCallback(look)
+        self._library.backend_sched_set_eval_callback(self._scheduler, callback, None)
+        status: int = self._library.backend_sched_graph_compute(self._scheduler, graph)
+        if raised:
+            raise raised[0]
+        return status

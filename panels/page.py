@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import gradio as gr
 
-from panels import api, compare_api, models, parity, transcribe
+from panels import api, compare_api, inject, inject_api, models, parity, transcribe
 from panels.blocks import html_block
 from panels.markup import text
 from panels.pool import SessionPool
@@ -17,6 +17,7 @@ TITLE = "Speech Workbench"
 TABS: tuple[tuple[str, str, Callable[[gr.Blocks, SessionPool, gr.Tab], None]], ...] = (
     ("transcribe", "Transcribe", transcribe.build),
     ("parity", "Parity", parity.build),
+    ("inject", "Inject", inject.build),
     ("models", "Models", models.build),
 )
 
@@ -42,5 +43,6 @@ def build_page(pool: SessionPool) -> gr.Blocks:
                     build(page, pool, tab)
         api.build(pool)
         compare_api.build(pool)
+        inject_api.build(pool)
         html_block(FOOTER)
     return page

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import WritingOptions
+from workbench.embeddings import Embedding
 from workbench.errors import BadInput, Cancelled
 from workbench.generation_session import Table, TextSession, UnfoldingText, alternatives_of
-from workbench.session import Generation, Piece, Session, StageFilter, last_generation
+from workbench.injection import TokenPrompt, injected
+from workbench.session import Generation, Piece, Session, StageFilter, Trace, last_generation
 
 STOP = 0
 
@@ -32,13 +34,13 @@ class ByteWriter:
         self.written = 0
         self.closed = False
 
-    def prompt_ids(self, prompt: Any, options: Any) -> list[int]:
+    def prompt(self, prompt: Any, options: Any, embeddings: Sequence[Embedding] = ()) -> TokenPrompt:
         if not prompt:
             raise BadInput("the prompt is empty")
-        return list(prompt.encode())
+        return injected(list(prompt.encode()), ord("?"), embeddings)
 
     def write(
-        self, ids: Sequence[int], options: WritingOptions, alternatives: int = 0, watch: Watch | None = None
+        self, prompt: TokenPrompt, options: WritingOptions, alternatives: int = 0, watch: Watch | None = None
     ) -> Generator[int, None, None]:
         try:
             for token in self.writes[: options.max_new_tokens]:
@@ -59,8 +61,8 @@ class ByteWriter:
     def table(self) -> Table:
         return Table((256, 2), lambda first, last: np.array([(1, n) for n in range(first, last)], np.float32))
 
-    def trace(self, ids: Sequence[int], wanted: StageFilter, given: Any = None) -> dict[str, np.ndarray]:
-        stages = {"llm.embeddings": np.ones((len(ids), 2)), "logits": np.zeros((len(ids), 256))}
+    def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Any = None) -> dict[str, np.ndarray]:
+        stages = {"llm.embeddings": np.ones((len(prompt.ids), 2)), "logits": np.zeros((len(prompt.ids), 256))}
         return {stage: array for stage, array in stages.items() if wanted(stage)}
 
 
@@ -220,6 +222,21 @@ def test_a_trace_has_only_what_is_wanted() -> None:
     assert list(made.trace("x", "tokens", temperature=1.0)) == ["tokens"], "drawn, and not for being the likeliest"
     with pytest.raises(BadInput, match=r"^no stage of fake on bytes matches 'encoder\.\*'; see the stages with \*$"):
         made.trace("x", "encoder.*")
+
+
+def test_from_given_stages_the_pass_is_over_the_prompt_given_and_nothing_is_written() -> None:
+    made, writer = session([97, STOP])
+    whole = made.trace("xy")
+    writer.written = 0
+    given = Trace({**whole, "prompt.tokens": np.array([1, 2, 3])}, whole.meta)
+    trace = made.trace("xy", given=given)
+    assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits"] and writer.written == 0
+    assert trace["prompt.tokens"].tolist() == [120, 121] and len(trace["llm.embeddings"]) == 3
+    assert trace.meta["isolated"] is True and trace.meta["input_digest"] == whole.meta["input_digest"]
+    with pytest.raises(BadInput, match="the trace to compute from is of another input"):
+        made.trace("xz", given=given)
+    with pytest.raises(BadInput, match=r"matches 'tok\*'; what a language model writes is none of a trace from given"):
+        made.trace("xy", "tok*", given=given)
 
 
 # What is refused.

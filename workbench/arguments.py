@@ -19,6 +19,7 @@ from workbench.conversion.types import TYPES
 from workbench.errors import BadInput
 from workbench.exports import FORMATS as WRITERS
 from workbench.families import FAMILIES
+from workbench.families.language import PLACEHOLDER
 from workbench.opening import SETTINGS
 from workbench.options import OptionSpec, option_specs
 from workbench.parity.presets import MEASURES, PRESETS
@@ -67,6 +68,27 @@ def parser() -> argparse.ArgumentParser:
     _add_model(generate)
     generate.add_argument("--format", choices=("text", "json"), default="text", help="(default: %(default)s)")
     _add_options(generate)
+
+    inject = commands.add_parser("inject", help="write on after a text with embeddings in it with a language model")
+    inject.add_argument(
+        "--embedding",
+        action="append",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help=".npy, .npz, .pt or .safetensors, [tokens, hidden]; may be repeated",
+    )
+    inject.add_argument(
+        "--prompt",
+        required=True,
+        metavar="TEXT",
+        help=f"with {PLACEHOLDER}, where the model names no other placeholder, for each embedding in order; - reads it "
+        "from stdin",
+    )
+    inject.add_argument("--tensor", metavar="NAME", help="which one of a file that holds several")
+    _add_model(inject)
+    inject.add_argument("--format", choices=("text", "json"), default="text", help="(default: %(default)s)")
+    _add_options(inject)
 
     trace = commands.add_parser("trace", help="save the stages of a model's computation")
     trace.add_argument("source", metavar="AUDIO", help="an audio file; of a language model, a prompt (- reads stdin)")

@@ -20,6 +20,7 @@ from typing import Any
 
 from workbench.arguments import given_options, given_settings, one_line, parser
 from workbench.cards import Card
+from workbench.embeddings import Embedding, SeveralTensors, read_embedding
 from workbench.errors import BadInput, WorkbenchError
 from workbench.exports import find_format
 from workbench.families import FAMILIES
@@ -167,12 +168,31 @@ def _transcribe(parsed: argparse.Namespace) -> int:
 
 
 def _generate(parsed: argparse.Namespace) -> int:
+    return _write(parsed, _prompt(parsed.prompt), ())
+
+
+def _inject(parsed: argparse.Namespace) -> int:
     prompt = _prompt(parsed.prompt)
+    return _write(parsed, prompt, [_embedding(path, parsed.tensor) for path in parsed.embedding])
+
+
+def _embedding(path: Path, tensor: str | None) -> Embedding:
+    """The embedding in a file; of several tensors that it holds, the one of that name."""
+    try:
+        return read_embedding(path)
+    except SeveralTensors as several:
+        if tensor is None:
+            raise BadInput(f"{several}; see --tensor") from several
+        return read_embedding(path, tensor=tensor)
+
+
+def _write(parsed: argparse.Namespace, prompt: str, embeddings: Sequence[Embedding]) -> int:
+    """Prints what a language model writes after a prompt."""
     with _opened(parsed) as (session, options):
         if parsed.format == "json":
-            print(session.generate(prompt, **options).to_json())
+            print(session.generate(prompt, embeddings=embeddings, **options).to_json())
             return 0
-        with contextlib.closing(session.generate_stream(prompt, **options)) as pieces:
+        with contextlib.closing(session.generate_stream(prompt, embeddings=embeddings, **options)) as pieces:
             for piece in pieces:
                 if isinstance(piece, Piece):
                     print(piece.text, end="", flush=True)
@@ -341,6 +361,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "models": _models,
     "transcribe": _transcribe,
     "generate": _generate,
+    "inject": _inject,
     "trace": _trace,
     "compare": _compare,
     "parity": _parity,

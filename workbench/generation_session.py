@@ -7,7 +7,6 @@ and no tokenizer.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -18,9 +17,10 @@ import numpy as np
 from workbench.closing import close
 from workbench.decoding.alternatives import TRACED, Watch, Watched
 from workbench.decoding.generation import WritingOptions, decoding_of
-from workbench.embeddings import check_embeddings, embedding_of
+from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
 from workbench.errors import BadInput
+from workbench.injection import Injected, TokenPrompt, embeddings_given
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
 from workbench.session import (
@@ -68,14 +68,15 @@ class Writer(Protocol):
         """The tokens that end a text."""
         ...
 
-    def prompt_ids(self, prompt: Prompt, options: Any) -> list[int]:
-        """The ids of a prompt; raises `BadInput` where it is none, or too long."""
+    def prompt(self, prompt: Prompt, options: Any, embeddings: Sequence[Embedding] = ()) -> TokenPrompt:
+        """The ids of a prompt, the embeddings in place of its placeholders; raises `BadInput` where it is none, or too
+        long."""
         ...
 
     def write(
-        self, ids: Sequence[int], options: Any, alternatives: int = 0, watch: Watch | None = None
+        self, prompt: TokenPrompt, options: Any, alternatives: int = 0, watch: Watch | None = None
     ) -> Generator[int, None, None]:
-        """Each token after the ids as soon as it is chosen, the end included; closing it stops the work.
+        """Each token after the prompt as soon as it is chosen, the end included; closing it stops the work.
 
         Args:
             alternatives: of how many of the likeliest tokens at each step `watch` is told, before the token comes.
@@ -90,8 +91,8 @@ class Writer(Protocol):
         """One token as text, for display; of special ones too."""
         ...
 
-    def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
-        """The stages of one pass over the ids, from `llm.embeddings` to `logits`; `given` as of a `Recorder`."""
+    def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
+        """The stages of one pass over the prompt, from `llm.embeddings` to `logits`; `given` as of a `Recorder`."""
         ...
 
 
@@ -148,23 +149,25 @@ class TextSession(DeafSession):
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._writer
 
-    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+    def generate_stream(
+        self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
+    ) -> Generator[Piece | Generation, None, None]:
         """Yields a `Piece` after each token, and last the `Generation`; the pieces together are its text."""
         writer = self.writer
         chosen = build_options(writer.options_class, options, self.model)
         clock = _Clock()
         with clock:
-            ids = writer.prompt_ids(prompt, chosen)
-        yield from self._written(ids, chosen, clock, chosen.alternatives, Watched())
+            read = writer.prompt(prompt, chosen, embeddings_given(embeddings))
+        yield from self._written(read, chosen, clock, chosen.alternatives, Watched())
 
     def _written(
-        self, ids: Sequence[int], chosen: WritingOptions, clock: _Clock, alternatives: int, watched: Watched
+        self, prompt: TokenPrompt, chosen: WritingOptions, clock: _Clock, alternatives: int, watched: Watched
     ) -> Generator[Piece | Generation, None, None]:
-        """As `generate_stream`, after a prompt's ids; `watched` is told of the alternatives."""
+        """As `generate_stream`, after a prompt that is ready; `watched` is told of the alternatives."""
         writer = self.writer
         text, tokens, first = UnfoldingText(writer.text_of), list[int](), 0.0
         others: list[tuple[Alternative, ...]] = []
-        with contextlib.closing(writer.write(ids, chosen, alternatives, watched)) as writing:
+        with contextlib.closing(writer.write(prompt, chosen, alternatives, watched)) as writing:
             while True:
                 with clock:
                     token = next(writing, None)
@@ -185,7 +188,7 @@ class TextSession(DeafSession):
             runtime=self.runtime,
             text=text.text,
             tokens=tuple(tokens),
-            prompt_tokens=len(ids),
+            prompt_tokens=len(prompt.ids),
             finish="stop" if tokens and tokens[-1] in writer.stop_ids else "length",
             load_seconds=self.load_seconds,
             compute_seconds=clock.seconds,
@@ -194,7 +197,16 @@ class TextSession(DeafSession):
             alternatives=tuple(others),
         )
 
-    def trace(self, source: Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
+    def trace(
+        self,
+        source: Prompt,
+        stages: str = "*",
+        given: Given = None,
+        out: Out = None,
+        *,
+        embeddings: Sequence[Injected] = (),
+        **options: Any,
+    ) -> Trace:
         """The stages that match the glob, of one pass over the prompt, and the tokens and text written after it.
 
         With `tokens` come `tokens.alternatives` and `tokens.logprobs` of the likeliest at each step, where the options
@@ -206,22 +218,24 @@ class TextSession(DeafSession):
         writer = self.writer
         chosen = build_options(writer.options_class, options, self.model)
         wanted, place = StageFilter(stages), place_of(out)
-        ids = writer.prompt_ids(source, chosen)
-        digest = hashlib.sha256(np.array(ids, dtype="<i8").tobytes()).hexdigest()[:16]
+        prompt = writer.prompt(source, chosen, embeddings_given(embeddings))
+        digest = prompt.digest
         others = stages_given(given, digest)
         recorder = Recorder(wanted, others)
-        read = recorder.put("prompt.tokens", np.array(ids, dtype=np.int64)).astype(np.int64).tolist()
-        found = recorder.stages | writer.trace(read, wanted, others)
+        ids = recorder.put("prompt.tokens", np.array(prompt.ids, dtype=np.int64)).astype(np.int64).tolist()
+        found = recorder.stages | writer.trace(prompt.with_ids(ids), wanted, others)
         if others is None and (wanted("tokens") or wanted("text")):
             watched = Watched()
             told = TRACED if wanted("tokens") and decoding_of(chosen, ()).plain else 0
-            written = last_generation(self._written(ids, chosen, _Clock(), told, watched))
+            written = last_generation(self._written(prompt, chosen, _Clock(), told, watched))
             if wanted("tokens"):
                 found["tokens"] = np.array(written.tokens, dtype=np.int64)
                 found |= watched.stages() if told else {}
             if wanted("text"):
                 found["text"] = np.array(written.text)
-        return trace_of(self, found, stages, writer.dtype, options, place, input_digest=digest, **named(others))
+        return trace_of(
+            self, found, stages, writer.dtype, options, place, input_digest=digest, **prompt.named, **named(others)
+        )
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
         """As `Session.neighbours`."""

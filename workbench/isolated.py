@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.errors import BadInput, Cancelled, SessionDied, WorkbenchError
 from workbench.families import FAMILIES
+from workbench.injection import Injected, embeddings_given
 from workbench.memory import resident_bytes
 from workbench.opening import SessionSpec
 from workbench.session import (
@@ -67,9 +68,11 @@ class Calls(Session):
         """As `Session.stream_batch`; closing the iterator stops the work in the child."""
         return self._call("stream_batch", ([_plain(audio) for audio in recordings(audios)],), options)
 
-    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+    def generate_stream(
+        self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
+    ) -> Generator[Piece | Generation, None, None]:
         """As `Session.generate_stream`; closing the iterator stops the work in the child."""
-        return self._call("generate_stream", (prompt,), options)
+        return self._call("generate_stream", (prompt,), options | _read(embeddings))
 
     def trace(self, source: Any, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
         """As `Session.trace`; where a file is written, only its path comes from the process."""
@@ -77,6 +80,7 @@ class Calls(Session):
         plain = source if family and family.reads_text else _plain(source)
         other = str(Path(given).absolute()) if isinstance(given, (str, Path)) else given
         place = None if out is None else trace_place(out)
+        options |= _read(options.pop("embeddings", ()))
         try:
             [trace] = self._call("trace", (plain, stages, other, place), options)
         except BaseException:
@@ -193,6 +197,12 @@ def revived(kind: type[WorkbenchError], sentence: str, notes: str) -> WorkbenchE
     if notes:
         error.add_note(f"In the session's process:\n{notes}")
     return error
+
+
+def _read(embeddings: Sequence[Injected]) -> dict[str, Any]:
+    """The option with embeddings, none where there are none. Files of users are read here, as arrays they go on."""
+    given = embeddings_given(embeddings)
+    return {"embeddings": given} if given else {}
 
 
 def _plain(audio: AudioSource) -> AudioSource:

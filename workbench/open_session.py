@@ -17,6 +17,7 @@ import numpy as np
 from workbench.budget import weight_bytes
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
+from workbench.injection import Injected
 from workbench.isolated import Calls, IsolatedSession
 from workbench.opening import SessionSpec
 from workbench.runtimes import RUNTIMES
@@ -119,14 +120,16 @@ class OpenSession:
         """As `Session.transcribe_batch`."""
         return last_transcripts(self.stream_batch(audios, **options), audios)
 
-    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+    def generate_stream(
+        self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
+    ) -> Generator[Piece | Generation, None, None]:
         """As `Session.generate_stream`."""
         session = self.session
-        return self._signed(session, self._calls.generate_stream(prompt, **options))
+        return self._signed(session, self._calls.generate_stream(prompt, embeddings=embeddings, **options))
 
-    def generate(self, prompt: Prompt, **options: Any) -> Generation:
+    def generate(self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any) -> Generation:
         """As `Session.generate`."""
-        return last_generation(self.generate_stream(prompt, **options))
+        return last_generation(self.generate_stream(prompt, embeddings=embeddings, **options))
 
     def trace(
         self, source: AudioSource | Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any

@@ -303,17 +303,24 @@ class Session(Protocol):
         """The transcripts of several recordings, in their order; raises `BadInput` that names the one it is about."""
         return last_transcripts(self.stream_batch(audios, **options), audios)
 
-    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
+    def generate_stream(
+        self, prompt: Prompt, *, embeddings: Sequence[Any] = (), **options: Any
+    ) -> Generator[Piece | Generation, None, None]:
         """Yields each `Piece` of text as it is written, and last the `Generation`. Closing the iterator stops the work,
-        within one token."""
+        within one token.
+
+        Args:
+            embeddings: in place of the placeholders in the prompt, one for each, in order (see `workbench.injection`).
+        """
         ...
 
-    def generate(self, prompt: Prompt, **options: Any) -> Generation:
+    def generate(self, prompt: Prompt, *, embeddings: Sequence[Any] = (), **options: Any) -> Generation:
         """What the language model writes after the prompt."""
-        return last_generation(self.generate_stream(prompt, **options))
+        return last_generation(self.generate_stream(prompt, embeddings=embeddings, **options))
 
     def trace(self, source: Any, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
-        """The stages that match the glob, of one pass over the whole recording; of a language model, over a prompt.
+        """The stages that match the glob, of one pass over the whole recording; of a language model, over a prompt,
+        which may have `embeddings` among the options.
 
         Args:
             given: another trace of that input, or the path of one, whose stages the pass goes on with in place of its

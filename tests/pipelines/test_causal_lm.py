@@ -12,7 +12,10 @@ import pytest
 from tests.tiny_language import tiny_language
 from workbench.decoding.alternatives import Watch, Watched
 from workbench.decoding.generation import Decoding
+from workbench.embeddings import embedding_of
+from workbench.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm
+from workbench.injection import TokenPrompt, injected
 from workbench.merging import Merged
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.session import StageFilter
@@ -26,6 +29,9 @@ class FakeLanguage:
 
     def embed(self, ids: np.ndarray) -> np.ndarray:
         return ids[..., None].astype(np.float32)
+
+    def own(self, values: np.ndarray) -> np.ndarray:
+        return values
 
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Any]:
         ids = np.array(rows)
@@ -51,17 +57,38 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> CausalLmModel:
 def test_tokens_come_one_by_one_until_the_models_own_end(model: CausalLmModel) -> None:
     language = FakeLanguage()
     writer = CausalLm(model, language)
-    assert list(writer.write([3, 1, 2], CausalLmOptions(max_new_tokens=9))) == [2, 1, 3]
+    assert list(writer.write(TokenPrompt([3, 1, 2]), CausalLmOptions(max_new_tokens=9))) == [2, 1, 3]
     assert (language.decoding.stop_ids, language.decoding.max_new_tokens) == (model.stop_ids, 9)
     assert (writer.dtype, writer.stop_ids) == ("q4_0", model.stop_ids)
 
 
 def test_who_watches_is_told_of_each_token_before_it_comes(model: CausalLmModel) -> None:
     watched = Watched()
-    for number, token in enumerate(CausalLm(model, FakeLanguage()).write([3, 1], CausalLmOptions(), 1, watched), 1):
+    for number, token in enumerate(
+        CausalLm(model, FakeLanguage()).write(TokenPrompt([3, 1]), CausalLmOptions(), 1, watched), 1
+    ):
         assert len(watched.steps) == number and watched.steps[-1][0].tolist() == [token]
 
 
+def test_embeddings_stand_in_the_place_of_their_placeholders(model: CausalLmModel) -> None:
+    """One after another, each of its own length, however many stand side by side."""
+    rows = [embedding_of(np.array([[0.25], [0.5]], np.float32)), embedding_of(np.array([[0.75]], np.float32))]
+    prompt = injected([7, 99, 99, 8], 99, rows)
+    assert prompt.ids == [7, 99, 99, 99, 8] and prompt.is_embedding.tolist() == [False, True, True, True, False]
+    stages = CausalLm(model, FakeLanguage()).trace(prompt, StageFilter("llm.*"))
+    assert stages["llm.embeddings"].tolist() == [[7.0], [0.25], [0.5], [0.75], [8.0]]
+
+
+def test_half_precision_has_less_range(model: CausalLmModel) -> None:
+    language = FakeLanguage()
+    language.dtype = "float16"
+    prompt = injected([99], 99, [embedding_of(np.array([[7e4]], np.float32), "speech")])
+    with pytest.raises(
+        BadInput, match=r"^speech holds 70000, and the model computes in float16, which ends at 65504; "
+    ):
+        list(CausalLm(model, language).write(prompt, CausalLmOptions()))
+
+
 def test_a_trace_is_of_the_prompt(model: CausalLmModel) -> None:
-    stages = CausalLm(model, FakeLanguage()).trace([3, 1], StageFilter("llm.*"))
+    stages = CausalLm(model, FakeLanguage()).trace(TokenPrompt([3, 1]), StageFilter("llm.*"))
     assert {name: value.tolist() for name, value in stages.items()} == {"llm.embeddings": [[3.0], [1.0]]}

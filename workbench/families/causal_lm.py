@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from workbench.decoding.generation import WritingOptions
+from workbench.embeddings import Embedding, check_embeddings
 from workbench.errors import BadInput
 from workbench.families.funasr_nano import FunasrNanoModel, is_funasr_nano, read_funasr_nano
 from workbench.families.language import (
+    SERVED_SECTION,
     TURN_END,
     LanguageConfig,
     LanguageTokenizer,
     is_language_directory,
     read_language_config,
 )
+from workbench.injection import TokenPrompt, check_placeholders, injected
 from workbench.options import option
 from workbench.session import Prompt
 
@@ -71,25 +74,57 @@ def read_causal_lm(directory: Path, weights: Path | None = None) -> CausalLmMode
     return CausalLmModel(language, tokenizer, tuple(dict.fromkeys(stops)))
 
 
-def prompt_ids(model: CausalLmModel, prompt: Prompt, options: CausalLmOptions) -> list[int]:
-    """The ids of a text or of a conversation, ready for what the model is to write.
+def token_prompt(
+    model: CausalLmModel, prompt: Prompt, options: CausalLmOptions, embeddings: Sequence[Embedding] = ()
+) -> TokenPrompt:
+    """A text or a conversation as the model reads it, ready for what it is to write.
 
-    Raises `BadInput` for a prompt that is empty or no prompt, a conversation the model has no form for, and one that
-    leaves no room for `max_new_tokens`.
+    Args:
+        embeddings: in place of the placeholders in the prompt, in order.
+
+    Raises `BadInput` for a prompt that is empty or no prompt, a conversation the model has no form for, one that leaves
+    no room for `max_new_tokens`, another number of placeholders than of embeddings, and embeddings of another width.
     """
     where = model.language.directory.name
     messages = conversation(prompt, options, model.tokenizer.has_chat_template, where)
+    texts = [str(prompt)] if messages is None else [message["content"] for message in messages]
+    placeholder = _placeholder(model, texts, len(embeddings), where)
     if messages is None:
         ids = model.tokenizer.ids(str(prompt), begin=True)
     else:
         ids = model.tokenizer.ids(_written(model, messages, options, where))
     most = model.language.context
+    if embeddings:
+        kept, known = ids.count(placeholder), model.language.placeholder
+        if kept != len(embeddings):
+            raise BadInput(
+                f"of {len(embeddings)} placeholders {known} in the prompt, {kept} are tokens of what {where} reads; "
+                "expected a prompt of which its chat template leaves nothing out"
+            )
+        room = most - options.max_new_tokens - (len(ids) - len(embeddings))
+        check_embeddings(embeddings, model.language.hidden_size, room, f"{where} (beside text and max_new_tokens)")
+        return injected(ids, placeholder, embeddings)
     if len(ids) + options.max_new_tokens > most:
         raise BadInput(
             f"the prompt is {len(ids)} tokens long and max_new_tokens is {options.max_new_tokens}; "
             f"expected at most {most} together, the context of {where}"
         )
-    return ids
+    return TokenPrompt(ids)
+
+
+def _placeholder(model: CausalLmModel, texts: Sequence[str], count: int, where: str) -> int:
+    """The id of what stands in the texts for so many embeddings; raises `BadInput` unless it stands there as often."""
+    placeholder = model.language.placeholder
+    number = model.tokenizer.id_of(placeholder)
+    if number is not None:
+        check_placeholders(texts, placeholder, count)
+        return number
+    if count:
+        raise BadInput(
+            f"the tokenizer of {where} has no token {placeholder}, which stands for an embedding in a prompt; name one "
+            f'that it has in config.json, as "{SERVED_SECTION}": {{"placeholder": ...}}'
+        )
+    return -1
 
 
 def conversation(

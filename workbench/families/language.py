@@ -33,6 +33,7 @@ class LanguageConfig:
     context: int  # most positions
     stop_ids: tuple[int, ...]  # that end a generation, as its files say
     pad_id: int | None
+    placeholder: str = PLACEHOLDER  # stands in a prompt's text for an embedding
 
 
 def is_language_directory(directory: Path) -> bool:
@@ -67,6 +68,7 @@ def read_language_config(directory: Path) -> LanguageConfig:
         context=_size(config, "max_position_embeddings", directory),
         stop_ids=tuple(dict.fromkeys(stops)),
         pad_id=pads[0] if pads else None,
+        placeholder=_placeholder(config, directory),
     )
 
 
@@ -197,6 +199,17 @@ def read_json(path: Path) -> dict[str, Any]:
 def _numbers(value: Any) -> list[int]:
     values = value if isinstance(value, list) else [value]
     return [number for number in values if isinstance(number, int) and not isinstance(number, bool)]
+
+
+def _placeholder(config: Mapping[str, Any], directory: Path) -> str:
+    """What stands for an embedding, as `config.json` may name it: `"speech_workbench": {"placeholder": ...}`."""
+    section = config.get(SERVED_SECTION)
+    found = section.get("placeholder", PLACEHOLDER) if isinstance(section, dict) else PLACEHOLDER
+    if not isinstance(found, str) or not found:
+        raise BadInput(
+            f"placeholder of {SERVED_SECTION} in {directory.name}/config.json is {found!r:.80}; expected a token's text"
+        )
+    return found
 
 
 def _size(config: Mapping[str, Any], key: str, directory: Path) -> int:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from typing import Any
 
 import numpy as np
 
 from workbench.closing import close
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
-from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, prompt_ids
+from workbench.embeddings import Embedding
+from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, token_prompt
 from workbench.generation_session import Table
+from workbench.injection import TokenPrompt, check_range
+from workbench.merging import Merged, merge_speech
 from workbench.pipelines.language import Language
 from workbench.session import Prompt, StageFilter
 from workbench.stages import Recorder, Stages
@@ -37,16 +41,16 @@ class CausalLm:
         """Of its arithmetic."""
         return self.language.dtype
 
-    def prompt_ids(self, prompt: Prompt, options: CausalLmOptions) -> list[int]:
-        """As `Writer.prompt_ids`."""
-        return prompt_ids(self.model, prompt, options)
+    def prompt(self, prompt: Prompt, options: CausalLmOptions, embeddings: Sequence[Embedding] = ()) -> TokenPrompt:
+        """As `Writer.prompt`."""
+        return token_prompt(self.model, prompt, options, embeddings)
 
     def write(
-        self, ids: Sequence[int], options: CausalLmOptions, alternatives: int = 0, watch: Watch | None = None
+        self, prompt: TokenPrompt, options: CausalLmOptions, alternatives: int = 0, watch: Watch | None = None
     ) -> Generator[int, None, None]:
         """As `Writer.write`."""
         decoding = decoding_of(options, self.stop_ids, alternatives=alternatives)
-        for tokens in self.language.generate(self.language.prompt([ids]), decoding, watch):
+        for tokens in self.language.generate(self._merged(prompt), decoding, watch):
             yield int(tokens[0])
 
     def text_of(self, ids: Sequence[int]) -> str:
@@ -57,11 +61,24 @@ class CausalLm:
         """As `Writer.piece`."""
         return self.model.tokenizer.piece(number)
 
-    def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
+    def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
         """As `Writer.trace`."""
         recorder = Recorder(wanted, given)
-        self.language.trace(self.language.prompt([ids]), recorder)
+        self.language.trace(self._merged(prompt), recorder)
         return recorder.stages
+
+    def _merged(self, prompt: TokenPrompt) -> Merged[Any]:
+        """The prompt's embeddings: rows of the model's table, and what was given for placeholders."""
+        if not prompt.embeddings:
+            return self.language.prompt([prompt.ids])
+        check_range(prompt.embeddings, self.language.dtype)
+        ids, rows = np.array([prompt.ids]), prompt.rows
+        # A placeholder may be no row of the table; what is looked up for it is not used.
+        text = self.language.embed(np.where(prompt.is_embedding[None], 0, ids))
+        # Every placeholder is a position already.
+        return merge_speech(
+            ids, text, self.language.own(rows)[None], np.ones((1, len(rows)), np.int64), prompt.placeholder
+        )
 
     def close(self) -> None:
         """Frees the language model."""

@@ -29,6 +29,10 @@ class Language(Protocol):
         """Rows `first` to `last` of the embedding table, the last one left out: float32 [last - first, hidden]."""
         ...
 
+    def own(self, values: np.ndarray) -> Any:
+        """A float32 array as one of the runtime's kind."""
+        ...
+
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Any]:
         """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
         ...

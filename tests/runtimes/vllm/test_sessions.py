@@ -19,6 +19,7 @@ import pytest
 from tests.shared_data import SHARED
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.families.language import PLACEHOLDER
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
 from workbench.session import Transcript
@@ -123,6 +124,32 @@ def test_text_of_the_language_half_is_that_of_pytorch(registry: Registry) -> Non
         for found, expected in zip(ours.alternatives, theirs.alternatives, strict=True):
             assert [(each.id, each.text) for each in found] == [(each.id, each.text) for each in expected]
             assert [each.logprob for each in found] == pytest.approx([each.logprob for each in expected], abs=EXACT)
+
+
+def test_embeddings_of_speech_give_its_transcript(registry: Registry, nano: OpenSession) -> None:
+    """As one and as two, in the speech model's own prompt; the stages of the prompt are those of the speech model."""
+    heard = nano.trace(SAMPLES[0], "prompt.text,adaptor.output,llm.*,tokens")
+    rows, prompt, expected = heard["adaptor.output"], str(heard["prompt.text"]), tuple(heard["tokens"].tolist())
+    with registry.open("demo/qwen3", "vllm", **SMALL) as engine:
+        ours = engine.generate(prompt, embeddings=[rows], chat=False, alternatives=2)
+        assert ours.tokens == expected and ours.prompt_tokens == len(heard["llm.embeddings"])
+        assert tuple(step[0].id for step in ours.alternatives) == expected
+        twice = prompt.replace(PLACEHOLDER, PLACEHOLDER * 2)
+        with ThreadPoolExecutor(8) as pool:  # beside requests without embeddings
+            split = [pool.submit(engine.generate, twice, embeddings=[rows[:3], rows[3:]], chat=False) for _ in range(4)]
+            plain = [pool.submit(engine.generate, "one two three", max_new_tokens=20) for _ in range(4)]
+            assert {call.result().tokens for call in split} == {expected}
+            assert {call.result().tokens for call in plain} == {
+                engine.generate("one two three", max_new_tokens=20).tokens
+            }
+        trace = engine.trace(prompt, "llm.*,tokens", embeddings=[rows], chat=False)
+        for stage in trace:
+            if stage.startswith("llm."):
+                np.testing.assert_allclose(trace[stage], heard[stage], rtol=0, atol=EXACT, err_msg=stage)
+        with pytest.raises(BadInput, match=r"holds the placeholder .* once and comes with 2 embeddings"):
+            engine.generate(prompt, embeddings=[rows, rows], chat=False)
+        with pytest.raises(BadInput, match="expects vectors of"):
+            engine.generate(prompt, embeddings=[rows[:, 1:]], chat=False)
 
 
 def test_killed_at_work_every_call_has_its_error_and_the_next_is_served(nano: OpenSession) -> None:

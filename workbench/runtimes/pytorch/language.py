@@ -60,6 +60,10 @@ class LanguageModel:
         rows: np.ndarray = self.network.get_input_embeddings().weight[first:last].float().cpu().numpy()
         return rows
 
+    def own(self, values: np.ndarray) -> Tensor:
+        """A float32 array as a tensor on the model's device."""
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Tensor]:
         """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
         lengths = np.array([len(row) for row in rows])

@@ -9,9 +9,11 @@ import numpy as np
 
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
+from workbench.embeddings import Embedding
 from workbench.errors import Unavailable
-from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, prompt_ids, read_causal_lm
+from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.generation_session import Table, TextSession
+from workbench.injection import TokenPrompt, check_range
 from workbench.opening import Settings
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
@@ -42,16 +44,16 @@ class EngineWriter:
         """Of its arithmetic."""
         return self.engine.dtype
 
-    def prompt_ids(self, prompt: Prompt, options: CausalLmOptions) -> list[int]:
-        """As `Writer.prompt_ids`."""
-        return prompt_ids(self.model, prompt, options)
+    def prompt(self, prompt: Prompt, options: CausalLmOptions, embeddings: Sequence[Embedding] = ()) -> TokenPrompt:
+        """As `Writer.prompt`."""
+        return token_prompt(self.model, prompt, options, embeddings)
 
     def write(
-        self, ids: Sequence[int], options: CausalLmOptions, alternatives: int = 0, watch: Watch | None = None
+        self, prompt: TokenPrompt, options: CausalLmOptions, alternatives: int = 0, watch: Watch | None = None
     ) -> Generator[int, None, None]:
         """As `Writer.write`."""
         decoding = decoding_of(options, self.stop_ids, alternatives=alternatives)
-        for _, tokens in self.engine.stream([Request(ids)], [decoding], watch):
+        for _, tokens in self.engine.stream([self._request(prompt)], [decoding], watch):
             yield from tokens
 
     def text_of(self, ids: Sequence[int]) -> str:
@@ -62,10 +64,21 @@ class EngineWriter:
         """As `Writer.piece`."""
         return self.model.tokenizer.piece(number)
 
-    def trace(self, ids: Sequence[int], wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
+    def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
         """As `Writer.trace`; raises `Unavailable` where stages are given."""
         check_not_given(given)
-        return prompt_stages(self.engine, Request(ids), wanted)
+        return prompt_stages(self.engine, self._request(prompt), wanted)
+
+    def _request(self, prompt: TokenPrompt) -> Request:
+        if not prompt.embeddings:
+            return Request(prompt.ids)
+        check_range(prompt.embeddings, self.dtype)
+        where = prompt.is_embedding
+        rows = np.zeros((len(where), self.model.language.hidden_size), np.float32)
+        rows[where] = prompt.rows
+        # A placeholder may be no row of the table.
+        ids = [number if number < self.model.language.vocabulary else 0 for number in prompt.ids]
+        return Request(ids, embeddings=rows, is_embedding=where)
 
     def close(self) -> None:
         """Ends the engine."""

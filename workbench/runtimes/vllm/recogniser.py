@@ -22,6 +22,7 @@ from workbench.pipelines.speech_language import (
     heard_of,
     ids_around,
     partial_text,
+    prompt_text,
     text_of,
     traced_choices,
 )
@@ -112,6 +113,7 @@ class EngineRecogniser:
         self.features(samples, options, recorder)
         stages = prompt_stages(self.engine, request, wanted)
         recorder.put("prompt.tokens", self.words.prompt_ids(options))
+        recorder.put("prompt.text", prompt_text(self.words, options))
         if wanted("tokens") or wanted("text"):
             count = np.array([self.words.count(len(samples))])
             decoding, watched = traced_choices(self.words.decoding(options, count), wanted)

@@ -136,7 +136,7 @@ def test_alternatives_are_those_of_pytorch(text: RemoteTextSession, local: Regis
 def embeddings(session: OpenSession, prompt: str) -> np.ndarray:
     """What the model's own table has for a prompt: [tokens, hidden]."""
     writer = session.session.writer  # type: ignore[attr-defined]
-    ids = writer.prompt_ids(prompt, CausalLmOptions())
+    ids = writer.prompt(prompt, CausalLmOptions()).ids
     return writer.language.embed(np.array([ids]))[0].detach().numpy()
 
 

@@ -7,18 +7,23 @@ import contextlib
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from workbench.embeddings import Embedding
 from workbench.embeddings.torch_writing import saved_tensor
 from workbench.errors import BadInput, Unavailable
 from workbench.families.causal_lm import CausalLmOptions, conversation
+from workbench.families.language import PLACEHOLDER
 from workbench.generation_session import DeafSession
+from workbench.injection import Injected, check_placeholders, embeddings_given
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
+from workbench.runtimes.vllm.remote.embedding import HOW, message_content, takes_embeddings
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, pieces
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
@@ -54,11 +59,19 @@ class RemoteTextSession(DeafSession):
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._client
 
-    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
-        """As `Session.generate_stream`. A text that goes into no conversation is completed as it stands."""
+    def generate_stream(
+        self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
+    ) -> Generator[Piece | Generation, None, None]:
+        """As `Session.generate_stream`. A text that goes into no conversation is completed as it stands.
+
+        Raises `Unavailable` for embeddings where the server takes none.
+        """
         client, chosen = self.client, self._options(options)
         messages = conversation(prompt, chosen, self._service.has_chat_template, self.model)
-        asked = {"prompt": prompt} if messages is None else {"messages": [dict(message) for message in messages]}
+        if given := embeddings_given(embeddings):
+            asked: dict[str, Any] = {"messages": self._with_embeddings(client, messages, given)}
+        else:
+            asked = {"prompt": prompt} if messages is None else {"messages": [dict(message) for message in messages]}
         yield from self._generated(client, self._call(asked, chosen), chosen.alternatives)
 
     def generate_from_embeddings(
@@ -93,6 +106,28 @@ class RemoteTextSession(DeafSession):
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+    def _with_embeddings(
+        self, client: Client, messages: Sequence[Mapping[str, str]] | None, embeddings: Sequence[Embedding]
+    ) -> list[dict[str, Any]]:
+        """The messages of a conversation, each embedding as a part of one, where its placeholder stands."""
+        if messages is None:
+            raise Unavailable(
+                f"the server {client.server.url} takes embeddings in conversations alone; leave option chat on, or "
+                "open the model on this machine"
+            )
+        check_placeholders([message["content"] for message in messages], PLACEHOLDER, len(embeddings))
+        if not takes_embeddings(client, self._service):
+            raise Unavailable(
+                f"the server {client.server.url} takes no embeddings in the chats of {self._service.model}; {HOW}"
+            )
+        rows = iter([each.values for each in embeddings])
+        found = []
+        for message in messages:
+            here = list(islice(rows, message["content"].count(PLACEHOLDER)))
+            parts = message_content(message["content"], here, PLACEHOLDER)
+            found.append({**message, "content": parts if here else message["content"]})
+        return found
 
     def _options(self, given: Mapping[str, Any]) -> CausalLmOptions:
         return build_options(CausalLmOptions, given, self.model)

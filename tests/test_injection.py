@@ -1,0 +1,238 @@
+"""Embeddings in prompts: what a user may give, placeholders in texts and conversations, and every mismatch."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tiny_language import CONTEXT, change_json, tiny_language
+from workbench.embeddings import Embedding, embedding_of, write_embedding
+from workbench.errors import BadInput
+from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
+from workbench.families.language import PLACEHOLDER
+from workbench.injection import TokenPrompt, check_placeholders, embeddings_given, injected
+from workbench.opening import SessionSpec, Settings, open_here
+from workbench.registry import Registry
+from workbench.session import Session
+
+HIDDEN = 32
+P = PLACEHOLDER
+PLAIN = CausalLmOptions(chat=False, max_new_tokens=8)
+SAMPLE = Path(__file__).parents[1] / "assets" / "samples" / "six_five_one_three.wav"
+
+
+def rows(tokens: int, seed: int = 0, hidden: int = HIDDEN) -> Embedding:
+    return embedding_of(np.random.default_rng(seed).normal(size=(tokens, hidden)).astype(np.float32), f"e{tokens}")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_language(tmp_path_factory.mktemp("injected") / "it", seed=3)
+
+
+@pytest.fixture(scope="module")
+def model(directory: Path) -> CausalLmModel:
+    return read_causal_lm(directory)
+
+
+@pytest.fixture(scope="module")
+def session(directory: Path) -> Session:
+    return open_here(SessionSpec("it", "causal_lm", "pytorch", directory, Settings()))
+
+
+# What is given.
+
+
+def test_whatever_is_given_becomes_the_same_embedding(tmp_path: Path) -> None:
+    one = rows(3)
+    path = tmp_path / "e.npy"
+    write_embedding(one.values, path)
+    content = path.read_bytes()
+    for given_as in (one, one.values, one.values[None], path, content, base64.b64encode(content).decode()):
+        [found] = embeddings_given([given_as])
+        assert found.digest == one.digest
+    assert embeddings_given(()) == ()
+
+
+@pytest.mark.parametrize("wrong", [np.ones((2, 3)), Path("e.npy"), "e.npy", {"a": 1}, 5, None])
+def test_one_in_place_of_a_list_is_refused(wrong: Any) -> None:
+    with pytest.raises(
+        BadInput, match=r"^embeddings is of type .*; expected a list of them, one for each placeholder$"
+    ):
+        embeddings_given(wrong)
+
+
+def test_what_is_no_embedding_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^embedding 2 is of type list; expected an array"):
+        embeddings_given([np.ones((2, 3)), [[1.0]]])  # type: ignore[list-item]
+    with pytest.raises(BadInput, match=r"^embedding 1 has the shape \(3,\)"):
+        embeddings_given([np.ones(3)])
+
+
+# Where it goes.
+
+
+@given(st.lists(st.integers(0, 5), max_size=8), st.lists(st.integers(1, 4), min_size=8, max_size=8))
+def test_each_placeholder_becomes_as_many_as_its_embedding_has_tokens(ids: list[int], lengths: list[int]) -> None:
+    count = ids.count(0)
+    given_rows = [rows(length, number, 2) for number, length in enumerate(lengths[:count])]
+    prompt = injected(ids, 0, given_rows)
+    expected, left = [], iter(lengths)
+    for number in ids:
+        expected += [number] * (next(left) if number == 0 else 1)
+    assert prompt.ids == expected and prompt.is_embedding.tolist() == [bool(count) and n == 0 for n in expected]
+    if count:
+        np.testing.assert_array_equal(prompt.rows, np.concatenate([each.values for each in given_rows]))
+        with pytest.raises(BadInput, match="expected a trace of the same prompt"):
+            prompt.with_ids([*expected, 0])
+    assert prompt.with_ids(expected).ids == expected
+
+
+def test_a_prompts_digest_is_of_its_embeddings_too() -> None:
+    prompts = [TokenPrompt([1, 0]), injected([1, 0], 0, [rows(1)]), injected([1, 0], 0, [rows(1, seed=5)])]
+    assert len({each.digest for each in prompts}) == 3
+    assert prompts[1].digest == injected([1, 0], 0, [rows(1)]).digest
+
+
+@pytest.mark.parametrize(
+    ("texts", "count", "said"),
+    [
+        (
+            ["a"],
+            1,
+            f"the prompt holds the placeholder {P} nowhere and comes with 1 embedding; expected one for each, as",
+        ),
+        (
+            [f"a{P}"],
+            0,
+            f"the prompt holds the placeholder {P} once and comes with no embeddings; expected one for each",
+        ),
+        ([f"{P}{P}"], 3, f"the prompt holds the placeholder {P} 2 times and comes with 3 embeddings; expected"),
+        ([P, "a", P + P], 2, f"the prompt (1 in message 1, 2 in message 3) holds the placeholder {P} 3 times and"),
+    ],
+)
+def test_another_number_of_placeholders(texts: list[str], count: int, said: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        check_placeholders(texts, P, count)
+    assert str(refused.value).startswith(said)
+
+
+def test_placeholders_of_a_text_and_of_several_messages(model: CausalLmModel) -> None:
+    placeholder = model.tokenizer.id_of(P)
+    text = token_prompt(model, f"one {P} two {P}{P}", PLAIN, [rows(2), rows(1), rows(3)])
+    assert text.ids.count(placeholder) == 6 and text.placeholder == placeholder  # type: ignore[arg-type]
+    before = model.tokenizer.ids("one ")
+    assert text.ids[: len(before) + 3] == [*before, placeholder, placeholder, model.tokenizer.ids(" two ")[0]]
+    messages = [
+        {"role": "system", "content": f"Hear {P}."},
+        {"role": "user", "content": "And?"},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": f"{P} and {P}"},
+    ]
+    given_rows = [rows(2, 1), rows(4, 2), rows(1, 3)]
+    prompt = token_prompt(model, messages, CausalLmOptions(max_new_tokens=8), given_rows)
+    np.testing.assert_array_equal(prompt.rows, np.concatenate([each.values for each in given_rows]))
+    assert int(prompt.is_embedding.sum()) == 7
+    assert model.tokenizer.text(prompt.ids, special=True).count(P) == 7
+
+
+def test_a_prompt_that_does_not_fit_is_refused(model: CausalLmModel) -> None:
+    with pytest.raises(BadInput, match=r"^the prompt holds the placeholder .* once and comes with no embeddings"):
+        token_prompt(model, f"a {P}", PLAIN)
+    with pytest.raises(BadInput, match=r"e2 is 31 wide, its shape is .*; it .* expects vectors of 32"):
+        token_prompt(model, f"a {P}", PLAIN, [rows(2, hidden=31)])
+    longest = CONTEXT - PLAIN.max_new_tokens - len(model.tokenizer.ids("a "))
+    assert len(token_prompt(model, f"a {P}", PLAIN, [rows(longest)]).ids) == CONTEXT - PLAIN.max_new_tokens
+    with pytest.raises(BadInput, match=rf"{longest + 1} tokens long; the context of it .* has room for {longest}"):
+        token_prompt(model, f"a {P}", PLAIN, [rows(longest + 1)])
+
+
+def test_the_model_names_its_placeholder(directory: Path, tmp_path: Path) -> None:
+    import shutil
+
+    other = shutil.copytree(directory, tmp_path / "other")
+    change_json(other / "config.json", speech_workbench={"placeholder": "<|vision_pad|>"})
+    named = read_causal_lm(other)
+    assert token_prompt(named, "a <|vision_pad|>", PLAIN, [rows(2)]).ids[-1] == named.tokenizer.id_of("<|vision_pad|>")
+    assert token_prompt(named, f"a {P}", PLAIN).embeddings == (), "which is a token as any other then"
+    change_json(other / "config.json", speech_workbench={"placeholder": "<|nothing|>"})
+    with pytest.raises(BadInput, match=r"^the tokenizer of other has no token <\|nothing\|>, which stands for an emb"):
+        token_prompt(read_causal_lm(other), "a <|nothing|>", PLAIN, [rows(2)])
+    assert token_prompt(read_causal_lm(other), "a <|nothing|>", PLAIN).ids
+    change_json(other / "config.json", speech_workbench={"placeholder": 7})
+    with pytest.raises(BadInput, match=r"^placeholder of speech_workbench in other/config.json is 7; expected"):
+        read_causal_lm(other)
+
+
+def test_a_placeholder_that_the_template_leaves_out(directory: Path, tmp_path: Path) -> None:
+    import shutil
+
+    other = shutil.copytree(directory, tmp_path / "other")
+    (other / "chat_template.jinja").write_text("{{ messages[-1]['content'] }}")
+    messages = [{"role": "system", "content": P}, {"role": "user", "content": P}]
+    with pytest.raises(BadInput, match=r"^of 2 placeholders .* in the prompt, 1 are tokens of what other reads"):
+        token_prompt(read_causal_lm(other), messages, CausalLmOptions(max_new_tokens=8), [rows(1), rows(1)])
+
+
+# What is written.
+
+
+def test_the_models_own_embeddings_write_what_their_text_writes(session: Session) -> None:
+    language = session.writer.language  # type: ignore[attr-defined]
+    ids = session.writer.model.tokenizer.ids("three four")  # type: ignore[attr-defined]
+    own = language.embed(np.array([ids]))[0].numpy()
+    plain = session.trace("say three four now", chat=False, max_new_tokens=6)
+    ours = session.trace(f"say {P} now", chat=False, max_new_tokens=6, embeddings=[own])
+    if len(plain["logits"]) == len(ours["logits"]):  # the tokenizer may join a space to a word
+        np.testing.assert_allclose(ours["logits"][-1], plain["logits"][-1], atol=1e-4)
+    assert (ours["prompt.tokens"] == session.writer.model.tokenizer.id_of(P)).sum() == len(ids)  # type: ignore[attr-defined]
+    assert ours.meta["embeddings"] == [
+        {"name": "embedding 1", "shape": list(own.shape), "digest": embedding_of(own).digest}
+    ]
+    assert ours.meta["input_digest"] != plain.meta["input_digest"]
+    generation = session.generate(f"say {P} now", chat=False, max_new_tokens=6, embeddings=[own])
+    assert generation.tokens == tuple(ours["tokens"]) and generation.prompt_tokens == len(ours["logits"])
+
+
+def test_a_trace_goes_on_from_another_of_the_same_embeddings(session: Session) -> None:
+    asked: dict[str, Any] = {"chat": False, "embeddings": [rows(3)], "max_new_tokens": 2}
+    whole = session.trace(f"a {P}", **asked)
+    isolated = session.trace(f"a {P}", given=whole, **asked)
+    np.testing.assert_array_equal(isolated["logits"], whole["logits"])
+    with pytest.raises(BadInput):
+        session.trace(f"a {P}", given=whole, chat=False, embeddings=[rows(3, seed=4)], max_new_tokens=2)
+
+
+@pytest.mark.parametrize(("runtime", "settings"), [("pytorch", {}), ("gguf", {"quantization": "f32"})])
+def test_embeddings_of_speech_give_its_transcript(runtime: str, settings: dict[str, Any]) -> None:
+    """As one and as two side by side, in the speech model's own prompt, in processes of their own."""
+    with Registry() as registry:
+        with registry.open("demo/funasr-nano", runtime, threads=1, **settings) as nano:
+            heard = nano.trace(SAMPLE, "prompt.text,adaptor.output,tokens,text")
+        with registry.open("demo/qwen3", runtime, threads=1, **settings) as language:
+            prompt, values = str(heard["prompt.text"]), heard["adaptor.output"]
+            one = language.generate(prompt, embeddings=[values], chat=False, alternatives=10)
+            two = language.generate(
+                prompt.replace(P, P * 2), embeddings=[values[:2], embedding_of(values[2:])], chat=False
+            )
+            assert one.tokens == two.tokens == tuple(heard["tokens"].tolist()) and one.text == str(heard["text"])
+            assert [len(step) for step in one.alternatives] == [10] * len(one.tokens)
+            traced = language.trace(prompt, "tokens,llm.embeddings", embeddings=[values], chat=False)
+            assert traced["tokens"].tolist() == list(one.tokens)
+            with pytest.raises(BadInput, match="once and comes with 2 embeddings"):
+                language.generate(prompt, embeddings=[values, values], chat=False)
+
+
+def test_a_speech_model_takes_none() -> None:
+    with (
+        Registry(isolate=False) as registry,
+        registry.open("demo/funasr-nano", "pytorch", threads=1) as nano,
+        pytest.raises(BadInput, match="transcribes speech; to generate from text, open a language model"),
+    ):
+        nano.generate(f"a {P}", embeddings=[rows(1)])

@@ -1,0 +1,138 @@
+"""Embeddings in a prompt: a placeholder in its text stands for each, and becomes as many positions as it has tokens.
+
+From what a user gives to the ids and rows of every position. This file knows neither tokenizers nor networks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.embeddings import Embedding, embedding_of, read_embedding
+from workbench.errors import BadInput
+
+Injected = np.ndarray | Embedding | Path | bytes | str
+"""An embedding as a user gives it: an array [tokens, hidden], one that was read, or what `read_embedding` reads (a file
+by its `Path`, its bytes, or its base64 text)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPrompt:
+    """A prompt as a language model reads it, a position after another."""
+
+    ids: list[int]  # of each position; the placeholder's where a row of an embedding stands
+    embeddings: tuple[Embedding, ...] = ()
+    placeholder: int = -1  # its id
+
+    @property
+    def rows(self) -> np.ndarray:
+        """What stands in place of the placeholders, [placeholders, hidden]; only where there are embeddings."""
+        return np.concatenate([each.values for each in self.embeddings])
+
+    @property
+    def is_embedding(self) -> np.ndarray:
+        """Which positions are rows of embeddings: bool [positions]."""
+        if not self.embeddings:
+            return np.zeros(len(self.ids), bool)
+        found: np.ndarray = np.array(self.ids) == self.placeholder
+        return found
+
+    @property
+    def digest(self) -> str:
+        """Of ids and embeddings, 16 hexadecimal digits."""
+        digest = hashlib.sha256(np.array(self.ids, dtype="<i8").tobytes())
+        for each in self.embeddings:
+            digest.update(each.digest.encode())
+        return digest.hexdigest()[:16]
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What the metadata of a trace say of the embeddings, if there are any."""
+        found = [
+            {"name": each.name, "shape": list(each.values.shape), "digest": each.digest} for each in self.embeddings
+        ]
+        return {"embeddings": found} if found else {}
+
+    def with_ids(self, ids: list[int]) -> TokenPrompt:
+        """The prompt with other ids and the same embeddings; raises `BadInput` where these do not fit in."""
+        changed = replace(self, ids=ids)
+        count, tokens = int(changed.is_embedding.sum()), sum(each.tokens for each in self.embeddings)
+        if count != tokens:
+            raise BadInput(
+                f"prompt.tokens of the trace given has {count} places for embeddings, which are {tokens} tokens long "
+                "together; expected a trace of the same prompt"
+            )
+        return changed
+
+
+def embeddings_given(embeddings: Sequence[Injected]) -> tuple[Embedding, ...]:
+    """The embeddings that a user gives, read and checked; raises `BadInput` for what is none."""
+    if isinstance(embeddings, (np.ndarray, Embedding, Path, bytes, str)) or not isinstance(embeddings, Sequence):
+        raise BadInput(
+            f"embeddings is of type {type(embeddings).__name__}; expected a list of them, one for each placeholder"
+        )
+    return tuple(_given(each, number) for number, each in enumerate(embeddings, 1))
+
+
+def _given(embedding: Any, number: int) -> Embedding:
+    if isinstance(embedding, Embedding):
+        return embedding
+    if isinstance(embedding, (Path, bytes, str)):
+        return read_embedding(embedding, name=None if isinstance(embedding, Path) else f"embedding {number}")
+    if isinstance(embedding, np.ndarray):
+        return embedding_of(embedding, f"embedding {number}")
+    raise BadInput(
+        f"embedding {number} is of type {type(embedding).__name__}; expected an array [tokens, hidden], or a Path"
+    )
+
+
+def check_placeholders(texts: Sequence[str], placeholder: str, count: int) -> None:
+    """Raises `BadInput` unless the texts of a prompt hold a placeholder for each of so many embeddings.
+
+    Args:
+        texts: of the messages of a conversation, or the one that a prompt is.
+    """
+    standing = [text.count(placeholder) for text in texts]
+    if sum(standing) != count:
+        where = "the prompt"
+        if len(texts) > 1 and any(standing):
+            found = (f"{times} in message {number}" for number, times in enumerate(standing, 1) if times)
+            where += f" ({', '.join(found)})"
+        aside = "" if any(standing) else f', as in "What is said here: {placeholder}"'
+        raise BadInput(mismatch(where, placeholder, sum(standing), count) + aside)
+
+
+def mismatch(where: str, placeholder: str, standing: int, count: int) -> str:
+    """What is wrong with a prompt, or a part of it, that holds so many placeholders for so many embeddings."""
+    given = "1 embedding" if count == 1 else f"{count or 'no'} embeddings"
+    times = "once" if standing == 1 else f"{standing} times" if standing else "nowhere"
+    return f"{where} holds the placeholder {placeholder} {times} and comes with {given}; expected one for each"
+
+
+def injected(ids: Sequence[int], placeholder: int, embeddings: Sequence[Embedding]) -> TokenPrompt:
+    """The prompt in which each placeholder has become as many as its embedding has tokens.
+
+    Args:
+        ids: with a placeholder for each embedding.
+        placeholder: its id.
+    """
+    lengths = iter([each.tokens for each in embeddings])
+    spread = [[number] * next(lengths) if embeddings and number == placeholder else [number] for number in ids]
+    return TokenPrompt([number for each in spread for number in each], tuple(embeddings), placeholder)
+
+
+def check_range(embeddings: Sequence[Embedding], dtype: str) -> None:
+    """Raises `BadInput` for values that are infinite in a model's arithmetic; of those that have a name here, float16
+    alone ends before float32."""
+    most = float(np.finfo(np.float16).max)
+    for each in embeddings if dtype == "float16" else ():
+        if (found := float(np.abs(each.values).max())) > most:
+            raise BadInput(
+                f"{each.name} holds {found:g}, and the model computes in float16, which ends at {most:g}; open it with "
+                "another dtype"
+            )

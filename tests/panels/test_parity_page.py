@@ -1,0 +1,403 @@
+"""The Parity tab in a real browser, and its endpoint for scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from panels.pool import SessionPool
+from tests.lab.fakes import waits
+from tests.panels.conftest import Served, serve
+from tests.panels.fakes import broken, tone
+from tests.panels.parity_fakes import FakeParityRegistry
+from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll, until
+from tests.parity.networks import META, STAGES, computed
+from workbench.parity.command import compare_files
+from workbench.registry import Registry
+from workbench.session import Trace
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which runs make those of their traces."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    made = iter(range(1000))
+
+    def make() -> Path:
+        path = folder / f"run-{next(made)}"
+        path.mkdir()
+        return path
+
+    monkeypatch.setattr("workbench.lab.run.make_scratch", make)
+    return folder
+
+
+@pytest.fixture
+def lab(scratch: Path) -> Iterator[Served]:
+    """The page over models that compute a small network."""
+    yield from serve(SessionPool(FakeParityRegistry()))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def demo() -> Iterator[Served]:
+    """The page over the shipped models; skips where SenseVoice cannot run on both runtimes."""
+    registry = Registry()
+    for runtime in ("pytorch", "gguf"):
+        state = registry.availability(registry.card("demo/sensevoice"), runtime)
+        if not state.ready:
+            registry.close()
+            pytest.skip(f"needs the demo model on {runtime}: {state.reason}")
+    yield from serve(SessionPool(registry))
+
+
+def open_tab(page: Any, served: Served) -> None:
+    page.goto(served.url)
+    page.get_by_role("tab", name="Parity").click()
+    expect(page.locator("#parity-sides [data-side]").first).to_be_visible()
+
+
+def pick(page: Any) -> None:
+    page.locator("#parity-samples .sample").first.click()
+    expect(page.locator("#parity-recording")).to_contain_text("three_seven_one")
+
+
+def candidates(page: Any) -> Any:
+    return page.locator("#parity-candidates textarea")
+
+
+def compare(page: Any, *sides: str) -> None:
+    """Runs with these candidates and waits for the first stage that is opened."""
+    pick(page)
+    candidates(page).fill("\n".join(sides))
+    page.locator("#parity-run").click()
+    expect(page.locator("#parity-status")).to_contain_text("Compared in", timeout=LONG)
+    expect(page.locator("#parity-closer h3")).to_be_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_the_demo_model_on_two_runtimes_to_a_report_that_is_opened(demo: Served, page: Any, tmp_path: Path) -> None:
+    open_tab(page, demo)
+    expect(page.locator("#parity-model input")).to_have_value(re.compile("SenseVoice"))
+    expect(page.locator("#parity-reference input")).to_have_value("PyTorch f32")
+    expect(candidates(page)).to_have_value("gguf:f32")
+    expect(page.locator("#parity-sides")).to_contain_text("nothing for vLLM to serve")
+    pick(page)
+    page.locator("#parity-run").click()
+    expect(page.locator("section.verdict.within")).to_have_count(1, timeout=2 * LONG)
+    verdict = page.locator("section.verdict")
+    expect(verdict).to_contain_text("within tolerance")
+    expect(verdict).to_contain_text("the tokens agree; arithmetic noise")
+    said = verdict.locator("p").nth(1).inner_text()
+
+    page.locator('[data-stage="encoder.layers.2"] button').click()
+    expect(page.locator("#parity-closer h3")).to_contain_text("encoder.layers.2 gguf:f32 against pytorch:f32")
+    expect(page.locator("#parity-closer img")).to_have_count(5)
+    expect(page.locator("#parity-closer .statistics")).to_contain_text("candidate from float64")
+
+    with page.expect_download() as waiting:
+        page.locator("#parity-html").click()
+    assert re.fullmatch(r"parity-demo-sensevoice-\d{4}-\d\d-\d\d\.html", waiting.value.suggested_filename)
+    report = tmp_path / "report.html"
+    waiting.value.save_as(report)
+    offline = page.context.browser.new_context(offline=True)
+    view = offline.new_page()
+    view.goto(report.as_uri())
+    expect(view.locator("h1")).to_have_text("Parity of demo/sensevoice")
+    expect(view.locator("section.verdict p").nth(1)).to_have_text(said)
+    offline.close()
+
+
+@pytest.mark.browser
+def test_candidates_are_pressed_written_and_experimented_with(lab: Served, page: Any) -> None:
+    open_tab(page, lab)
+    expect(candidates(page)).to_have_value("gguf:f32")
+    for side in ("gguf:q8_0", "pytorch:f64"):
+        page.locator(f'[data-side="{side}"]').click()
+    expect(candidates(page)).to_have_value("gguf:f32\ngguf:q8_0\npytorch:f64")
+    page.locator('[data-side="gguf:f32"]').click()
+    expect(candidates(page)).to_have_value("gguf:q8_0\npytorch:f64")
+    expect(page.locator('[aria-pressed="true"]')).to_have_count(2)
+
+    page.get_by_role("button", name="Experiments").click()
+    page.locator("#parity-candidates-cmvn input").check()
+    expect(candidates(page)).to_have_value("gguf:q8_0+cmvn=off\npytorch:f64+cmvn=off")
+    page.locator('[data-side="gguf:q4_0"]').click()
+    expect(candidates(page)).to_have_value("gguf:q8_0+cmvn=off\npytorch:f64+cmvn=off\ngguf:q4_0+cmvn=off")
+    page.locator("#parity-reference-dither input").check()
+    expect(page.locator("#parity-reference input")).to_have_value("pytorch:f32+dither=1")
+    candidates(page).fill("gguf:f32+itn=on")
+    expect(page.locator('[aria-pressed="true"]')).to_have_count(1)
+    page.locator("#parity-candidates-threads input, #parity-candidates-threads textarea").press_sequentially("2")
+    expect(candidates(page)).to_have_value("gguf:f32+itn=on+threads=2")
+    page.locator("#parity-candidates-cmvn input").uncheck()
+    pick(page)
+    page.locator("#parity-run").click()
+    expect(page.locator("section.verdict")).to_contain_text("gguf:f32+itn=on+threads=2")
+    sides = [(runtime, settings.get("threads"), options) for runtime, settings, options in lab.registry.traced]
+    assert ("gguf", 2, {"itn": True}) in sides and ("pytorch", None, {"dither": 1.0}) in sides
+
+
+@pytest.mark.browser
+def test_the_stage_that_is_wrong_is_open_and_others_can_be(lab: Served, page: Any) -> None:
+    lab.registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
+    lab.registry.missing["vllm"] = "vLLM is not installed; run: pip install vllm"
+    open_tab(page, lab)
+    compare(page, "pytorch:f32", "gguf:f32", "vllm")
+    expect(page.locator("section.verdict.within")).to_contain_text("Identical")
+    expect(page.locator("section.verdict.beyond")).to_contain_text("encoder.layers.3 is the first of")
+    expect(page.locator("section.verdict.unavailable")).to_contain_text("pip install vllm")
+    expect(page.locator("#parity-closer h3")).to_contain_text("encoder.layers.3 gguf:f32")
+    expect(page.locator("#parity-closer")).to_contain_text("1.02 times the reference")
+
+    # By keys: one stage is reached with the tab key, arrows go on from there.
+    first = page.locator('[data-stage="frontend.fbank"] button')
+    expect(page.locator('.heat button[tabindex="0"]')).to_have_count(1)
+    first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(page.locator("#parity-closer h3")).to_contain_text(f"{STAGES[-2]} gguf:f32")
+    expect(page.locator("#parity-closer")).to_contain_text(re.compile("equal|edit"))
+    # By the mouse on a candidate's cell, and on the name of another candidate.
+    page.locator('[data-stage="logits"] td[data-side="0"]').first.click()
+    expect(page.locator("#parity-closer h3")).to_contain_text("logits pytorch:f32 against pytorch:f32")
+    page.locator("#parity-closer").get_by_role("button", name="gguf:f32").click()
+    expect(page.locator("#parity-closer h3")).to_contain_text("logits gguf:f32 against pytorch:f32")
+    # A stack of layers is closed and opened.
+    layer = page.locator('[data-stage="encoder.layers.0"]')
+    expect(layer).to_be_visible()
+    page.get_by_label(re.compile("encoder.layers 0 to 7")).uncheck()
+    expect(layer).to_be_hidden()
+
+    with page.expect_download() as waiting:
+        page.locator("#parity-json").click()
+    found = json.loads(Path(waiting.value.path()).read_text(encoding="utf-8"))
+    assert [each["status"] for each in found["candidates"]] == ["within", "beyond", "unavailable"]
+
+
+@pytest.mark.browser
+def test_isolated_mode_stages_and_tolerances_reach_the_run(
+    lab: Served, page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import panels.parity_runs
+
+    given: list[Any] = []
+    real = panels.parity_runs.run_parity
+    monkeypatch.setattr(
+        "panels.parity_runs.run_parity", lambda *a, **k: given.append((a, k)) or real(*a, **{**k, "isolated": False})
+    )
+    open_tab(page, lab)
+    page.locator("#parity-mode label", has_text="Isolated").click()
+    page.get_by_role("button", name="Stages and tolerance").click()
+    page.locator("#parity-stages input, #parity-stages textarea").fill("encoder.*, tokens")
+    page.locator("#parity-rules textarea").fill("encoder.*:relative_l2=1e-9\ncosine_distance=0.5")
+    page.locator("#parity-exact input").uncheck()
+    compare(page, "gguf:f32")
+    [(sent, named)] = given
+    assert sent[5] == "encoder.*, tokens" and sent[7] is False and named["isolated"] is True
+    assert named["rules"] == ("encoder.*:relative_l2=1e-9", "cosine_distance=0.5")
+    expect(page.locator("section.verdict.beyond")).to_contain_text("with changes")
+    expect(page.locator("[data-stage]")).to_have_count(10 + 1)
+
+
+@pytest.mark.browser
+def test_a_trace_of_another_program_is_a_candidate(lab: Served, page: Any, tmp_path: Path) -> None:
+    theirs = {("enc_out" if name == "encoder.output" else name): array for name, array in computed().items()}
+    theirs["enc_out"] = np.ascontiguousarray(theirs["enc_out"].T)
+    arrays = {name: array for name, array in theirs.items() if name != "text"}
+    np.savez(tmp_path / "port.npz", **arrays)
+    mapping = tmp_path / "names.toml"
+    mapping.write_text('[stages]\n"encoder.output" = { from = "enc_out", transpose = true }\n')
+    open_tab(page, lab)
+    page.get_by_role("button", name="Trace files of other programs").click()
+    page.set_input_files("#parity-traces input[type=file]", str(tmp_path / "port.npz"))
+    expect(candidates(page)).to_have_value("gguf:f32\nport.npz")
+    page.set_input_files("#parity-mapping input[type=file]", str(mapping))
+    expect(page.locator("#parity-mapping")).to_contain_text("names")
+    compare(page, "port.npz")
+    expect(page.locator("section.verdict")).to_contain_text("port.npz")
+    expect(page.locator("section.verdict.within")).to_contain_text("Identical: 14 stages")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_never_scrolls_sideways(lab: Served, page: Any, scheme: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme=scheme)
+    lab.registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
+    open_tab(page, lab)
+    assert no_sideways_scroll(page)
+    compare(page, "gguf:f32", "pytorch:f64", "gguf:q8_0+cmvn=off+threads=1")
+    for name in ("Trace files of other programs", "Experiments", "Stages and tolerance"):
+        page.get_by_role("button", name=name).click()
+    for details in page.locator("#parity-result details").all():
+        details.evaluate("each => { each.open = true; }")
+    expect(page.locator("#parity-rules")).to_be_visible()
+    assert no_sideways_scroll(page)
+    box = page.locator("#parity-result .scroll.tall").first
+    assert box.evaluate("each => each.scrollWidth > each.clientWidth"), "the table scrolls in its own box"
+    box.evaluate("each => { each.scrollTop = 200; each.scrollLeft = 100; }")
+    [edge, head, name] = [
+        page.locator(what).first.bounding_box() for what in ("#parity-result .tall", ".heat thead th", ".heat tbody th")
+    ]
+    assert head["y"] == pytest.approx(edge["y"], abs=2), "its head stays"
+    assert name["x"] == pytest.approx(edge["x"], abs=2), "the names of stages stay"
+
+
+@pytest.mark.browser
+def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path: Path) -> None:
+    open_tab(page, lab)
+    toast = page.locator(".toast-body").last
+    page.locator("#parity-run").click()
+    expect(toast).to_contain_text("pytorch:f32 needs a recording")
+    pick(page)
+    for wrong, says in [
+        ("", "no candidate is chosen"),
+        ("/etc/passwd", "'/etc/passwd' is neither a runtime nor an uploaded trace file"),
+        ("gguf:q8_0+cmvn=perhaps", "expected one of checkpoint, off"),
+        ("gguf+vad=/etc", "is not one of"),
+    ]:
+        candidates(page).fill(wrong)
+        page.locator("#parity-run").click()
+        expect(page.locator(".toast-body").last).to_contain_text(says)
+        expect(candidates(page)).to_have_value(wrong)
+    candidates(page).fill("gguf:f32")
+    page.get_by_role("button", name="Stages and tolerance").click()
+    page.locator("#parity-rules textarea").fill("loudness=1")
+    page.locator("#parity-run").click()
+    expect(page.locator(".toast-body").last).to_contain_text("'loudness=1' is not understood")
+    expect(page.locator("#parity-rules textarea")).to_have_value("loudness=1")
+    page.locator("#parity-rules textarea").fill("")
+    page.get_by_role("button", name="Trace files of other programs").click()
+    page.set_input_files("#parity-traces input[type=file]", str(broken(tmp_path / "theirs.npz")))
+    expect(candidates(page)).to_have_value("gguf:f32\ntheirs.npz")
+    page.locator("#parity-run").click()
+    expect(page.locator("section.verdict.unusable")).to_contain_text("theirs.npz is truncated or no .npz file")
+    expect(page.locator("section.verdict.within")).to_have_count(1)
+
+
+@pytest.mark.browser
+def test_cancel_leaves_nothing_running_and_what_was_chosen(lab: Served, page: Any, scratch: Path) -> None:
+    lab.registry.acts["gguf"] = waits
+    open_tab(page, lab)
+    pick(page)
+    page.locator("#parity-run").click()
+    expect(page.locator("#parity-status")).to_contain_text("tracing gguf:f32")
+    page.locator("#parity-cancel").click()
+    expect(page.locator("#parity-status")).to_contain_text("Stopped after")
+    assert lab.registry.open_now == [] and lab.registry.cancelled == 1
+    assert list(scratch.iterdir()) == []
+    expect(candidates(page)).to_have_value("gguf:f32")
+    expect(page.locator("#parity-recording")).to_contain_text("three_seven_one")
+    lab.registry.acts.clear()
+    page.locator("#parity-run").click()  # and again, now to the end
+    expect(page.locator("section.verdict.within")).to_have_count(1)
+    assert len(list(scratch.iterdir())) == 1
+
+
+@pytest.mark.browser
+def test_runs_belong_to_their_users_and_go_with_them(lab: Served, page: Any, chromium: Any, scratch: Path) -> None:
+    open_tab(page, lab)
+    compare(page, "gguf:f32")
+    with chromium.new_context() as context:
+        other = context.new_page()
+        open_tab(other, lab)
+        compare(other, "pytorch:f64", "gguf:q8_0")
+        assert len(list(scratch.iterdir())) == 2
+        page.locator('[data-stage="logits"] button').first.click()
+        expect(page.locator("#parity-closer h3")).to_contain_text("logits gguf:f32 against")
+        other.locator("#parity-run").click()
+        until(page, lambda: sorted(each.name for each in scratch.iterdir()) == ["run-0", "run-2"])
+        expect(other.locator("#parity-run")).to_be_visible()
+        other.goto("about:blank")
+        until(page, lambda: [each.name for each in scratch.iterdir()] == ["run-0"])
+    page.goto("about:blank")
+    until(page, lambda: list(scratch.iterdir()) == [])
+
+
+@pytest.mark.browser
+def test_a_language_model_takes_a_prompt(lab: Served, page: Any) -> None:
+    open_tab(page, lab)
+    page.locator("#parity-model input").click()
+    page.get_by_role("option", name="Fake language model").click()
+    expect(page.locator("#parity-prompt")).to_be_visible()
+    expect(page.locator("#parity-samples")).to_be_hidden()
+    page.locator("#parity-run").click()
+    expect(page.locator(".toast-body").last).to_contain_text("needs a prompt")
+    page.locator("#parity-prompt textarea").fill("Say <b>seven</b>")
+    page.get_by_role("button", name="Experiments").click()
+    expect(page.locator("#parity-candidates-kv")).to_be_visible()
+    expect(page.locator("#parity-candidates-cmvn")).to_be_hidden()
+    page.locator("#parity-run").click()
+    expect(page.locator("#parity-result h3").first).to_contain_text("Say <b>seven</b>")
+
+
+def test_the_endpoint_for_scripts(lab: Served, tmp_path: Path) -> None:
+    client_module = pytest.importorskip("gradio_client")
+    client = client_module.Client(lab.url, verbose=False)
+    sound = client_module.handle_file(str(tone(tmp_path / "a.wav")))
+
+    def ask(**given: Any) -> Any:
+        return client.predict(api_name="/compare", **given)
+
+    names = [
+        each["parameter_name"]
+        for each in client.view_api(return_format="dict")["named_endpoints"]["/compare"]["parameters"]
+    ]
+    assert names == [
+        "model",
+        "reference",
+        "candidates",
+        "audio",
+        "prompt",
+        "stages",
+        "options",
+        "preset",
+        "isolated",
+        "traces",
+        "mapping",
+        "settings",
+    ]
+    asked = {"model": "fake/sense", "candidates": ["gguf:f32", "pytorch:f64"], "audio": sound}
+    found = ask(**asked, options='{"itn": true}', stages="encoder.*", settings='{"float64": false}')
+    assert found["model"] == "fake/sense" and found["source"] == "a.wav" and found["float64"] is False
+    assert [each["name"] for each in found["candidates"]] == ["gguf:f32", "pytorch:f64"]
+    assert all(each["status"] == "within" for each in found["candidates"])
+    assert {each["stage"] for each in found["candidates"][0]["comparison"]["stages"]} == {
+        stage for stage in STAGES if stage.startswith("encoder.")
+    }
+    assert lab.registry.open_now == []
+
+    paths = []
+    for name, dtype in (("reference", "float32"), ("candidate", "float16")):
+        paths.append(Trace(computed(dtype), META | {"dtype": dtype}).save(tmp_path / f"{name}.safetensors"))
+    files = [client_module.handle_file(str(path)) for path in paths]
+    [line] = compare_files(*paths).lines(as_json=True)
+    assert ask(traces=files) == json.loads(line)
+    found = ask(**asked | {"candidates": ["candidate.safetensors"]}, traces=files)
+    assert [each["name"] for each in found["candidates"]] == ["candidate.safetensors"]
+
+    for wrong, message in [
+        ({"traces": files[:1]}, "there are 1 trace files"),
+        ({**asked, "model": "/etc"}, "there is no model '/etc' to compare"),
+        ({**asked, "candidates": []}, "no candidate is chosen"),
+        ({**asked, "candidates": [str(paths[0])]}, "neither a runtime nor an uploaded trace file"),
+        ({**asked, "audio": None}, "pytorch:f32 needs a recording"),
+        ({**asked, "options": "[1]"}, "expected a JSON object"),
+        ({**asked, "options": '{"loudness": 1}'}, "no option 'loudness'"),
+        ({**asked, "settings": '{"loudness": 1}'}, "no setting 'loudness'"),
+        ({**asked, "settings": '{"rules": 1}'}, "expected a list of texts"),
+        ({**asked, "preset": "f33"}, "no preset 'f33'"),
+        ({**asked, "stages": " , "}, "the stage pattern is empty"),
+    ]:
+        with pytest.raises(client_module.exceptions.AppError, match=re.escape(message)):
+            ask(**wrong)

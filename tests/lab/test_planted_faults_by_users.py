@@ -1,0 +1,77 @@
+"""Planted faults as a user meets them: `run_parity`, `workbench parity`, and a trace of a model that is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("llama_cpp")
+
+from tests.lab.faults import Planted, sinusoid
+from tests.lab.faults_judged import SAMPLE
+from tests.lab.faults_on_ggml import Port, f16_overflow, fsmn_tap, rope_base
+from workbench import cli
+from workbench.lab import run_parity, write_page
+from workbench.registry import Registry
+from workbench.session import Trace
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    """With all sessions in this process, where their code can be altered."""
+    with Registry(isolate=False) as registry:
+        yield registry
+
+
+def test_a_run_names_the_stage_of_the_candidate_that_is_wrong(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One test for the library and the command, since the model is converted once for each."""
+    monkeypatch.setattr(  # in ggml's encoder, and nowhere else
+        "workbench.runtimes.gguf.sanm.sinusoid", lambda frames, depth: sinusoid(frames, depth, first=0).numpy()
+    )
+    settings = {"threads": 1}
+    for isolated in (False, True):
+        with run_parity(
+            registry, "demo/sensevoice", SAMPLE, candidates="gguf:f32", settings=settings, isolated=isolated
+        ) as run:
+            [outcome] = run.outcomes
+            assert outcome.verdict and outcome.verdict.faulty_stage == "encoder.input" and outcome.status == "beyond"
+            inputs = "Computed from the reference's own inputs, " if isolated else ""
+            assert outcome.sentence.startswith(f"{inputs}encoder.input is the ")
+            assert outcome.verdict.faulty_stages == ("encoder.input",)
+            found = json.loads(run.to_json())["candidates"][0]["comparison"]["verdict"]
+            assert (found["faulty_stage"], found["found_by"]) == ("encoder.input", "tolerance and float64")
+            if isolated:
+                page = write_page(run, tmp_path / "report.html", looks=1).read_text(encoding="utf-8")
+                assert f"<p>{escape(outcome.sentence)}</p>" in page
+    monkeypatch.setattr(cli, "Registry", lambda: Registry(isolate=False))
+    words = ["parity", "demo/sensevoice", str(SAMPLE), "--candidates", "gguf:f32", "--isolated"]
+    assert cli.main(words) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any("gguf:f32 (beyond): " in line and "encoder.input is the only " in line for line in lines), lines
+    assert cli.main([*words[:-1], "--stages", "frontend.*"]) == 0
+
+
+@pytest.mark.parametrize("plant", [fsmn_tap, rope_base, f16_overflow])
+def test_a_trace_of_a_wrong_model_is_named(
+    registry: Registry, tmp_path: Path, plant: Callable[[Port], Planted]
+) -> None:
+    """Traced by itself, as in another program, and compared as a file."""
+    with Port("funasr_nano", tmp_path, Trace({}, {}), seed=3) as port:
+        planted = plant(port)
+        with port.session() as session:
+            trace = session.trace(SAMPLE, stages="frontend.*,prompt.*,encoder.*,adaptor.*,llm.*,logits")
+    file = trace.save(tmp_path / "port.safetensors")
+    with run_parity(registry, "demo/funasr-nano", SAMPLE, candidates=[str(file)]) as run:
+        [outcome] = run.outcomes
+        assert outcome.verdict and outcome.verdict.faulty_stage == planted.stage, outcome.sentence
+        if plant is f16_overflow:
+            assert "infinite or not a number" in outcome.sentence
+            assert not np.isfinite(trace[planted.stage]).all()

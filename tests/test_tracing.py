@@ -14,7 +14,8 @@ from workbench.opening import Settings
 from workbench.parity.formats import StoredTrace
 from workbench.progress import listening
 from workbench.runtimes.pytorch.sensevoice import open_session
-from workbench.tracing import trace_of
+from workbench.session import Trace
+from workbench.tracing import named, stages_given, trace_of
 
 
 def test_it_says_who_computed_what_of_what(tmp_path: Path) -> None:
@@ -54,3 +55,25 @@ def test_who_has_stopped_a_call_gets_no_file(tmp_path: Path) -> None:
     with listening(stopped), pytest.raises(Cancelled, match=r"writing t\.safetensors"):
         session.trace(noise(1.0), out=tmp_path / "t.safetensors")
     assert not list(tmp_path.glob("*.safetensors*"))
+
+
+def test_what_is_given_is_read_from_a_file_as_it_is_asked_for(tmp_path: Path) -> None:
+    path = Trace({"a": np.ones(2), "b": np.zeros(3)}, {"input_digest": "d"}).save(tmp_path / "it.safetensors")
+    for given in (path, str(path), Trace.load(path)):
+        stages = stages_given(given, "d")
+        assert stages is not None and list(stages) == ["a", "b"] and len(stages) == 2
+        assert "a" in stages and "c" not in stages and not stages.used
+        with pytest.raises(BadInput, match=r"has none of the stages of this pass \(it has a, b\); expected a trace of"):
+            named(stages)
+        assert stages["b"].tolist() == [0, 0, 0] and named(stages) == {"isolated": True}
+    assert stages_given(None, "d") is None and named(None) == {}
+
+
+def test_what_is_given_is_of_the_same_input_or_does_not_say(tmp_path: Path) -> None:
+    assert stages_given(Trace({"a": np.ones(2)}, {}), "d") is not None
+    with pytest.raises(
+        BadInput, match=r"is of another input \(digest e, of this one d\); expected a trace of the same"
+    ):
+        stages_given(Trace({"a": np.ones(2)}, {"input_digest": "e"}), "d")
+    with pytest.raises(BadInput, match="there is no trace"):
+        stages_given(tmp_path / "none.safetensors", "d")

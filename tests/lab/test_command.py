@@ -101,3 +101,15 @@ def test_report_json_and_traces(capsys: Capture, fakes: Registry, tmp_path: Path
     assert status == 0 and json.loads("\n".join(out))["candidates"][0]["status"] == "within"
     assert (tmp_path / "out.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert (tmp_path / "kept" / "reference-pytorch.safetensors").is_file()
+
+
+def test_isolated_says_so_and_names_every_stage_in_error(capsys: Capture, fakes: Registry) -> None:
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
+    status, out, err = run(capsys, "--candidates", "gguf,vllm", "--isolated")
+    assert status == 1 and out[0].startswith(
+        "gguf (beyond): Computed from the reference's own inputs, encoder.layers.3"
+    )
+    assert out[1].startswith("vllm (unavailable): vLLM goes through all layers by itself") and len(err) == 1
+    assert out[2].startswith("Isolated: every stage is computed from the reference's own inputs")
+    assert [line.split()[0] for line in out[3:] if "!" in line] == ["encoder.layers.3"]
+    assert json.loads("\n".join(run(capsys, "--candidates", "gguf", "--isolated", "--json")[1]))["isolated"] is True

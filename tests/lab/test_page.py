@@ -131,3 +131,13 @@ def test_it_is_readable_in_a_browser(run: ParityRun, tmp_path: Path, chromium: A
     assert not narrow, "names of stages are broken into letters"
     assert said == [] and [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
     context.close()
+
+
+def test_an_isolated_report_says_so(tmp_path: Path) -> None:
+    fakes = FakeRegistry()
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.5 * x}
+    for isolated, mode in ((True, "Isolated: every stage"), (False, "End to end: each side")):
+        with run_parity(fakes, "tiny", "talk.wav", candidates="gguf", isolated=isolated) as run:  # type: ignore[arg-type]
+            texts = " ".join(Parts(page(run)).texts)
+            assert mode in texts and ("The first divergent stage; the largest error of its own;" in texts) is isolated
+            assert ("where the error grows most" in texts) is not isolated

@@ -13,9 +13,12 @@ from torch import Tensor
 
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
+from workbench.errors import BadInput
 from workbench.merging import Merged
 from workbench.options import ListeningOptions
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.session import StageFilter
+from workbench.stages import Recorder
 from workbench.transcription import Heard, StreamingRecogniser
 
 Arrays = Callable[[np.ndarray], Any]  # from numpy to the arrays of a runtime
@@ -161,3 +164,51 @@ def test_who_stops_listening_stops_the_model_at_that_token() -> None:
 def test_one_stretch_alone_is_the_same() -> None:
     hearer, _ = recogniser([0], [STOP])
     assert hearer.recognise(samples(2)[0], ListeningOptions()).text == "a"
+
+
+# Traces from given stages.
+
+
+class TracingLanguage(FakeLanguage):
+    """Keeps the prompt of a trace."""
+
+    def trace(self, prompt: Merged[Any], recorder: Recorder) -> None:
+        self.prompt = prompt
+        recorder.put("llm.embeddings", np.asarray(prompt.embeddings[0]))
+
+
+class TracingEar(FakeEar):
+    """Records what it hears, and hears what it is given."""
+
+    def embeddings(self, stretches: Sequence[np.ndarray], options: Any, recorder: Any = None) -> tuple[Any, np.ndarray]:
+        speech, counts = super().embeddings(stretches, options)
+        return self.arrays(recorder.put("adaptor.output", np.asarray(speech[0]))[None]), counts
+
+
+def traced(given: dict[str, np.ndarray] | None, arrays: Arrays = torch.from_numpy) -> tuple[dict[str, Any], Any]:
+    """The trace of two samples, and the language model that was asked for it."""
+    language = TracingLanguage([[0], [STOP]], arrays)
+    hearer = SpeechLanguagePipeline(TracingEar(arrays), language)  # type: ignore[arg-type]
+    return hearer.trace(samples(2)[0], ListeningOptions(), StageFilter("*"), given), language
+
+
+@pytest.mark.parametrize("arrays", [torch.from_numpy, np.asarray])
+def test_the_prompt_is_merged_from_what_is_given_for_its_parts(arrays: Arrays) -> None:
+    own, _ = traced(None, arrays)
+    assert own["llm.embeddings"][:, 0].tolist() == [5, 0.5, 0.5, 6] and own["tokens"].tolist() == [0, STOP]
+    ids, speech = np.array([7.0, 3.0, SPEECH]), np.array([[1, 0], [2, 0], [3, 0]], np.float32)
+    found, language = traced({"prompt.tokens": ids, "adaptor.output": speech}, arrays)
+    assert found["prompt.tokens"].tolist() == [5, SPEECH, 6] and found["adaptor.output"][:, 0].tolist() == [0.5, 0.5]
+    assert found["llm.embeddings"][:, 0].tolist() == [7, 3, 1, 2, 3] == language.prompt.embeddings[0, :, 0].tolist()
+
+
+def test_nothing_is_written_from_given_stages() -> None:
+    found, language = traced({"llm.embeddings": np.ones((4, WIDTH), np.float32)})
+    assert language.asked == 0 and not {"tokens", "text", "tokens.alternatives"} & set(found)
+
+
+def test_a_prompt_without_a_place_for_the_speech_is_told_of() -> None:
+    with pytest.raises(
+        BadInput, match=r"^adaptor.output does not fit into prompt.tokens of the trace given: row 0 has"
+    ):
+        traced({"prompt.tokens": np.array([5, 6])})

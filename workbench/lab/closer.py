@@ -42,11 +42,11 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
 
     Args:
         first: the first divergent stage.
-        largest: the stage where the error grows most.
+        largest: the stage of the largest own contribution.
     """
     parts = ["the first divergent stage"] if each.stage == first else []
     if each.stage == largest:
-        parts.append("where the error grows most")
+        parts.append("the largest error of its own" if each.growth is None else "where the error grows most")
     if each.numbers:
         found = each.numbers
         parts.append(f"relative L2 {found.relative_l2:.2g}, limit {each.limits.relative_l2:.2g}")

@@ -1,0 +1,18 @@
+"""What an engine cannot do in a trace is said before anything is computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.errors import Unavailable
+from workbench.runtimes import RUNTIMES
+from workbench.runtimes.vllm.tracing import check_not_given
+
+
+def test_an_engine_goes_on_from_no_stages_but_its_own() -> None:
+    check_not_given(None)
+    for given in ({}, {"encoder.input": np.ones((2, 3))}):
+        with pytest.raises(Unavailable, match=r"^vLLM goes through all layers by itself and takes no stages"):
+            check_not_given(given)
+    assert [name for name, runtime in RUNTIMES.items() if runtime.no_given] == ["vllm"]

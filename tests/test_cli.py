@@ -316,6 +316,19 @@ def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Pat
     assert status == 0 and "arithmetic noise: at logits the candidate is " in out[0]
 
 
+def test_a_trace_goes_on_from_the_stages_of_another(capsys: Capture, tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
+    words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
+    assert run(capsys, *words, str(whole), "--language", "en")[0] == 0
+    status, _, err = run(capsys, *words, str(part), "--given", str(whole))
+    assert (status, err) == (0, []) and Trace.load(part).meta["isolated"] is True
+    status, out, _ = run(capsys, "compare", str(whole), str(part))
+    assert status == 1
+    assert out[0].startswith("Computed from the reference's own inputs, encoder.input is the only of ")
+    status, out, err = run(capsys, *words, str(part), "--given", "nowhere.npz")
+    assert (status, out, len(err)) == (2, [], 1) and "there is no trace" in err[0] and "nowhere.npz" in err[0]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -122,6 +122,7 @@ class ParityActions:
         model: str,
         recording: str | None,
         prompt: str,
+        embeddings: list[str] | None,
         reference: str,
         candidates: str,
         traces: list[str] | None,
@@ -149,6 +150,7 @@ class ParityActions:
             mapping=mapping,
             force=force,
             isolated=mode == ISOLATED,
+            embeddings=embeddings or (),
         )
         yield from self._run(asked, str(request.session_hash))
 
@@ -246,8 +248,8 @@ def first_look(run: ParityRun) -> tuple[int, str] | None:
     compared = [(place, each) for place, each in enumerate(run.outcomes) if each.comparison and each.verdict]
     for place, each in sorted(compared, key=lambda pair: pair[1].status != "beyond"):
         assert each.comparison and each.verdict
-        if each.verdict.first_divergent:
-            return place, each.verdict.first_divergent
+        if each.verdict.faulty_stage:
+            return place, each.verdict.faulty_stage
         for stage in worth_a_look(each.comparison, each.verdict.largest_own, 1) or each.comparison.stages[:1]:
             return place, stage.stage
     return None

@@ -130,7 +130,7 @@ def _candidate(run: ParityRun, outcome: Outcome, looks: int) -> Iterator[str]:
                 continue
             yield f"<h3>{escape(each.stage)}</h3>"
             yield from written(each, run.reference.trace, computed.trace, comparison.first_token)
-    for each in worth_a_look(comparison, found.largest_own, looks):
+    for each in worth_a_look(comparison, found.largest_own, looks, found.faulty_stage):
         yield f"<h3>{escape(each.stage)}</h3>"
         yield from stage_details(run, outcome, each.stage)
     if noise:

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 _ALIKE = 3.0  # times the reference's range of values that the same colours still show
 
 
-def worth_a_look(comparison: Comparison, largest_own: str | None, most: int = 4) -> list[StageComparison]:
-    """The first divergent stage, the one where the error grows most, and those farthest beyond or nearest to their
-    limits; stages of numbers only, in the order of the computation."""
+def worth_a_look(
+    comparison: Comparison, largest_own: str | None, most: int = 4, faulty: str | None = None
+) -> list[StageComparison]:
+    """The faulty stage, the first divergent one, the one where the error grows most, and those farthest beyond or
+    nearest to their limits; stages of numbers only, in the order of the computation."""
     numeric = [each for each in comparison.stages if not each.sequence and (each.differs or each.mismatch)]
-    first = [each for each in numeric if not comparison.passes(each)][:1]
+    first = [each for each in numeric if each.stage == faulty]
+    first += [each for each in numeric if not comparison.passes(each)][:1]
     grown = [each for each in numeric if each.stage == largest_own]
     chosen = dict.fromkeys(each.stage for each in (*first, *grown, *sorted(numeric, key=_excess, reverse=True)))
     kept = list(chosen)[:most]

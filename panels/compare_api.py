@@ -41,6 +41,7 @@ def build(pool: SessionPool) -> None:
         traces: list[str] | None = None,
         mapping: str | None = None,
         settings: str = "{}",
+        embeddings: list[str] | None = None,
     ) -> dict[str, Any]:
         given = json_object(settings, "the settings", '{"float64": false, "rules": ["relative_l2=1e-3"]}')
         common: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
@@ -50,7 +51,17 @@ def build(pool: SessionPool) -> None:
             return compared_files(traces or [], **common)
         asked = json_object(options, "the options", '{"cmvn": "off"}')
         return compared(
-            pool.registry, model, audio, prompt, reference, candidates or [], traces or [], asked, isolated, **common
+            pool.registry,
+            model,
+            audio,
+            prompt,
+            reference,
+            candidates or [],
+            traces or [],
+            asked,
+            isolated,
+            embeddings or [],
+            **common,
         )
 
     ids = [card.id for card in traceable(pool.registry)]
@@ -68,6 +79,7 @@ def build(pool: SessionPool) -> None:
             gr.File(file_count="multiple", label="trace files; without a model, reference and candidate"),
             gr.File(label="mapping file for the names and layouts of the candidates' traces"),
             gr.Textbox("{}", label=f"settings of the comparison ({', '.join(SETTINGS)}), a JSON object"),
+            gr.File(file_count="multiple", label="embeddings for the placeholders in the prompt, in order"),
         ]
         output = gr.JSON(label="comparison")
         gr.Button().click(
@@ -128,6 +140,7 @@ def compared(
     traces: Sequence[str],
     options: dict[str, Any],
     isolated: bool = False,
+    embeddings: Sequence[str] = (),
     *,
     stages: str = "*",
     preset: str | None = None,
@@ -141,6 +154,7 @@ def compared(
 
     Args:
         traces: paths of trace files, which `reference` and `candidates` name by their file names.
+        embeddings: paths of embeddings, one for each placeholder in the prompt.
 
     Raises `BadInput` for what is wrong with the request, and what keeps the reference from being computed.
     """
@@ -160,6 +174,7 @@ def compared(
         mapping=mapping,
         force=force,
         isolated=isolated,
+        embeddings=embeddings,
     )
     with compute(registry, asked) as run:
         return dict(json.loads(run.to_json(profiles)))

@@ -17,6 +17,7 @@ from panels.pool import SessionPool
 from panels.samples import read_samples
 from panels.segments import saver
 from panels.transcribe import COMPUTE, RUNS_AT_ONCE
+from workbench.families.language import PLACEHOLDER
 from workbench.opening import KV_CACHES
 from workbench.parity.presets import MEASURES
 
@@ -79,15 +80,23 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                             elem_id="parity-microphone",
                             elem_classes="boxed",
                         )
-                prompt = gr.Textbox(
-                    value="",
-                    label="Prompt",
-                    info="Every layer is compared over its tokens, and what is written after it.",
-                    lines=3,
-                    max_lines=12,
-                    visible=False,
-                    elem_id="parity-prompt",
-                )
+                with gr.Column(visible=False, elem_classes="bare") as text:
+                    prompt = gr.Textbox(
+                        value="",
+                        label="Prompt",
+                        info=f"Every layer is compared over its tokens. {PLACEHOLDER} stands for an embedding.",
+                        lines=3,
+                        max_lines=12,
+                        elem_id="parity-prompt",
+                    )
+                    with gr.Accordion("Embeddings in the prompt", open=False, elem_classes="plain"):
+                        embeddings = gr.File(
+                            file_count="multiple",
+                            label="One for each placeholder, in order: .npy, .npz, .pt or .safetensors",
+                            height=130,
+                            elem_id="parity-embeddings",
+                            elem_classes="boxed",
+                        )
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">2</span>What is compared</h2>')
                 reference = gr.Dropdown(
@@ -178,7 +187,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     sided = [reference, candidates]
     of_speech = [each for column in switches for each in column[:2]]
     of_language = [column[3] for column in switches]
-    offering = [note, reference, sides, candidates, speech, prompt, *of_speech, *of_language]
+    offering = [note, reference, sides, candidates, speech, text, *of_speech, *of_language]
     for event in (page.load, model.input):
         wire(event, actions.choose, [model, *sided, traces], offering)
     pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")
@@ -194,7 +203,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(recording.clear, lambda: "", None, credit)
     wire(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone])
 
-    taken = [model, recording, prompt, *sided, traces, mapping, mode, stages, preset, rules, exact, force]
+    taken = [model, recording, prompt, embeddings, *sided, traces, mapping, mode, stages, preset, rules, exact, force]
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
     shown = [result, status, start, cancel, exports, closer]
     ran = wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **limits)

@@ -10,11 +10,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from panels.cells import options_for
 from panels.changes import changes
 from panels.parity_sides import find_card, read_sides
+from workbench.embeddings import Embedding, read_embedding
 from workbench.errors import BadInput, Cancelled
 from workbench.families import FAMILIES
 from workbench.lab import ParityRun, Side, run_parity
@@ -43,6 +45,7 @@ class Request:
     mapping: StageMapping | None = None
     force: bool = False
     isolated: bool = False
+    embeddings: tuple[Embedding, ...] = ()
 
 
 def request_of(
@@ -61,6 +64,7 @@ def request_of(
     mapping: str | None = None,
     force: bool = False,
     isolated: bool = False,
+    embeddings: Sequence[str] = (),
 ) -> Request:
     """The request that a user described.
 
@@ -69,6 +73,7 @@ def request_of(
         reference: a side as it is written, or the name of a trace.
         traces: the paths of uploaded traces, by name.
         mapping: the path of a mapping file.
+        embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording have none.
 
     Raises `BadInput` with what is wrong.
     """
@@ -102,7 +107,12 @@ def request_of(
         read_mapping(mapping) if mapping else None,
         force,
         isolated,
+        _read(embeddings) if FAMILIES[card.family].reads_text else (),
     )
+
+
+def _read(paths: Sequence[str]) -> tuple[Embedding, ...]:
+    return tuple(read_embedding(Path(path), name=Path(path).name) for path in paths)
 
 
 def _known(registry: Registry, model: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -130,6 +140,7 @@ def compute(registry: Registry, request: Request, on_progress: Callable[[float, 
         mapping=request.mapping,
         force=request.force,
         isolated=request.isolated,
+        embeddings=request.embeddings,
     )
 
 

@@ -26,7 +26,10 @@ class FakeSession:
         registry.open_now.append(self)
         registry.most_open = max(registry.most_open, len(registry.open_now))
 
-    def trace(self, source: Any, stages: str = "*", given: Any = None, out: Any = None, **options: Any) -> Trace:
+    def trace(
+        self, source: Any, stages: str = "*", given: Any = None, out: Any = None, embeddings: Any = (), **options: Any
+    ) -> Trace:
+        self.registry.embeddings.append(embeddings)
         self.registry.traced.append((self.runtime, dict(self.settings), dict(options)))
         self.registry.asked.append((stages, given))
         if (act := self.registry.acts.get(self.runtime)) is not None:
@@ -64,6 +67,7 @@ class FakeRegistry:
         self.cancelled = 0
         self.traced: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
         self.asked: list[tuple[str, Any]] = []  # stages, and what they were to be computed from
+        self.embeddings: list[Any] = []  # of each trace
         self.missing: dict[str, str] = {}  # runtime, or a type, to why it is not available
         self.faults: dict[str, Mapping[str, Fault]] = {}
         self.acts: dict[str, Callable[[FakeSession], None]] = {}

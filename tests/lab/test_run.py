@@ -12,6 +12,7 @@ import pytest
 
 from tests.lab.fakes import FakeRegistry, dies, waits
 from tests.parity.networks import STAGES, computed
+from workbench.cards import Card
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.lab import ParityRun, run_parity
 from workbench.parity import read_mapping
@@ -316,3 +317,17 @@ def test_isolated_a_runtime_that_takes_no_stages_is_not_even_loaded(fakes: FakeR
     assert "vllm" not in {runtime for runtime, _, _ in fakes.traced}
     with parity(fakes, "gguf", reference="vllm", isolated=True) as run:
         assert run.outcomes[0].status == "within"
+
+
+def test_embeddings_go_into_every_prompt_and_into_no_recording(
+    fakes: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = np.ones((3, 8), np.float32)
+    with pytest.raises(BadInput, match="tiny takes a recording"):
+        parity(fakes, "gguf", embeddings=[probe])
+    monkeypatch.setattr(fakes, "card", lambda model: Card(model, "Tiny", "causal_lm", {"directory": "tiny"}))
+    with parity(fakes, "gguf", embeddings=[probe]):
+        assert len(fakes.embeddings) == 3  # of the reference, float64 and the candidate
+        assert all((given.values == probe).all() for [given] in fakes.embeddings)
+    with pytest.raises(BadInput, match="embedding 1 "):
+        parity(fakes, "gguf", embeddings=[np.ones(3)])

@@ -325,7 +325,7 @@ def test_runs_belong_to_their_users_and_go_with_them(lab: Served, page: Any, chr
 
 
 @pytest.mark.browser
-def test_a_language_model_takes_a_prompt(lab: Served, page: Any) -> None:
+def test_a_language_model_takes_a_prompt_and_embeddings(lab: Served, page: Any, tmp_path: Path) -> None:
     open_tab(page, lab)
     page.locator("#parity-model input").click()
     page.get_by_role("option", name="Fake language model").click()
@@ -334,11 +334,17 @@ def test_a_language_model_takes_a_prompt(lab: Served, page: Any) -> None:
     page.locator("#parity-run").click()
     expect(page.locator(".toast-body").last).to_contain_text("needs a prompt")
     page.locator("#parity-prompt textarea").fill("Say <b>seven</b>")
+    page.get_by_role("button", name="Embeddings in the prompt").click()
+    np.save(tmp_path / "probe.npy", np.ones((3, 4), np.float32))
+    page.set_input_files("#parity-embeddings input[type=file]", str(tmp_path / "probe.npy"))
+    expect(page.locator("#parity-embeddings")).to_contain_text("probe")
     page.get_by_role("button", name="Experiments").click()
     expect(page.locator("#parity-candidates-kv")).to_be_visible()
     expect(page.locator("#parity-candidates-cmvn")).to_be_hidden()
     page.locator("#parity-run").click()
     expect(page.locator("#parity-result h3").first).to_contain_text("Say <b>seven</b>")
+    [given] = lab.registry.embeddings[0]
+    assert given.name == "probe.npy" and given.values.shape == (3, 4)
 
 
 def test_the_endpoint_for_scripts(lab: Served, tmp_path: Path) -> None:
@@ -366,6 +372,7 @@ def test_the_endpoint_for_scripts(lab: Served, tmp_path: Path) -> None:
         "traces",
         "mapping",
         "settings",
+        "embeddings",
     ]
     asked = {"model": "fake/sense", "candidates": ["gguf:f32", "pytorch:f64"], "audio": sound}
     found = ask(**asked, options='{"itn": true}', stages="encoder.*", settings='{"float64": false}')

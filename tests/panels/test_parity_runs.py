@@ -94,6 +94,7 @@ def test_every_uploaded_file_has_a_name_of_its_own(names: list[str]) -> None:
         (["gguf"], {"rules": ["peak"]}, "'peak' is not understood"),
         (["gguf"], {"stages": ","}, "pattern is empty"),
         (["gguf"], {"mapping": "nowhere.toml"}, "nowhere.toml"),
+        (["gguf"], {"model": "fake/text", "embeddings": ["nowhere.npy"]}, "nowhere.npy"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInput, Cancelled, Unavailable, WorkbenchError
+from workbench.families import FAMILIES
+from workbench.injection import embeddings_given
 from workbench.lab.outcome import Computed, Outcome, ParityRun
 from workbench.lab.sides import Side, read_side, read_sides
 from workbench.open_session import OpenSession
@@ -53,6 +55,7 @@ def run_parity(
     preset: str | None = None,
     *,
     isolated: bool = False,
+    embeddings: Sequence[Any] = (),
     settings: Mapping[str, Any] | None = None,
     rules: Sequence[str] = (),
     mapping: StageMapping | None = None,
@@ -80,6 +83,7 @@ def run_parity(
         mapping: names and layouts of the candidates that are trace files.
         force: compare traces of different inputs too.
         keep: a folder for the traces; without, they go when the run is closed.
+        embeddings: in place of the placeholders in a prompt, one for each, in order (see `workbench.injection`).
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and whatever keeps the reference from being
     computed.
@@ -88,6 +92,10 @@ def run_parity(
     card = registry.card(model)
     shared = dict(options or {})
     build_options(options_class, registry.resolve_options(shared), card.id)
+    if embeddings:
+        if not FAMILIES[card.family].reads_text:
+            raise BadInput(f"{card.id} takes a recording; expected a language model and a prompt for the embeddings")
+        shared["embeddings"] = embeddings_given(embeddings)
     StageFilter(stages)
     changes, chosen = read_rules(rules), find_preset(preset) if preset else None
     first = read_side(reference, options_class, card.id).with_default(**dict(settings or {}))

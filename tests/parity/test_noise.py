@@ -88,6 +88,7 @@ def test_a_change_of_every_position_stands_out_of_few_that_are_far(isolated: boo
     everywhere = noise_or_bug(*traces(rounded(2e-7), rounded(2e-7) * (1 + 2 * factor * 2e-7), x, isolated=isolated))
     [bug] = everywhere.stages
     assert bug.is_bug and bug.candidate <= bug.bound
+    assert bug.deciding == (bug.candidate_typical, bug.reference_typical, bug.typical_bound, " at the median position")
     assert "the candidate is" in everywhere.sentence and "at the median position, the reference" in everywhere.sentence
 
 
@@ -105,6 +106,7 @@ def test_one_wrong_position_among_many_is_found(dtype: str) -> None:
     assert stage.is_bug and stage.worst_position in (7, 8)
     if dtype == "q8_0":
         assert stage.candidate <= stage.bound
+        assert stage.deciding[:3] == (stage.candidate_worst, stage.reference_worst, stage.worst_bound)
         assert f"from float64 at position {stage.worst_position}, the reference 0" in found.sentence
 
 

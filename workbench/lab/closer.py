@@ -111,9 +111,10 @@ def _facts(each: StageComparison, passes: bool) -> Iterator[tuple[str, str]]:
 def _distances(stage: str, noise: NoiseReport | None) -> Iterator[tuple[str, str]]:
     for each in noise.stages if noise else ():
         if each.stage == stage:
-            yield "reference from float64", short(each.reference)
+            candidate, reference, bound, where = each.deciding
+            yield f"reference from float64{where}", short(reference)
             said = "a bug" if each.is_bug else "noise"
-            yield "candidate from float64", f"{short(each.candidate)}: {said}, a bug above {short(each.bound)}"
+            yield f"candidate from float64{where}", f"{short(candidate)}: {said}, a bug above {short(bound)}"
 
 
 # Texts and tokens.

@@ -147,8 +147,9 @@ def noise_details(noise: NoiseReport) -> Iterator[str]:
     yield noise_picture(noise)
     yield "<details><summary>All distances from float64</summary>"
     far = [
-        (each.stage, *map(short, (each.reference, each.candidate, each.bound)), "bug" if each.is_bug else "noise")
+        (each.stage, short(reference), short(candidate), short(bound), f"bug{where}" if each.is_bug else "noise")
         for each in noise.stages
+        for candidate, reference, bound, where in (each.deciding,)
     ]
     over = [each.is_bug for each in noise.stages]
     head = ("stage", "reference", "candidate", "bug above", "")

@@ -86,15 +86,21 @@ class StageNoise:
         )
 
     @property
-    def distances(self) -> str:
-        """How far both are, in words: of the whole, or of what else is too far, the median or one position."""
-        one, two, where = self.candidate, self.reference, ""
+    def deciding(self) -> tuple[float, float, float, str]:
+        """The candidate's distance, the reference's and the bound, and of what, in words: of the whole, or of what else
+        is too far, the median position or one."""
         if self.is_bug and self.candidate <= self.bound:
             if self.candidate_typical > self.typical_bound:
-                one, two, where = self.candidate_typical, self.reference_typical, " at the median position"
-            else:
-                one, two, where = self.candidate_worst, self.reference_worst, f" at position {self.worst_position}"
-        return f"at {self.stage} the candidate is {one:.2g} from float64{where}, the reference {two:.2g}"
+                return self.candidate_typical, self.reference_typical, self.typical_bound, " at the median position"
+            where = f" at position {self.worst_position}"
+            return self.candidate_worst, self.reference_worst, self.worst_bound, where
+        return self.candidate, self.reference, self.bound, ""
+
+    @property
+    def distances(self) -> str:
+        """How far both are, in words."""
+        candidate, reference, _, where = self.deciding
+        return f"at {self.stage} the candidate is {candidate:.2g} from float64{where}, the reference {reference:.2g}"
 
     @property
     def reference_is_off(self) -> bool:

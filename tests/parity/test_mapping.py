@@ -88,7 +88,9 @@ def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
         ("[stages]\na = { rows = [1, 2, 3] }", "expected [begin, end]"),
         ("[stages]\na = { shape = [1.5] }", "expected a list of whole numbers"),
         ("[stages]\na = { transpose = 1 }", "expected true or false"),
-        ("[stages]\na = { first = true }", "expected a whole number of at least 0"),
+        ("[stages]\na = { first = true }", "expected a whole number"),
+        ("[stages]\na = []", "'a' in names.toml is []; expected the name of an array, or a table with from"),
+        ("[stages]\na = ['b', 3]", "'a' in names.toml is 3; expected the name of an array, or a table with from"),
         ("[stages]\na = { scale = 'x' }", "expected a number"),
         ("[stages]\na = { from = 3 }", "'a' in names.toml comes from 3; expected a name"),
         ("[stages]\n'a.{n}' = 'b'", "expected a name, with {n} once on both sides or on none"),
@@ -119,3 +121,20 @@ def test_a_name_that_is_not_there_or_taken_twice_is_refused(tmp_path: Path) -> N
     twice = mapping(tmp_path, "[stages]\n'x.{n}' = 'a.{n}'\n'x.1' = 'b'")
     with pytest.raises(BadInput, match=r"^names.toml names x.1 twice, for a.1 and b$"):
         twice.stages(["a.1", "b"])
+
+
+def test_a_stack_of_ours_may_be_in_several_parts(tmp_path: Path) -> None:
+    parts = "[{ from = 'e0.{n}' }, { from = 'e.{n}', first = -1, squeeze = true }, { from = 'tp.{n}', first = -3 }]"
+    found = mapping(tmp_path, f"[stages]\n'encoder.layers.{{n}}' = {parts}").stages(
+        ["e0.0", "tp.0", "tp.1", "e.0", "e.1"]
+    )
+    assert {each.stage: each.source for each in found} == {
+        "encoder.layers.0": "e0.0",
+        "encoder.layers.1": "e.0",
+        "encoder.layers.2": "e.1",
+        "encoder.layers.3": "tp.0",
+        "encoder.layers.4": "tp.1",
+    }
+    overlapping = mapping(tmp_path, "[stages]\n'x.{n}' = ['a.{n}', { from = 'b.{n}', first = -1 }]")
+    with pytest.raises(BadInput, match=r"^names.toml names x.1 twice, for a.1 and b.0$"):
+        overlapping.stages(["a.0", "a.1", "b.0"])

@@ -7,10 +7,12 @@ dtype = "float16"
 [stages]
 "encoder.output" = "enc_out"        # our name = theirs
 "encoder.layers.{n}" = { from = "blk.{n}.out", transpose = true }
+"decoder.layers.{n}" = [{ from = "dec.{n}" }, { from = "last.{n}", first = -16 }]
 "logits" = { from = "ctc", shape = [740, 25055], rows = [0, 736], scale = 0.5 }
 ```
 
-`{n}` stands for the number of a layer; `first = 1` says that theirs count from 1. What is done to an array, in this
+`{n}` stands for the number of a layer; `first = 1` says that theirs count from 1, `first = -16` that their layer 0 is
+our 16. A list holds the parts of a stack that theirs is divided into. What is done to an array, in this
 order: `shape` lays its values out anew (one entry may be -1), `axes` or `transpose` changes the order of the axes,
 `squeeze` drops those of length 1, `rows` and `columns` keep a range (begin, end; negative ones count from the end),
 `scale` multiplies. Arrays that the file does not name keep their names.
@@ -21,7 +23,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,7 +141,13 @@ def read_mapping(path: str | Path) -> StageMapping:
     meta, stages = content.get("meta", {}), content.get("stages", {})
     if not isinstance(meta, dict) or not isinstance(stages, dict) or not (meta or stages):
         raise BadInput(f"the mapping file {path.name} needs a table [stages], of our names and theirs")
-    return StageMapping(path.name, tuple(_rule(path.name, stage, entry) for stage, entry in stages.items()), meta)
+    return StageMapping(path.name, tuple(_rules(path.name, stages)), meta)
+
+
+def _rules(file: str, stages: Mapping[str, Any]) -> Iterator[Rule]:
+    for stage, entry in stages.items():
+        for part in entry if isinstance(entry, list) and entry else [entry]:
+            yield _rule(file, stage, part)
 
 
 def _rule(file: str, stage: str, entry: Any) -> Rule:
@@ -177,7 +185,7 @@ def _range(value: Any) -> bool:
 
 
 _CHECKS = {
-    "first": ("a whole number of at least 0", lambda value: _whole(value) and value >= 0),
+    "first": ("a whole number", _whole),
     "shape": ("a list of whole numbers", _list),
     "axes": ("a list of whole numbers", _list),
     "transpose": ("true or false", lambda value: isinstance(value, bool)),

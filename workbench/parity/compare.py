@@ -111,7 +111,11 @@ def compare(
             raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
     lacking = [stage for stage in compared if stage not in both]
     surplus = [stage for stage in candidate if wanted(stage) and stage not in both and not is_aside(stage)]
-    for missing, whose in ((lacking, "candidate"), (surplus, "reference")):
+    written = [stage for stage in lacking if stage in ("tokens", "text")] if candidate.meta.get("isolated") else []
+    if written:
+        warnings.append(f"not compared, since the whole model writes them, not one stage: {_names(written)}")
+    others = [stage for stage in lacking if stage not in written]
+    for missing, whose in ((others, "candidate"), (surplus, "reference")):
         if missing:
             warnings.append(f"not compared, since the {whose} does not have them: {_names(missing)}")
     if tolerances is None:

@@ -1,0 +1,78 @@
+"""Comparisons of candidates that were computed from the reference's own inputs, on the small network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.parity.networks import LAYERS, computed
+from workbench.errors import BadInput
+from workbench.parity import compare, judge, noise_or_bug
+from workbench.session import Trace
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sets(st.integers(0, LAYERS - 1), min_size=1), st.integers(0, 1000), st.sampled_from(["float32", "float16"]))
+def test_each_faulty_layer_and_no_other_is_in_error(layers: set[int], seed: int, dtype: str) -> None:
+    """However many there are, and as much as what follows them would inherit of it."""
+
+    def worse(x: np.ndarray) -> np.ndarray:
+        return x + 0.2 * x.std() * np.random.default_rng(seed).standard_normal(x.shape)
+
+    faulty = [f"encoder.layers.{layer}" for layer in sorted(layers)]
+    reference = computed(seed=seed)
+    candidate = computed(dtype, seed, faults=dict.fromkeys(faulty, worse), given=reference)
+    exact = computed("float64", seed, given=reference)
+    verdict = judge(compare(reference, candidate), noise_or_bug(reference, candidate, exact))
+    assert list(verdict.faulty_stages) == faulty
+    assert verdict.largest_own in faulty and verdict.first_divergent == faulty[0]
+
+
+def test_an_error_is_a_stages_own_and_does_not_grow() -> None:
+    reference = computed()
+    faults = {"encoder.layers.2": lambda x: 1.01 * x, "encoder.layers.6": lambda x: np.where(x > 2, np.nan, 1.1 * x)}
+    comparison = compare(reference, computed(faults=faults, reverse=True, given=reference))
+    assert comparison.isolated and {each.growth for each in comparison.stages} == {None}
+    owns = {each.stage: each.own for each in comparison.stages}
+    assert owns["encoder.layers.2"] == pytest.approx(0.01, rel=1e-4)
+    assert owns["encoder.layers.6"] is None and owns["tokens"] is None
+    assert all(own < 1e-6 for stage, own in owns.items() if own is not None and stage != "encoder.layers.2")
+    verdict = judge(comparison)
+    assert verdict.largest_own == "encoder.layers.2" and "times that of the stage before" not in verdict.sentence
+    whole = compare(reference, computed(faults=faults))
+    assert not whole.isolated and whole["encoder.layers.3"].growth is not None
+
+
+def test_the_largest_error_is_named_where_it_is_not_the_first() -> None:
+    reference = computed()
+    faults = {"encoder.layers.2": lambda x: 1.01 * x, "encoder.layers.5": lambda x: 1.5 * x}
+    sentence = judge(compare(reference, computed(faults=faults, given=reference))).sentence
+    assert sentence.startswith(
+        "Computed from the reference's own inputs, encoder.layers.2 is the first of 2 among 15 stages beyond tolerance "
+    )
+    assert "; the largest error of its own is at encoder.layers.5, relative L2 0.5; the tokens agree." in sentence
+
+
+def test_what_a_language_model_writes_is_told_of_by_itself() -> None:
+    reference = computed()
+    found = computed(given=reference)
+    part = Trace(
+        {stage: found[stage] for stage in found if stage not in ("tokens", "text", "encoder.output")}, found.meta
+    )
+    assert compare(reference, part).warnings == (
+        "not compared, since the whole model writes them, not one stage: tokens, text",
+        "not compared, since the candidate does not have them: encoder.output",
+    )
+
+
+def test_float64_is_computed_in_the_same_way_as_the_candidate() -> None:
+    reference = computed()
+    candidates = computed(reverse=True), computed(reverse=True, given=reference)
+    truths = computed("float64"), computed("float64", given=reference)
+    for candidate, truth in zip(candidates, truths, strict=True):
+        assert noise_or_bug(reference, candidate, truth).first_bug is None
+    for candidate, truth in zip(candidates, reversed(truths), strict=True):
+        with pytest.raises(BadInput, match=r"from given stages and the .* end to end; expected both in one way"):
+            noise_or_bug(reference, candidate, truth)

@@ -101,6 +101,17 @@ def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_
         ("reference.safetensors nothing.safetensors", "there is no trace nothing.safetensors; expected "),
         ("reference.safetensors cut.safetensors", "cut.safetensors is truncated"),
         ("reference.safetensors huge.safetensors", "its header claims 10000000000 bytes, and the file has 9"),
+        ("reference.safetensors none.safetensors", "none.safetensors is truncated or no safetensors file"),
+        (
+            "reference.safetensors claim.safetensors",
+            "claim.safetensors is truncated: tensor 'logits' of claim.safetens",
+        ),
+        (
+            "reference.safetensors claims",
+            "logits.npy is truncated: its shape (2500000000,) of float32 is 10000000000 byte",
+        ),
+        ("reference.safetensors cut.npz", "cut.npz is truncated or no .npz file"),
+        ("reference.safetensors foreign.safetensors", "no stage in common: the reference has frontend.fbank, "),
         ("nan.safetensors reference.safetensors", "stage encoder.output of the reference holds no finite number"),
         ("reference.safetensors shallow.safetensors", "the reference has 8 encoder.layers and the candidate 3"),
         ("reference.safetensors noise.safetensors --stages x.*", "no stage that both traces have matches x.*"),
@@ -117,8 +128,27 @@ def test_bad_input_is_2_and_one_sentence(capsys: Capture, words: str, said: str)
     Path("huge.safetensors").write_bytes((10**10).to_bytes(8, "little") + b"{")
     Trace({"encoder.output": np.full((24, 64), np.nan)}, META).save("nan.safetensors")
     computed(layers=3).save("shallow.safetensors")
+    Trace({"blk.0": np.ones(3)}, {}).save("foreign.safetensors")
+    Path("none.safetensors").touch()
+    claim = b'{"logits": {"dtype": "F32", "shape": [2500000000], "data_offsets": [0, 10000000000]}}'
+    Path("claim.safetensors").write_bytes(len(claim).to_bytes(8, "little") + claim + bytes(64))
+    Path("claims").mkdir()
+    with Path("claims/logits.npy").open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (2_500_000_000,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(64))
+    np.savez("cut.npz", a=np.ones(100))
+    Path("cut.npz").write_bytes(Path("cut.npz").read_bytes()[:-100])
     status, out, err = run(capsys, *words.split())
     assert (status, out) == (2, []) and len(err) == 1 and said in err[0]
+
+
+def test_a_stage_that_one_trace_lacks_is_said_and_the_others_are_compared(capsys: Capture) -> None:
+    whole = computed()
+    Trace({stage: whole[stage] for stage in whole if stage != "encoder.output"}, META).save("lacking.safetensors")
+    status, out, err = run(capsys, "reference.safetensors", "lacking.safetensors")
+    assert status == 0 and out[0].startswith("Identical: 14 stages")
+    assert err == ["workbench: not compared, since the candidate does not have them: encoder.output"]
 
 
 def test_a_candidate_of_nothing_but_nan_is_a_difference(capsys: Capture) -> None:

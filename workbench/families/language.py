@@ -68,8 +68,23 @@ def read_language_config(directory: Path) -> LanguageConfig:
         context=_size(config, "max_position_embeddings", directory),
         stop_ids=tuple(dict.fromkeys(stops)),
         pad_id=pads[0] if pads else None,
-        placeholder=_placeholder(config, directory),
+        placeholder=placeholder_in(config.get(SERVED_SECTION), f"{directory.name}/config.json"),
     )
+
+
+def placeholder_in(section: Any, where: str) -> str:
+    """What stands for an embedding in a prompt's text, as a configuration may name it.
+
+    Args:
+        section: of `config.json`, such as `"speech_workbench": {"placeholder": "<|fim_pad|>"}`; None where it has none.
+        where: names the file in messages.
+
+    Raises `BadInput` for a name that is no text.
+    """
+    found = section.get("placeholder", PLACEHOLDER) if isinstance(section, Mapping) else PLACEHOLDER
+    if not isinstance(found, str) or not found:
+        raise BadInput(f"placeholder of {SERVED_SECTION} in {where} is {found!r:.80}; expected a token's text")
+    return found
 
 
 class LanguageTokenizer:
@@ -199,17 +214,6 @@ def read_json(path: Path) -> dict[str, Any]:
 def _numbers(value: Any) -> list[int]:
     values = value if isinstance(value, list) else [value]
     return [number for number in values if isinstance(number, int) and not isinstance(number, bool)]
-
-
-def _placeholder(config: Mapping[str, Any], directory: Path) -> str:
-    """What stands for an embedding, as `config.json` may name it: `"speech_workbench": {"placeholder": ...}`."""
-    section = config.get(SERVED_SECTION)
-    found = section.get("placeholder", PLACEHOLDER) if isinstance(section, dict) else PLACEHOLDER
-    if not isinstance(found, str) or not found:
-        raise BadInput(
-            f"placeholder of {SERVED_SECTION} in {directory.name}/config.json is {found!r:.80}; expected a token's text"
-        )
-    return found
 
 
 def _size(config: Mapping[str, Any], key: str, directory: Path) -> int:

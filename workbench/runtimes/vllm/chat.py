@@ -20,7 +20,8 @@ from vllm.logger import init_logger
 
 from workbench.embeddings import Embedding, read_embedding
 from workbench.errors import BadInput
-from workbench.runtimes.vllm.embedding_part import PART, mismatch, read_part
+from workbench.injection import mismatch
+from workbench.runtimes.vllm.embedding_part import PART, read_part
 from workbench.runtimes.vllm.models.embedding import MODALITY, called, placeholder_of
 from workbench.runtimes.vllm.models.refused import Refused
 

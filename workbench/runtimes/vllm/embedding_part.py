@@ -47,10 +47,3 @@ def read_part(part: Mapping[str, Any]) -> tuple[str, str, str | None]:
     if tensor is not None and not isinstance(tensor, str):
         raise BadInput(f"the {TENSOR} of the {PART} is {tensor!r:.80}; expected the name of one of those in the file")
     return data, encoding, tensor
-
-
-def mismatch(where: str, placeholder: str, standing: int, count: int) -> str:
-    """What is wrong with a prompt, or a part of it, that holds so many placeholders for so many embeddings."""
-    given = "1 embedding" if count == 1 else f"{count or 'no'} embeddings"
-    times = "once" if standing == 1 else f"{standing} times" if standing else "nowhere"
-    return f"{where} holds the placeholder {placeholder} {times} and comes with {given}; expected one for each"

@@ -26,23 +26,17 @@ from vllm.multimodal.processing.inputs import ProcessorInputs
 
 from workbench.embeddings import Embedding, embedding_of
 from workbench.errors import BadInput
-from workbench.families.language import SERVED_SECTION
-from workbench.runtimes.vllm.embedding_part import mismatch
+from workbench.families.language import SERVED_SECTION, placeholder_in
+from workbench.injection import mismatch
 from workbench.runtimes.vllm.models.refused import Refused
 
 MODALITY = "embedding"
 FIELD = "rows"  # of an item, as it travels to the worker
-PLACEHOLDER = "<|fim_pad|>"  # a token of Qwen's vocabulary that no text has
 
 
 def placeholder_of(config: Any) -> str:
-    """The token that stands in a text where an embedding goes, as a model's configuration says.
-
-    `config.json` may name it: `"speech_workbench": {"placeholder": "<|fim_pad|>"}`.
-    """
-    section = getattr(config, SERVED_SECTION, None)
-    found = section.get("placeholder") if isinstance(section, Mapping) else None
-    return PLACEHOLDER if found is None else str(found)
+    """The token that stands in a text where an embedding goes, as the configuration of a model that vLLM loads says."""
+    return placeholder_in(getattr(config, SERVED_SECTION, None), "the model's config.json")
 
 
 def called(number: int, count: int) -> str:
@@ -137,7 +131,7 @@ class EmbeddingInfo(BaseProcessingInfo):
     def placeholder(self) -> int:
         """The id of the token that stands where an embedding goes; raises `Refused` where there is no such token."""
         name = placeholder_of(self.ctx.model_config.hf_config)
-        ids = self.get_tokenizer().encode(name, add_special_tokens=False) if name else []
+        ids = self.get_tokenizer().encode(name, add_special_tokens=False)
         if len(ids) != 1:
             raise Refused(
                 f"the placeholder {name!r:.80} is no token of the model's tokenizer; name one that is, in config.json "

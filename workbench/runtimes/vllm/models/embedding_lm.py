@@ -15,11 +15,11 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.processing import BaseDummyInputsBuilder
 
 from workbench.errors import BadInput
+from workbench.families.language import PLACEHOLDER
 from workbench.runtimes.vllm.chat import teach_embeddings
 from workbench.runtimes.vllm.models.embedding import (
     FIELD,
     MODALITY,
-    PLACEHOLDER,
     EmbeddingDummyInputs,
     EmbeddingInfo,
     EmbeddingProcessor,

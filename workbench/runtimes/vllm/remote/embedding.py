@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInput
-from workbench.runtimes.vllm.embedding_part import NOTHING, PART, embedding_part, mismatch
+from workbench.injection import mismatch
+from workbench.runtimes.vllm.embedding_part import NOTHING, PART, embedding_part
 from workbench.runtimes.vllm.remote.client import Client
 from workbench.runtimes.vllm.remote.service import CHAT, Service
 

@@ -111,6 +111,7 @@ class SenseVoicePipeline:
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
     """Probabilities [frames, vocabulary] of logits, of their type."""
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
-    return probabilities
+    powers: np.ndarray = logits - logits.max(axis=1, keepdims=True)
+    np.exp(powers, out=powers)
+    powers /= powers.sum(axis=1, keepdims=True)
+    return powers

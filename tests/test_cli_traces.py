@@ -1,0 +1,87 @@
+"""`workbench trace`: what it writes, lists and refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import Capture, run
+from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from workbench.audio.read import write_wav
+from workbench.session import Trace
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models and a recording."""
+    folder = tmp_path_factory.mktemp("traces")
+    tiny_sensevoice(folder / "sensevoice")
+    tiny_paraformer(folder / "paraformer")
+    write_wav(folder / "short.wav", noise(1.0)[0])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def test_a_trace_is_written_and_listed(capsys: Capture, tmp_path: Path) -> None:
+    out_file = tmp_path / "t.safetensors"
+    words = ("trace", "short.wav", "-m", "paraformer", "-r", "pytorch", "--out", str(out_file))
+    status, out, err = run(capsys, *words, "--stages", "encoder.*,tokens,text", "--cmvn", "off")
+    assert (status, err) == (0, [])
+    trace = Trace.load(out_file)
+    assert [line.split("\t")[0] for line in out] == list(trace)
+    assert {"encoder.output", "tokens", "text"} <= set(trace) and "logits" not in trace
+    assert trace.meta["options"] == {"cmvn": "off"} and trace.meta["model"] == "paraformer"
+    assert [line for line in out if line.startswith("text\t")] == [f"text\t{trace['text']}\ttext"]
+
+
+def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Path) -> None:
+    files = {dtype: str(tmp_path / f"{dtype}.safetensors") for dtype in ("float32", "float64")}
+    for dtype, file in files.items():
+        words = ("trace", "short.wav", "-m", "sensevoice", "--dtype", dtype, "--stages", "encoder.*,logits")
+        status, out, err = run(capsys, *words, "--out", file)
+        assert (status, err) == (0, []) and {line.split("\t")[2] for line in out} == {dtype}
+    status, out, _ = run(capsys, "compare", files["float32"], files["float32"], "--float64", files["float64"])
+    assert status == 0 and "arithmetic noise: at logits the candidate is " in out[0]
+
+
+def test_a_trace_goes_on_from_the_stages_of_another(capsys: Capture, tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
+    words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
+    assert run(capsys, *words, str(whole), "--language", "en")[0] == 0
+    status, _, err = run(capsys, *words, str(part), "--given", str(whole))
+    assert (status, err) == (0, []) and Trace.load(part).meta["isolated"] is True
+    status, out, _ = run(capsys, "compare", str(whole), str(part))
+    assert status == 1
+    assert out[0].startswith("Computed from the reference's own inputs, encoder.input is the only of ")
+    status, out, err = run(capsys, *words, str(part), "--given", "nowhere.npz")
+    assert (status, out, len(err)) == (2, [], 1) and "there is no trace" in err[0] and "nowhere.npz" in err[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--out", "nowhere/t.safetensors"), "the trace cannot be written to nowhere/t.safetensors: there is no fold"),
+        (("--out", "."), "the trace cannot be written to .: it is a folder"),
+        (("--out", "t.npz"), "the trace cannot be written to t.npz: expected a name that ends in .safetensors"),
+        (("--out", "t.safetensors", "--stages", ","), "the stage pattern is empty"),
+    ],
+)
+def test_a_trace_that_could_not_be_written_is_refused_before_any_work(
+    capsys: Capture, words: tuple[str, ...], sentence: str
+) -> None:
+    status, out, err = run(capsys, "trace", "short.wav", "-m", "no-such-model", *words)
+    assert (status, out, len(err)) == (2, [], 1) and err[0].startswith(f"workbench: {sentence}")
+
+
+def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Path) -> None:
+    out_file = tmp_path / "t.safetensors"
+    status, out, err = run(
+        capsys, "trace", "short.wav", "-m", "sensevoice", "--out", str(out_file), "--stages", "decoder.*"
+    )
+    assert (status, out, out_file.exists()) == (2, [], False)
+    assert err == ["workbench: no stage of sensevoice on pytorch matches 'decoder.*'; see the stages with *"]

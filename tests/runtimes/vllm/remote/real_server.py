@@ -58,6 +58,14 @@ class RealServer:
             time.sleep(0.2)
         raise AssertionError(f"the server did not start: {self.log.read_text()[-3000:]}")
 
+    def running(self) -> float:
+        """How many requests it works on, as it says itself."""
+        import httpx
+
+        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
+        [found] = [line for line in lines if line.startswith("vllm:num_requests_running{")]
+        return float(found.rsplit(" ", 1)[1])
+
     def kill(self) -> None:
         """Ends it and its engine at once, so that nothing of it is left. May be called again."""
         end_group(self.process.pid)

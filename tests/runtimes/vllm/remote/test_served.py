@@ -155,20 +155,11 @@ def test_what_the_server_refuses_is_told_in_its_words(text: RemoteTextSession) -
         text.generate(PROMPT, max_new_tokens=5000)
 
 
-def running(served: RealServer) -> float:
-    """How many requests the server works on, as it says itself."""
-    import httpx
-
-    lines = httpx.get(f"{served.url}/metrics").text.splitlines()
-    [found] = [line for line in lines if line.startswith("vllm:num_requests_running{")]
-    return float(found.rsplit(" ", 1)[1])
-
-
 def test_a_closed_stream_is_aborted_in_the_engine(served: RealServer, text: RemoteTextSession) -> None:
     with contextlib.closing(text.generate_stream(PROMPT, max_new_tokens=1900, min_new_tokens=1900)) as stream:
         next(piece for piece in stream if getattr(piece, "tokens", ()))
-        assert running(served) == 1
-    eventually(lambda: running(served) == 0)
+        assert served.running() == 1
+    eventually(lambda: served.running() == 0)
 
 
 def at_work(pid: int) -> bool:

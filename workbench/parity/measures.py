@@ -101,9 +101,9 @@ def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
             c = other[block].astype(np.float64)
             used = _clean(r, c, sums)
             d = np.subtract(c, r)
-            sums.reference += float(np.vdot(r, r))
-            sums.candidate += float(np.vdot(c, c))
-            sums.product += float(np.vdot(r, c))
+            sums.reference += _product(r, r)
+            sums.candidate += _product(c, c)
+            sums.product += _product(r, c)
             square = np.multiply(d, d, out=c)
             by_row[block] = square.sum(axis=1)
             by_column += square.sum(axis=0)
@@ -128,6 +128,12 @@ def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
         by_position=np.sqrt(by_row / np.maximum(counted_rows, 1)),
         by_channel=np.sqrt(by_column / np.maximum(counted_columns, 1)),
     )
+
+
+def _product(one: np.ndarray, other: np.ndarray) -> float:
+    """The sum of the products of two blocks. Not by BLAS, whose threads wait for each other far longer than they
+    compute where the processors are at work otherwise."""
+    return float(np.einsum("ij,ij->", one, other))
 
 
 def _clean(r: np.ndarray, c: np.ndarray, sums: _Sums) -> np.ndarray | None:

@@ -205,9 +205,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
 
     taken = [model, recording, prompt, embeddings, *sided, traces, mapping, mode, stages, preset, rules, exact, force]
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
-    shown = [result, status, start, cancel, exports, closer]
+    shown = [result, status, start, cancel, exports, opened]
     ran = wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **limits)
-    wire(ran.success, actions.look_at_first, None, [closer, opened])
+    wire(ran.success, actions.look_at_first, opened, [closer, opened])
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
     page.unload(actions.leave)
 

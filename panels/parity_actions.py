@@ -135,7 +135,7 @@ class ParityActions:
         force: bool,
         request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:
-        """Compares; yields the result, progress, Compare and Cancel button, the downloads and the closer look."""
+        """Compares; yields the result, progress, Compare and Cancel button, the downloads, and which stage is open."""
         asked = request_of(
             self.pool.registry,
             model,
@@ -164,7 +164,7 @@ class ParityActions:
                 status = status_html(step)
                 if step.run is not None:
                     self.kept.put(user, step.run)
-                    yield result_html(step.run), status, *idle, gr.update(visible=True), gr.skip()
+                    yield result_html(step.run), status, *idle, gr.update(visible=True), None
                 elif step.stopped:
                     yield gr.skip(), status, *idle, gr.skip(), gr.skip()
                 else:
@@ -200,10 +200,12 @@ class ParityActions:
 
     # What came of it.
 
-    def look_at_first(self, request: gr.Request) -> tuple[str, tuple[int, str] | None]:
-        """The stage that says most: where the first candidate beyond tolerance diverges, else where an error is
-        largest."""
-        run = self.kept.of(str(request.session_hash))
+    def look_at_first(self, opened: tuple[int, str] | None, request: gr.Request) -> tuple[Any, Any]:
+        """After a run that came to its end, the stage that says most: the one that is wrong in the first candidate
+        beyond tolerance, else where an error is largest."""
+        run = self.kept.get(str(request.session_hash))
+        if opened is not None or run is None:  # the run was stopped
+            return gr.skip(), gr.skip()
         found = first_look(run)
         return (closer_html(run, *found), found) if found else ("", None)
 

@@ -220,13 +220,19 @@ class Kept:
         for each in gone:
             each.close()
 
-    def of(self, user: str) -> ParityRun:
-        """The user's run; raises `BadInput` where it is gone."""
+    def get(self, user: str) -> ParityRun | None:
+        """The user's run, or None where there is none."""
         with self._lock:
             if user in self._runs:
                 self._runs.move_to_end(user)
-                return self._runs[user]
-        raise BadInput("that comparison is not kept any more; run it again")
+            return self._runs.get(user)
+
+    def of(self, user: str) -> ParityRun:
+        """The user's run; raises `BadInput` where it is gone."""
+        run = self.get(user)
+        if run is None:
+            raise BadInput("that comparison is not kept any more; run it again")
+        return run
 
     def drop(self, user: str) -> None:
         """Removes the user's run with its traces."""

@@ -296,6 +296,8 @@ def test_cancel_leaves_nothing_running_and_what_was_chosen(lab: Served, page: An
     expect(page.locator("#parity-status")).to_contain_text("Stopped after")
     assert lab.registry.open_now == [] and lab.registry.cancelled == 1
     assert list(scratch.iterdir()) == []
+    expect(page.locator("#parity-run")).to_be_visible()
+    expect(page.locator(".toast-body")).to_have_count(0)
     expect(candidates(page)).to_have_value("gguf:f32")
     expect(page.locator("#parity-recording")).to_contain_text("three_seven_one")
     lab.registry.acts.clear()

@@ -1,0 +1,28 @@
+"""A fault in a checkpoint is named where vLLM computes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("vllm")
+
+from tests.lab.faults_judged import Model
+from tests.lab.faults_on_ggml import Port, rope_base
+from workbench.parity import compare, judge, noise_or_bug
+from workbench.registry import Registry
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_wrong_base_of_the_rotary_positions_is_named(registry: Registry, tmp_path: Path) -> None:
+    model = Model("funasr_nano")
+    with Port("funasr_nano", tmp_path, model.reference) as port:
+        planted = rope_base(port)
+        with registry.open(port.directory, runtime="vllm", kv_gigabytes=0.1, threads=1, dtype="float32") as session:
+            trace = model.traced(session)
+    verdict = judge(compare(model.reference, trace), noise_or_bug(model.reference, trace, model.exact))
+    assert planted.stage == "llm.layers.0"
+    assert verdict.faulty_stage == planted.stage and verdict.found_by == "tolerance and float64", verdict.sentence

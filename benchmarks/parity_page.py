@@ -1,0 +1,296 @@
+"""The page `benchmarks/PARITY.md`: what a run of `benchmarks.parity_table` found, as text, and read back from it.
+
+The page is made of the rows of its tables and of the facts of its run alone, so that a page that was read and is
+rendered again is the same, letter by letter.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from itertools import groupby
+
+from workbench.errors import BadInput
+from workbench.parity.presets import PRESETS
+
+GROUPS: Mapping[str, str] = {
+    "frontend": "front end",
+    "prompt": "front end",
+    "encoder": "encoder",
+    "adaptor": "adaptor, predictor",
+    "predictor": "adaptor, predictor",
+    "decoder": "decoder, llm",
+    "llm": "decoder, llm",
+}
+"""The column of a stage by the first word of its name; all others are results."""
+RESULTS = "logits"
+NOTHING = "–"
+REFERENCE, WITHIN, BEYOND = "the reference", "within", "beyond"
+UNLIKE = "not alike"  # of another shape, or not finite in the same places
+_FACTS = ("Command", "Date", "Machine", "Versions", "Recordings", "Prompts")
+_TITLE = "# Parity of the demo models"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A runtime and a type, on all inputs: the cells of one row, in the order of the columns."""
+
+    runtime: str
+    type: str
+    verdict: str  # within PRESET; beyond PRESET ...; the reference; or why there is none
+    worst: str  # relative L2 and its stage
+    front_end: str  # the largest relative L2 of any stage of that group, here and below
+    encoder: str
+    middle: str
+    language: str
+    results: str
+    top1: str
+    tokens: str
+    noise: str
+    exact: str  # distance from float64, and as a multiple of the reference's
+    isolated: str  # the worst stage where each is computed from the reference's input of it
+
+    @property
+    def preset(self) -> str | None:
+        """The preset that the verdict names; None where nothing was compared."""
+        found = re.match(f"(?:{WITHIN}|{BEYOND}) ([a-z0-9_]+)", self.verdict)
+        return found[1] if found else None
+
+    @property
+    def within(self) -> bool:
+        """Whether every stage of every input was within the preset."""
+        return self.verdict.startswith(f"{WITHIN} ")
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """The largest relative L2 of each group that was compared; a prompt that differs is infinitely far."""
+        cells = zip(GROUPED, (self.front_end, self.encoder, self.middle, self.language, self.results))
+        return {name: _number(cell) for name, cell in cells if cell != NOTHING}
+
+    @property
+    def worst_error(self) -> float:
+        """The largest relative L2 of all stages."""
+        return _number(self.worst.partition(" ")[0])
+
+
+COLUMNS = (
+    "runtime",
+    "type",
+    "verdict",
+    "worst stage",
+    "front end",
+    "encoder",
+    "adaptor, predictor",
+    "decoder, llm",
+    "logits",
+    "top-1",
+    "tokens equal",
+    "noise or bug",
+    "from float64",
+    "isolated: worst stage",
+)
+assert len(COLUMNS) == len(fields(Row))
+GROUPED = COLUMNS[4:9]
+_SUMMARY = ("runtime", "type", "models", "held to", "its limit", *GROUPED, "tokens equal", "verdict")
+
+
+@dataclass(frozen=True)
+class Page:
+    """The facts of a run, and for each model its rows."""
+
+    facts: Mapping[str, str]
+    tables: Mapping[str, Sequence[Row]]
+
+
+def error(value: float | None) -> str:
+    """A relative L2 as a cell."""
+    if value is None:
+        return NOTHING
+    return "0" if value == 0 else f"{value:.1e}" if math.isfinite(value) else UNLIKE
+
+
+def _number(cell: str) -> float:
+    """The error in a cell; infinite where it is none, as of what differs in another way than by numbers."""
+    try:
+        return float(cell)
+    except ValueError:
+        return float("inf")
+
+
+def render(page: Page) -> str:
+    """The text of the page."""
+    return "\n\n".join(_parts(page)) + "\n"
+
+
+def _parts(page: Page) -> Iterator[str]:
+    rows = [row for table in page.tables.values() for row in table]
+    yield _TITLE
+    yield _fold(
+        "This page is written by the command below and by nothing else. It holds every runtime and every type of "
+        "weights or arithmetic against PyTorch in float32, stage by stage, over all sample recordings and some "
+        "prompts, and says what may be relied upon."
+    )
+    yield "\n".join(f"- {name}: {page.facts[name]}" for name in _FACTS)
+    yield "## What is promised"
+    yield _fold(
+        "Each row is the worst of all models and inputs that have it: the largest relative L2 error of any stage of a "
+        "group, and in how many of all traces the tokens are those of the reference."
+    )
+    yield _table(_SUMMARY, _summary(rows))
+    yield "\n".join(_fold(f"- {each}", "  ") for each in _promises(rows))
+    yield "## What is not"
+    yield "\n".join(_fold(f"- {each}", "  ") for each in _limits(rows))
+    for model, table in page.tables.items():
+        yield f"## {model}"
+        yield _table(COLUMNS, map(astuple, table))
+    yield "## How to read the tables"
+    yield "\n".join(_fold(f"- {each}", "  ") for each in _READING)
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
+
+
+def _fold(text: str, indent: str = "") -> str:
+    """The text in lines of at most 120 characters."""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _compared(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row.preset]
+
+
+def _summary(rows: Sequence[Row]) -> Iterator[Sequence[str]]:
+    def kind(row: Row) -> tuple[str, str]:
+        return row.runtime, row.type
+
+    order = list(dict.fromkeys((row.runtime, each) for row in rows for each in row.type.split(", ")))
+    compared = sorted(_compared(rows), key=lambda row: order.index(kind(row)))
+    for (runtime, of), group in groupby(compared, kind):
+        those = list(group)
+        far = {name: max((row.errors[name] for row in those if name in row.errors), default=None) for name in GROUPED}
+        preset = PRESETS[str(those[0].preset)]
+        beyond = [row for row in those if not row.within]
+        tokens = [list(map(int, re.findall("[0-9]+", row.tokens)[:2])) for row in those if row.tokens != NOTHING]
+        yield (
+            runtime,
+            of,
+            str(len(those)),
+            preset.name,
+            error(preset.limits.relative_l2),
+            *(error(far[name]) for name in GROUPED),
+            f"{sum(equal for equal, _ in tokens)} of {sum(count for _, count in tokens)}",
+            WITHIN if not beyond else f"{BEYOND} for {len(beyond)} of {len(those)} models",
+        )
+
+
+def _promises(rows: Sequence[Row]) -> Iterator[str]:
+    """What the rows allow to be promised; a sentence that they contradict names those that do."""
+    compared = _compared(rows)
+    beyond = [f"{row.runtime} {row.type}" for row in compared if not row.within]
+    if beyond:
+        yield f"All are within their presets but {', '.join(dict.fromkeys(beyond))}, whose rows say where."
+    else:
+        yield (
+            "Every stage of every family is within the preset of its type, on every runtime that has it: relative L2, "
+            "largest difference, cosine, and of logits the divergence and the top-1 agreement "
+            "([the presets](../workbench/parity/presets.py))."
+        )
+    front = max((row.errors.get("front end", 0.0) for row in compared), default=0.0)
+    if front == 0:
+        yield (
+            "Front end and prompt are the same to the last bit everywhere: filter bank, LFR and CMVN are computed by "
+            "one piece of code, and so are the token ids of prompts."
+        )
+    else:
+        yield f"Front end and prompt agree to {front:.1e}."
+    exact = [row for row in compared if row.preset == "f32"]
+    changed = [row for row in exact if not _all_equal(row)]
+    yield (
+        "In float32 the tokens are the same on all runtimes."
+        if not changed
+        else "In float32 the tokens differ at near ties only: "
+        + ", ".join(f"{row.runtime} {row.type} ({row.tokens})" for row in changed)
+        + "."
+    )
+    bugs = dict.fromkeys(
+        f"{row.runtime} {row.type} ({row.noise})" for row in compared if row.noise not in ("noise", NOTHING)
+    )
+    yield (
+        f"Against float64, all differences are the noise of their arithmetic, but: {', '.join(bugs)}."
+        if bugs
+        else "Against float64, all differences are the noise of their arithmetic."
+    )
+
+
+def _all_equal(row: Row) -> bool:
+    found = re.match("([0-9]+) of ([0-9]+)", row.tokens)
+    return not found or found[1] == found[2]
+
+
+def _limits(rows: Sequence[Row]) -> Iterator[str]:
+    rounded = [row for row in _compared(rows) if row.preset != "f32" and not _all_equal(row)]
+    where = ", ".join(dict.fromkeys(f"{row.runtime} {row.type}" for row in rounded))
+    differ = f": here they differ in some traces of {where}" if where else ", though here they are"
+    yield f"The same tokens in types coarser than float32{differ}."
+    if any("predictor.embeddings (" in row.verdict for row in rows):
+        yield (
+            "The same number of tokens of a Paraformer in few bits: its predictor emits one wherever a sum of weights "
+            "passes 1, and rounding moves that. Stages of another shape count as infinitely far from float64."
+        )
+    yield (
+        "The same bits on two runtimes behind the front end, or with another number of threads: sums are added up in "
+        "another order."
+    )
+    yield (
+        "Keys and values in f16 or q8_0 (`--kv-cache`), compiled graphs of vLLM (`--no-eager`), GPUs, sampling and "
+        "beam search: all of this is of a processor, with keys and values in f32, taking the likeliest token."
+    )
+    yield (
+        "Other checkpoints: longer networks add up more errors, and a type may hurt one model more than another. "
+        "`workbench parity MODEL AUDIO --candidates gguf:q8_0` says it for yours."
+    )
+    yield (
+        "vLLM computes the language model; what hears is PyTorch's own network in float32, so that errors of 0 before "
+        "`llm` mean one computation, not two that agree."
+    )
+
+
+_READING = (
+    "Types of GGUF are those of the weights, of PyTorch and vLLM those of a language model's arithmetic.",
+    "Errors are relative L2, ‖candidate − reference‖ / ‖reference‖, the largest of all stages of the group and of all "
+    "inputs; a group without stages has –.",
+    "*top-1* is the share of all rows of logits whose best candidate is the reference's; *tokens equal* counts traces, "
+    "and near ties are those whose first other token is as likely, to rounding, as the reference's.",
+    "*noise or bug* holds every stage against the reference in float64: a candidate is noise where it is at most ten "
+    "times as far from it as the reference is, allowing for its type. *from float64* is the largest distance at the "
+    "logits (of a model without, at its scores), and how many times the reference's own that is.",
+    "*isolated* computes every stage from the reference's input of that stage, so that no error comes from an earlier "
+    "one; of the two shortest inputs.",
+)
+
+
+# Reading.
+
+
+def read(text: str) -> Page:
+    """The page in a text; raises `BadInput` where that is no page of this form."""
+    facts = dict(re.findall(r"^- ([A-Z][a-z]+): (.*)$", text.partition("\n## ")[0], flags=re.MULTILINE))
+    lacking = [name for name in _FACTS if name not in facts]
+    if not text.startswith(_TITLE) or lacking:
+        raise BadInput(f"this is no page of the parity table: it does not say {', '.join(lacking) or 'so'}")
+    tables: dict[str, list[Row]] = {}
+    for section in text.split("\n## ")[1:]:
+        model, _, body = section.partition("\n")
+        lines = [
+            [cell.strip() for cell in line.strip("|").split(" | ")] for line in body.splitlines() if line[:1] == "|"
+        ]
+        if lines and tuple(lines[0]) == COLUMNS:
+            if wrong := next((line for line in lines[2:] if len(line) != len(COLUMNS)), None):
+                raise BadInput(f"a row of {model} has {len(wrong)} cells; expected {len(COLUMNS)}")
+            tables[model] = [Row(*line) for line in lines[2:]]
+    return Page({name: facts[name] for name in _FACTS}, tables)

@@ -1,0 +1,305 @@
+"""Every demo model on every runtime and in every type against PyTorch in float32: makes `benchmarks/PARITY.md`.
+
+    python -m benchmarks.parity_table           prints the page
+    python -m benchmarks.parity_table --write   writes it, of all models and runtimes
+
+Each model's sessions stay open while all inputs go through them; engines of vLLM run one at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import platform
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import groupby
+from pathlib import Path
+
+from benchmarks.parity_page import (
+    BEYOND,
+    COLUMNS,
+    GROUPS,
+    NOTHING,
+    REFERENCE,
+    RESULTS,
+    WITHIN,
+    Page,
+    Row,
+    error,
+    render,
+)
+from workbench import __version__
+from workbench.conversion.types import TYPES
+from workbench.errors import BadInput, Unavailable, WorkbenchError
+from workbench.families import FAMILIES
+from workbench.lab import Outcome, run_parity
+from workbench.lab.sides import read_side
+from workbench.parity.compare import Comparison
+from workbench.parity.noise import NoiseReport, StageNoise
+from workbench.registry import Registry
+from workbench.sources import assets
+from workbench.versions import versions
+
+PAGE = Path(__file__).with_name("PARITY.md")
+MODELS = ("demo/sensevoice", "demo/paraformer", "demo/funasr-nano", "demo/fireredasr", "demo/qwen3", "fsmn-vad")
+KINDS = {
+    "pytorch": ("float32", "bfloat16", "float16", "float64"),
+    "gguf": TYPES,
+    "vllm": ("float32", "bfloat16", "float16"),
+}
+"""The types of each runtime that are computed; PyTorch's first one is the reference."""
+PROMPTS = ("Count from two to six.", "Write in figures: three seven one", "Reverse: nine two eight zero four")
+ISOLATED = 2  # so many inputs are computed stage by stage too
+SETTINGS = {"threads": 1, "kv_gigabytes": 0.25}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of a candidate on each input."""
+
+    whole: list[Outcome] = field(default_factory=list)  # end to end, with float64
+    alone: list[Outcome] = field(default_factory=list)  # isolated, of the first inputs
+
+
+def sides(runtimes: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Runtime, type and side of every candidate; of PyTorch's float32, which is the reference, no side."""
+    return [
+        (runtime, kind, "" if (runtime, kind) == ("pytorch", "float32") else f"{runtime}:{kind}")
+        for runtime in runtimes
+        for kind in KINDS[runtime]
+    ]
+
+
+def inputs(registry: Registry, model: str, count: int | None = None) -> list[Path] | list[str]:
+    """The prompts of a language model, else the sample recordings; at most `count` of them."""
+    if FAMILIES[registry.card(model).family].reads_text:
+        return list(PROMPTS[:count])
+    return sorted((assets() / "samples").glob("*.wav"), key=lambda path: path.stat().st_size)[:count]
+
+
+def outcomes(
+    registry: Registry, model: str, candidates: Sequence[str], sources: Sequence[Path | str]
+) -> dict[str, Found]:
+    """What came of each candidate, against the reference in float32 and in float64."""
+    found = {name: Found() for name in candidates}
+    for name in candidates:
+        state = registry.availability(registry.card(model), name.partition(":")[0])
+        if state.reason and not state.fetches:
+            found[name].whole.append(Outcome(name, "unavailable", state.reason))
+    there = [name for name in candidates if not found[name].whole]
+    together = [name for name in there if not name.startswith("vllm")]
+    for names in ([together] if together else []) + [[name] for name in there if name not in together]:
+        with contextlib.ExitStack() as stack:
+            usable = [name for name in names if held(stack, registry, model, name)]
+            for name in ("pytorch:float32", "pytorch:float64") if usable else ():
+                held(stack, registry, model, name)
+            for number, source in enumerate(sources if usable else sources[:1]):
+                begun = time.perf_counter()
+                with run_parity(registry, model, source, candidates=names, settings=SETTINGS) as run:
+                    for outcome in run.outcomes:
+                        found[outcome.name].whole.append(outcome)
+                if number < ISOLATED and usable:
+                    with run_parity(
+                        registry, model, source, candidates=usable, settings=SETTINGS, exact=False, isolated=True
+                    ) as run:
+                        for outcome in run.outcomes:
+                            found[outcome.name].alone.append(outcome)
+                seconds = time.perf_counter() - begun
+                said = f"{model}, {names[0]} to {names[-1]}, {getattr(source, 'name', source)}: {seconds:.0f} s"
+                print(said, file=sys.stderr, flush=True)
+    return found
+
+
+def held(stack: contextlib.ExitStack, registry: Registry, model: str, name: str) -> bool:
+    """Whether the side's session could be opened; it stays so, for all inputs, until the stack is left."""
+    side = read_side(name, registry.options_class(model), model).with_default(**SETTINGS)
+    try:
+        stack.enter_context(registry.open(model, runtime=side.runtime, **side.settings))
+    except (BadInput, Unavailable):
+        return False  # a run says why
+    return True
+
+
+def row(model: str, runtime: str, kind: str, found: Found) -> Row:
+    """The row of a candidate: the worst of what came of it on all inputs."""
+    compared = [each.comparison for each in found.whole if each.comparison]
+    if not compared:
+        return Row(runtime, kind, phrase(model, runtime, found.whole[0].reason), *[NOTHING] * (len(COLUMNS) - 3))
+    far: dict[str, float] = {}
+    for stage, value in errors(compared):
+        group = GROUPS.get(stage.partition(".")[0], RESULTS)
+        far[group] = max(far.get(group, 0.0), value)
+    groups = [error(far.get(name)) for name in COLUMNS[4:9]]
+    top1, equal = agreement(compared), same_tokens(compared)
+    return Row(
+        runtime, kind, verdict(found.whole), worst(compared), *groups, top1, equal, *noise(found.whole),
+        isolated(model, runtime, found.alone),
+    )  # fmt: skip
+
+
+def isolated(model: str, runtime: str, found: Sequence[Outcome]) -> str:
+    """The worst stage of those that were computed by themselves, marked where it is beyond; or why none was."""
+    compared = [each.comparison for each in found if each.comparison]
+    if not compared:
+        return phrase(model, runtime, found[0].reason) if found else NOTHING
+    return worst(compared) + ("" if all(each.status == "within" for each in found) else f", {BEYOND}")
+
+
+def worst(compared: Sequence[Comparison]) -> str:
+    """The largest relative L2 and its stage."""
+    value, stage = max(((value, stage) for stage, value in errors(compared)), default=(0.0, ""))
+    return f"{error(value)} {stage}" if value else "0"
+
+
+def errors(compared: Sequence[Comparison]) -> Iterator[tuple[str, float]]:
+    """Stages and their relative L2, infinite where none can be told; tokens and texts but those of prompts aside."""
+    for each in (stage for comparison in compared for stage in comparison.stages):
+        if each.sequence and each.stage.startswith("prompt."):
+            yield each.stage, float("inf") if each.differs else 0.0
+        elif not each.sequence:
+            finite = each.numbers and not each.numbers.nonfinite_differences
+            yield each.stage, each.numbers.relative_l2 if each.numbers and finite else float("inf")
+
+
+def verdict(found: Sequence[Outcome]) -> str:
+    """Within or beyond its preset, on how many inputs, and at which stages first."""
+    preset = next(each.comparison.tolerances.preset.name for each in found if each.comparison)
+    bad = [each for each in found if each.status != "within"]
+    if not bad:
+        return f"{WITHIN} {preset}"
+    return f"{BEYOND} {preset} in {len(bad)} of {len(found)}: {', '.join(dict.fromkeys(map(first, bad)))}"
+
+
+def first(outcome: Outcome) -> str:
+    """The first faulty stage of a candidate that is beyond, and how it differs where not beyond a limit."""
+    stage = outcome.verdict.faulty_stage if outcome.verdict else None
+    if stage is None or outcome.comparison is None:
+        return outcome.sentence.partition("; ")[0]
+    held = outcome.comparison[stage]
+    if held.mismatch:
+        one, other = ("×".join(map(str, shape)) for shape in held.shapes)
+        return f"{stage} ({one} against {other})"
+    return f"{stage} (against float64)" if held.passes else stage
+
+
+def phrase(model: str, runtime: str, reason: str) -> str:
+    """Why a combination does not exist, without its names and without what to do instead."""
+    reason = reason.removeprefix(f"{model} cannot run on {runtime}: ").partition("; ")[0]
+    return re.sub(rf"^(dtype is \w+, and )?{re.escape(model)} has ", "", reason)
+
+
+def agreement(compared: Sequence[Comparison]) -> str:
+    """The share of rows of logits with the same best candidate."""
+    logits = [each.logits for comparison in compared for each in comparison.stages if each.logits]
+    rows = sum(each.rows for each in logits)
+    return f"{1 - sum(each.flips for each in logits) / rows:.2%}" if rows else NOTHING
+
+
+def same_tokens(compared: Sequence[Comparison]) -> str:
+    """In how many traces the tokens are equal, and how many of the others begin with a near tie."""
+    told = [comparison for comparison in compared if comparison.tokens_agree is not None]
+    if not told:
+        return NOTHING
+    ties = sum(1 for each in told if each.first_token and each.first_token.near_tie)
+    equal = sum(1 for each in told if each.tokens_agree)
+    return f"{equal} of {len(told)}" + (f" ({ties} near tie{'s' * (ties > 1)})" if ties else "")
+
+
+def noise(found: Sequence[Outcome]) -> tuple[str, str]:
+    """Noise or the first bug; the distance from float64 at the end, and how many times the reference's that is."""
+    reports = [each.noise for each in found if each.noise]
+    if not reports:
+        return NOTHING, NOTHING
+    bugs = dict.fromkeys(report.first_bug.stage for report in reports if report.first_bug)
+    far, near = (max(getattr(end(report), whose) for report in reports) for whose in ("candidate", "reference"))
+    times = far / near if near else float("inf")
+    said = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
+    return f"bug at {', '.join(bugs)}" if bugs else "noise", f"{error(far)} ({said}×)"
+
+
+def end(report: NoiseReport) -> StageNoise:
+    """The logits, or the last stage at which the reference is off float64 at all."""
+    rounded = [each for each in report.stages if each.reference] or list(report.stages)
+    return next((each for each in rounded if each.stage == "logits"), rounded[-1])
+
+
+def reference_row(found: Sequence[Found]) -> Row:
+    """The row of the reference: nothing but its own distance from float64."""
+    reports = [each.noise for those in found for each in those.whole if each.noise]
+    far = f"{error(max(end(report).reference for report in reports))} (1.0×)" if reports else NOTHING
+    return Row("pytorch", "float32", REFERENCE, *[NOTHING] * (len(COLUMNS) - 5), far, NOTHING)
+
+
+def table(registry: Registry, model: str, runtimes: Sequence[str], count: int | None = None) -> list[Row]:
+    """The rows of a model."""
+    every = sides(runtimes)
+    found = outcomes(registry, model, [side for _, _, side in every if side], inputs(registry, model, count))
+    rows = [
+        row(model, runtime, kind, found[side]) if side else reference_row(list(found.values()))
+        for runtime, kind, side in every
+    ]
+    return list(joined(rows))
+
+
+def joined(rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows, neighbours that do not exist for the same reason as one with all their types."""
+    for (runtime, said), those in groupby(rows, key=lambda row: (row.runtime, row.preset or row.verdict)):
+        several = list(those)
+        if several[0].preset or several[0].verdict == REFERENCE:
+            yield from several
+        else:
+            yield Row(runtime, ", ".join(row.type for row in several), said, *[NOTHING] * (len(COLUMNS) - 3))
+
+
+def facts(command: str) -> dict[str, str]:
+    """Who computed the page, when and of what."""
+    listed = {"speech-workbench": __version__, "python": platform.python_version(), **versions()}
+    return {
+        "Command": f"`{command}`",
+        "Date": date.today().isoformat(),
+        "Machine": f"{platform.machine()}, {processor()}, one thread",
+        "Versions": ", ".join(f"{name} {number}" for name, number in listed.items()),
+        "Recordings": ", ".join(path.name for path in sorted((assets() / "samples").glob("*.wav"))),
+        "Prompts": "; ".join(PROMPTS),
+    }
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "processor not said"
+
+
+def main() -> None:
+    """Prints or writes the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.parity_table", description=__doc__)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), help="ids (default: %(default)s)")
+    parser.add_argument("--runtimes", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--inputs", type=int, help="so many recordings or prompts only, the shortest")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}; of all models, runtimes and inputs")
+    chosen = parser.parse_args()
+    whole = (chosen.models, chosen.runtimes, chosen.inputs) == (list(MODELS), list(KINDS), None)
+    if chosen.write and not whole:
+        parser.error("--write is for all models, runtimes and inputs; leave the other arguments out")
+    try:
+        with Registry() as registry:
+            tables = {model: table(registry, model, chosen.runtimes, chosen.inputs) for model in chosen.models}
+    except WorkbenchError as problem:
+        sys.exit(f"parity_table: {problem}")
+    text = render(Page(facts("python -m benchmarks.parity_table --write"), tables))
+    if chosen.write:
+        PAGE.write_text(text, encoding="utf-8")
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

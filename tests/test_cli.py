@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -261,6 +262,27 @@ def test_alternatives_are_listed_beside_the_text(capsys: Capture, folder: Path) 
     assert all(line.count("*") == 1 and line.endswith("%") for line in err[:3])
 
 
+def test_embeddings_are_injected(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).normal(size=(3, 32)).astype(np.float32)
+    np.save(tmp_path / "one.npy", values[:2])
+    np.savez(tmp_path / "two.npz", speech=values[2:], other=values)
+    words = ("inject", "-m", "qwen3", "--no-chat", "--max-new-tokens", "4", "--embedding", str(tmp_path / "one.npy"))
+    two = ("--embedding", str(tmp_path / "two.npz"))
+    prompt = "say <|fim_pad|><|fim_pad|>"
+    status, [line], _ = run(capsys, *words, *two, "--tensor", "speech", "--prompt", prompt, "--format", "json")
+    found = json.loads(line)
+    assert status == 0 and len(found["tokens"]) == 4 and found["prompt_tokens"] > 3
+    monkeypatch.setattr("sys.stdin", io.StringIO(prompt + "\n"))
+    status, out, _ = run(capsys, *words, *two, "--tensor", "speech", "--prompt", "-")
+    assert status == 0 and out == found["text"].splitlines()
+    status, _, [said] = run(capsys, *words, *two, "--prompt", prompt)
+    assert status == 2 and "two.npz holds 2 tensors: " in said and said.endswith("see --tensor")
+    status, _, [said] = run(capsys, *words, "--prompt", "say")
+    assert status == 2 and said.endswith('expected one for each, as in "What is said here: <|fim_pad|>"')
+    status, _, [said] = run(capsys, *words, "--embedding", "gone.npy", "--prompt", prompt)
+    assert status == 2 and "gone.npy cannot be read: there is no such file" in said
+
+
 def test_a_prompt_is_traced(capsys: Capture, tmp_path: Path) -> None:
     out_file = tmp_path / "t.safetensors"
     words = ("trace", "hello", "-m", "qwen3", "--out", str(out_file), "--stages", "logits,tokens", "--no-chat")
@@ -445,7 +467,7 @@ def test_the_version(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "app", "models", "transcribe", "generate", "trace", "compare", "convert", "train-demo"]
+    "command", ["", "app", "models", "transcribe", "generate", "inject", "trace", "compare", "convert", "train-demo"]
 )
 def test_every_command_explains_itself(capsys: Capture, command: str) -> None:
     status, out, err = run(capsys, *command.split(), "--help")

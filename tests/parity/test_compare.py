@@ -172,6 +172,18 @@ def test_the_first_token_of_a_language_model_is_decided_in_the_last_row_of_its_p
     assert found is not None and found.place == 0 and found.choice and found.choice.row == 23 and found.near_tie
 
 
+def test_a_mark_for_speech_in_the_prompt_does_not_say_how_long_it_is() -> None:
+    """Or a row in the middle of the prompt would be taken for the one after it."""
+    ours, theirs, row = nudged(1e-6, row=23)
+    prompt = {"prompt.tokens": np.array([5, -1, 6])}
+    traces = [
+        Trace({**trace, **prompt, "tokens": np.array([7, 8 + int(other), 9])}, META)
+        for other, trace in enumerate((ours, theirs))
+    ]
+    found = compare(*traces).first_token
+    assert found is not None and found.place == 1 and found.choice is None and row == 23
+
+
 def reporting(trace: Trace, *steps: tuple[list[int], list[float]], **changes: Any) -> Trace:
     """A trace that holds no logits but the likeliest tokens of each step."""
     stages = {stage: trace[stage] for stage in trace if stage != "logits"}
@@ -228,7 +240,5 @@ def test_where_one_side_does_not_tell_there_are_no_margins() -> None:
     short = compare(ours, reporting(trace, SAME, SAME)).first_token
     assert short is not None and (short.reference, short.candidate, short.choice) == (None, 1, None)
     torn = reporting(trace, ([2, 1], [-0.5, -0.6]), **{"tokens.logprobs": np.zeros((1, 3))})
-    with pytest.raises(
-        BadInput, match=r"tokens.alternatives holds int64 of shape \(1, 2\) and tokens.lo"
-    ):
+    with pytest.raises(BadInput, match=r"tokens.alternatives holds int64 of shape \(1, 2\) and tokens.lo"):
         compare(torn, ours)

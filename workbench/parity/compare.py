@@ -220,10 +220,12 @@ def _step(trace: Trace, place: int) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _prompt_positions(trace: Trace) -> int | None:
-    """How many positions the prompt of a language model has; None for other models."""
+    """How many positions the prompt of a language model has; None for other models, and where nobody can tell."""
     if "llm.embeddings" in trace:
         return len(trace["llm.embeddings"])
-    return int(np.size(trace["prompt.tokens"])) if "prompt.tokens" in trace else None
+    if "prompt.tokens" not in trace or (trace["prompt.tokens"] < 0).any():  # a mark for speech of any length
+        return None
+    return int(np.size(trace["prompt.tokens"]))
 
 
 def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:

@@ -21,11 +21,15 @@ from tests.runtimes.vllm.remote.fake_server import (
     MODEL,
     FakeServer,
     Reply,
+    as_json,
     chat_events,
     event,
 )
+from workbench.embeddings import read_embedding
 from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.families.language import PLACEHOLDER
 from workbench.opening import Server, SessionSpec
+from workbench.runtimes.vllm.embedding_part import NOTHING, read_part
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
 from workbench.session import Alternative, Generation, Piece, last_generation
@@ -221,3 +225,51 @@ def test_embeddings_of_another_form_are_refused(
     with pytest.raises(BadInput, match=said):
         list(session.generate_from_embeddings(prompt))
     assert not [path for path, _ in fake.asked if path in (CHAT, COMPLETIONS)]
+
+
+# Embeddings in place of placeholders.
+
+
+def taking_embeddings(_: FakeServer, body: Any) -> Reply:
+    """A chat of a server that runs our plugin."""
+    parts = [part for message in body["messages"] for part in message["content"] if isinstance(part, dict)]
+    if any(part["type"] == "embedding" and "embedding" not in part for part in parts):
+        return as_json({"error": {"message": NOTHING, "type": "BadRequestError", "code": 400}}, 400)
+    return Reply(pieces=chat_events([(1, "one"), (2, " two")]))
+
+
+def test_embeddings_are_parts_where_their_placeholders_stand(session: RemoteTextSession, fake: FakeServer) -> None:
+    fake.answers[CHAT] = taking_embeddings
+    talk = [
+        {"role": "user", "content": f"a {PLACEHOLDER}{PLACEHOLDER}"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": f"{PLACEHOLDER} c"},
+    ]
+    given = [ROWS, ROWS + 1, ROWS + 2]
+    assert session.generate(talk, embeddings=given).tokens == (1, 2, END)
+    first, middle, last = [body for path, body in fake.asked if path == CHAT][-1]["messages"]
+    assert middle == talk[1] and (first["role"], first["content"][0]) == ("user", {"type": "text", "text": "a "})
+    assert [part["type"] for part in (*first["content"], *last["content"])] == [
+        "text",
+        "embedding",
+        "embedding",
+        "embedding",
+        "text",
+    ]
+    sent = [read_part(part) for part in (*first["content"][1:], last["content"][0])]
+    for (data, encoding, _), rows in zip(sent, given, strict=True):
+        np.testing.assert_array_equal(read_embedding(data, encoding=encoding).values, rows)
+
+
+def test_servers_that_take_no_embeddings(session: RemoteTextSession, fake: FakeServer) -> None:
+    unknown = {"error": {"message": "Unsupported chat content part type: 'embedding'", "code": 400}}
+    fake.answers[CHAT] = lambda *_: as_json(unknown, 400)
+    with pytest.raises(Unavailable, match=r"takes no embeddings in the chats of org/model; start it on a machine with"):
+        session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS])
+    fake.answers[CHAT] = taking_embeddings
+    with pytest.raises(Unavailable, match="takes embeddings in conversations alone; leave option chat on"):
+        session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS], chat=False)
+    with pytest.raises(BadInput, match="nowhere and comes with 1 embedding"):
+        session.generate("a", embeddings=[ROWS])
+    with pytest.raises(BadInput, match=r"^embedding 1 has the shape \(3,\)"):
+        session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS[0]])

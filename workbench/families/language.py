@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInput
+from workbench.families.byte_level import bytes_of, spelled
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders of one shape: their stages have the same names
 TURN_END = "<|im_end|>"
+REPLACEMENT = "\ufffd"  # what decoding puts for bytes that are no character
 SERVED_SECTION, SERVED_FORMAT = "speech_workbench", 1  # of config.json in a directory that was made for vLLM
 PLACEHOLDER = "<|fim_pad|>"  # stands in a prompt for an embedding of the user's, unless the configuration names another
 AUDIO = "<|AUDIO|>"  # where the speech goes in a prompt for vLLM; its row of the table is never looked at
@@ -143,8 +145,17 @@ class LanguageTokenizer:
         return decoded
 
     def piece(self, number: int) -> str:
-        """One token as text, for display."""
-        return self.text([number], special=True)
+        """One token as text, for display; what is part of no whole character as its bytes, `<E5><8A>`."""
+        text = self.text([number], special=True)
+        if REPLACEMENT not in text:
+            return text
+        content = bytes_of(self._spellings.get(number, ""))
+        return spelled(content) if content else text
+
+    @cached_property
+    def _spellings(self) -> Mapping[int, str]:
+        """How the vocabulary writes each token."""
+        return {number: token for token, number in self._vocabulary.items()}
 
     def id_of(self, token: str) -> int | None:
         """The id of a token, or None where the vocabulary has no such one."""

@@ -1,0 +1,39 @@
+"""How byte-level vocabularies write bytes, against the vocabulary of a shipped model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.families.byte_level import bytes_of, spelled
+from workbench.families.language import LanguageTokenizer
+from workbench.sources import assets
+
+
+@pytest.mark.parametrize(
+    ("token", "content"),
+    [("three", b"three"), ("Ġone", b" one"), ("Ċ", b"\n"), ("åĬ", b"\xe5\x8a"), ("è¯Ń", "语".encode()), ("▁one", None)],
+)
+def test_the_bytes_of_a_token(token: str, content: bytes | None) -> None:
+    assert bytes_of(token) == content
+
+
+def test_every_token_of_a_vocabulary_has_the_bytes_that_decoding_gives() -> None:
+    tokenizer = LanguageTokenizer.read(assets() / "demo-funasr-nano" / "Qwen3-demo")
+    for number, token in tokenizer._spellings.items():
+        content = bytes_of(token)
+        assert content is not None and content.decode("utf-8", "replace") == tokenizer.text([number], special=True)
+        assert "\ufffd" not in tokenizer.piece(number)
+
+
+@given(st.binary(max_size=40))
+def test_whole_characters_stay_and_every_other_byte_is_spelled(content: bytes) -> None:
+    written = spelled(content)
+    if content.decode("utf-8", "ignore").encode() == content:
+        assert written == content.decode()
+    assert written.count("<") >= len(content) - len(content.decode("utf-8", "ignore").encode())
+
+
+def test_parts_of_characters_are_spelled_in_hexadecimal() -> None:
+    assert spelled(b"a\xe5\x8a") == "a<E5><8A>" and spelled(b"\x9e\xe8\xaf\xad.") == "<9E>语."

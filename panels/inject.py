@@ -59,7 +59,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                     take = gr.Button("Take it", size="sm", scale=1, elem_id="take-tensor")
                 listed = html_block(EMPTY, "look", "earlier", "remove", "save", elem_id="embeddings")
                 with gr.Accordion("Make embeddings from a recording", open=False, elem_classes="plain"):
-                    chips = html_block(samples_html(samples), "pick", elem_id="inject-samples")
+                    chips = html_block(samples_html(samples, several=False), "pick", elem_id="inject-samples")
                     recording = gr.Audio(
                         sources=["upload", "microphone"], type="filepath", label="Recording", elem_id="inject-recording"
                     )

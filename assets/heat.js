@@ -33,4 +33,10 @@ element.addEventListener('keydown', (event) => {
   next.focus();
 });
 
-watch('value', () => requestAnimationFrame(() => only(names()[0])));
+// What comes opened is brought into sight, and is what the tab key reaches.
+watch('value', () => requestAnimationFrame(() => {
+  const opened = element.querySelector('.heat .opened');
+  only(opened?.querySelector('button') || names()[0]);
+  const box = opened?.closest('.scroll');
+  if (box) box.scrollTop = opened.offsetTop - box.clientHeight / 2;
+}));

@@ -164,7 +164,8 @@ class ParityActions:
                 status = status_html(step)
                 if step.run is not None:
                     self.kept.put(user, step.run)
-                    yield result_html(step.run), status, *idle, gr.update(visible=True), None
+                    _, stage = first_look(step.run) or (0, "")
+                    yield result_html(step.run, stage), status, *idle, gr.update(visible=True), None
                 elif step.stopped:
                     yield gr.skip(), status, *idle, gr.skip(), gr.skip()
                 else:

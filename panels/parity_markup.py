@@ -86,8 +86,9 @@ def summary(run: ParityRun, took: float) -> str:
     return f"Compared in {seconds(took)}: {', '.join(counts)}"
 
 
-def result_html(run: ParityRun) -> str:
-    """A run: its verdicts, the heat map to press stages in, and who computed what."""
+def result_html(run: ParityRun, opened: str = "") -> str:
+    """A run: its verdicts, the heat map to press stages in, with the one that is opened marked, and who computed
+    what."""
     about = f"{run.source} · reference {run.reference.name}"
     parts = [element("h3", f"{text(run.model)} {element('span', text(about), 'muted')}")]
     if run.isolated:
@@ -95,7 +96,7 @@ def result_html(run: ParityRun) -> str:
     parts += [verdict(each) for each in run.outcomes]
     if run.no_exact:
         parts.append(element("p", f"Noise is not told from a bug: {text(run.no_exact)}", "faint"))
-    parts += heat_map(run, pressable=True)
+    parts += heat_map(run, pressable=True, opened=opened)
     for each in run.outcomes:
         if each.noise:
             named = element("summary", f"Noise or bug: {text(each.name)}")

@@ -97,6 +97,15 @@ def test_stacks_of_a_deep_model_are_closed_unless_something_is_wrong_there(ran: 
         assert (" checked" in group) is opened
 
 
+def test_the_stage_that_is_opened_is_marked_and_to_be_seen(ran: Run, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        Trace(computed(layers=60), META).save(tmp_path / f"{name}.safetensors")
+    run = ran(str(tmp_path / "b.safetensors"), reference=str(tmp_path / "a.safetensors"))
+    whole = "".join(heat_map(run, True, "encoder.layers.7"))
+    assert re.findall(r'<tr class="opened" data-stage="([^"]*)"', whole) == ["encoder.layers.7"]
+    assert 'checkbox" checked' in whole and "checked" not in "".join(heat_map(run, True))
+
+
 def test_names_stay_text_and_only_a_page_with_a_script_has_buttons(ran: Run, tmp_path: Path) -> None:
     odd = {**computed(), NASTY: np.ones(3)}
     for name in ("a", "b"):

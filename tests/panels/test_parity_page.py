@@ -156,6 +156,8 @@ def test_the_stage_that_is_wrong_is_open_and_others_can_be(lab: Served, page: An
     expect(page.locator("section.verdict.unavailable")).to_contain_text("pip install vllm")
     expect(page.locator("#parity-closer h3")).to_contain_text("encoder.layers.3 gguf:f32")
     expect(page.locator("#parity-closer")).to_contain_text("1.02 times the reference")
+    expect(page.locator(".heat .opened")).to_have_attribute("data-stage", "encoder.layers.3")
+    expect(page.locator('[data-stage="encoder.layers.3"] button')).to_have_attribute("tabindex", "0")
 
     # By keys: one stage is reached with the tab key, arrows go on from there.
     first = page.locator('[data-stage="frontend.fbank"] button')

@@ -76,7 +76,7 @@ def _statistics(each: StageComparison, passes: bool, noise: NoiseReport | None) 
         lines.append((WORDS[name], short(value), short(limit), "–" if would is None else f"{would:g}"))
         over.append(name in beyond)
     if lines:
-        yield f'<div class="scroll">{table(("measure", "found", "limit", "would pass with"), lines, over)}</div>'
+        yield f'<div class="scroll">{table(("measure", "found", "limit", "passes at"), lines, over)}</div>'
     facts = [*_facts(each, passes), *_distances(each.stage, noise)]
     yield f'<div class="scroll">{table((), facts, wide=(1,))}</div>'
 

@@ -51,11 +51,12 @@ class _Row:
         return any(cell.badness > 4 for cells in self.cells for cell in cells)
 
 
-def heat_map(run: ParityRun, pressable: bool = False) -> Iterator[str]:
+def heat_map(run: ParityRun, pressable: bool = False, opened: str = "") -> Iterator[str]:
     """The heat map with its key; nothing where no candidate was compared.
 
     Args:
         pressable: rows carry `data-stage` and a button, cells `data-side`, the place of their candidate in the run.
+        opened: the stage that is shown closely, whose row is marked.
     """
     compared = [(place, each) for place, each in enumerate(run.outcomes) if each.comparison]
     if not compared:
@@ -73,7 +74,7 @@ def heat_map(run: ParityRun, pressable: bool = False) -> Iterator[str]:
     names = "".join(f'<th scope="col">{name}</th>' for name in METRICS.values()) * len(compared)
     yield f'<thead><tr><th scope="row" rowspan="2">stage</th>{top}</tr><tr>{names}</tr></thead>'
     for stack, several in itertools.groupby(rows, key=lambda row: _stack(row.stage)):
-        yield from _group(stack, list(several), len(rows) <= _SHOWN, places)
+        yield from _group(stack, list(several), len(rows) <= _SHOWN, places, opened)
     yield "</table></div>"
 
 
@@ -95,23 +96,25 @@ def _stack(stage: str) -> str:
     return found[1] if found else ""
 
 
-def _group(stack: str, rows: list[_Row], small: bool, places: Sequence[int]) -> Iterator[str]:
+def _group(stack: str, rows: list[_Row], small: bool, places: Sequence[int], opened: str) -> Iterator[str]:
     yield "<tbody>"
     if stack and len(rows) > 1:
         numbers = [int(found[2]) for row in rows if (found := _STACK.fullmatch(row.stage))]
         span = f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
-        opened = " checked" if small or any(row.beyond for row in rows) else ""
+        open_ = small or any(row.beyond or row.stage == opened for row in rows)
+        box = f'<input type="checkbox"{" checked" if open_ else ""}>'
         cells = "".join(
             _cell(_worst([row.cells[side][min(column, len(row.cells[side]) - 1)] for row in rows]))
             for side in range(len(rows[0].cells))
             for column in range(len(METRICS))
         )
         yield (
-            f'<tr class="group"><th scope="row"><label><input type="checkbox"{opened}> {broken(stack)} {span} '
+            f'<tr class="group"><th scope="row"><label>{box} {broken(stack)} {span} '
             f"<small>worst of {len(rows)}</small></label></th>{cells}</tr>"
         )
     for row in rows:
-        yield _line(row, places, f"{stack.rpartition('.')[0]}." if stack and len(rows) > 1 else "")
+        known = f"{stack.rpartition('.')[0]}." if stack and len(rows) > 1 else ""
+        yield _line(row, places, known, row.name == opened)
     yield "</tbody>"
 
 
@@ -131,7 +134,7 @@ def _number(said: str) -> float:
         return 0.0
 
 
-def _line(row: _Row, places: Sequence[int], known: str) -> str:
+def _line(row: _Row, places: Sequence[int], known: str, opened: bool) -> str:
     """A row; the beginning of its name that the group's row says already is for ears only."""
     name = broken(row.name.removeprefix(known))
     if known and row.name.startswith(known):
@@ -141,13 +144,16 @@ def _line(row: _Row, places: Sequence[int], known: str) -> str:
         side = f' data-side="{places[number]}"' if places else ""
         cells += [_cell(each, side) for each in several]
     if not places:
-        return f'<tr{_kind(row)}><th scope="row">{name}</th>{"".join(cells)}</tr>'
+        return f'<tr{_kind(row, opened)}><th scope="row">{name}</th>{"".join(cells)}</tr>'
     button = f'<button type="button">{name}</button>'
-    return f'<tr{_kind(row)} data-stage="{escape(row.stage)}"><th scope="row">{button}</th>{"".join(cells)}</tr>'
+    return (
+        f'<tr{_kind(row, opened)} data-stage="{escape(row.stage)}"><th scope="row">{button}</th>{"".join(cells)}</tr>'
+    )
 
 
-def _kind(row: _Row) -> str:
-    return ' class="said"' if row.name != row.stage else ""
+def _kind(row: _Row, opened: bool) -> str:
+    kinds = [*(["said"] if row.name != row.stage else []), *(["opened"] if opened else [])]
+    return f' class="{" ".join(kinds)}"' if kinds else ""
 
 
 def _cell(cell: _Cell, side: str = "") -> str:

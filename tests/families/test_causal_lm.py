@@ -13,7 +13,7 @@ from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_language import CONTEXT, change_json, tiny_language
 from workbench.errors import BadInput
 from workbench.families import FAMILIES, family_of
-from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, is_causal_lm, prompt_ids, read_causal_lm
+from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, is_causal_lm, read_causal_lm, token_prompt
 
 USER = {"role": "user", "content": "Count from one to three."}
 ASSISTANT = {"role": "assistant", "content": "one two three"}
@@ -40,7 +40,7 @@ def directory(made: Path, tmp_path: Path) -> Path:
 
 def written(model: CausalLmModel, prompt: Any, **options: Any) -> str:
     """The prompt as the model gets it."""
-    ids = prompt_ids(model, prompt, CausalLmOptions(**{"max_new_tokens": 10, **options}))
+    ids = token_prompt(model, prompt, CausalLmOptions(**{"max_new_tokens": 10, **options})).ids
     return model.tokenizer.text(ids, special=True)
 
 
@@ -174,11 +174,11 @@ def test_two_system_messages(model: CausalLmModel) -> None:
 
 
 def test_the_context_holds_the_prompt_and_what_is_to_be_written(model: CausalLmModel) -> None:
-    length = len(prompt_ids(model, "seven", CausalLmOptions(max_new_tokens=1, chat=False)))
+    length = len(token_prompt(model, "seven", CausalLmOptions(max_new_tokens=1, chat=False)).ids)
     fits = CausalLmOptions(max_new_tokens=CONTEXT - length, chat=False)
-    assert prompt_ids(model, "seven", fits)
+    assert token_prompt(model, "seven", fits).ids
     with pytest.raises(BadInput) as caught:
-        prompt_ids(model, "seven", CausalLmOptions(max_new_tokens=CONTEXT - length + 1, chat=False))
+        token_prompt(model, "seven", CausalLmOptions(max_new_tokens=CONTEXT - length + 1, chat=False))
     assert str(caught.value) == (
         f"the prompt is {length} tokens long and max_new_tokens is {CONTEXT - length + 1}; "
         f"expected at most {CONTEXT} together, the context of it"

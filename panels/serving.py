@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+from workbench.scratch import make_scratch
 
 if TYPE_CHECKING:
     import gradio as gr
 
 LARGEST_UPLOAD = "1gb"
 PORT = 7860
+UPLOADS = "GRADIO_TEMP_DIR"  # an environment variable of Gradio's
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from workbench.registry import Registry
 
     try:
-        with SessionPool(Registry()) as pool:
+        with own_uploads(), SessionPool(Registry()) as pool:
             page = build_page(pool)
             pool.watch()
             launch(page, server_name=chosen.host, server_port=chosen.port)
@@ -43,6 +48,24 @@ def quieten() -> None:
     """Keeps Gradio from calling home. Has an effect only before the first import of gradio."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+@contextlib.contextmanager
+def own_uploads() -> Iterator[None]:
+    """Keeps what users upload in a folder of this server's own, which goes with it, unless the environment names one.
+
+    Gradio's usual folder is shared by all its servers on a machine, and each one that ends empties it.
+    """
+    if os.environ.get(UPLOADS):
+        yield
+        return
+    folder = make_scratch()
+    os.environ[UPLOADS] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[UPLOADS]
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def launch(page: gr.Blocks, **settings: Any) -> tuple[Any, str, str]:

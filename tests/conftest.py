@@ -52,6 +52,7 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = tmp_path_factory.getbasetemp() / f"user-{uuid.uuid4().hex[:12]}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        patch.setenv("GRADIO_TEMP_DIR", str(home / "uploads"))  # one for all would be emptied by whoever ends first
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))  # of converted models
         patch.setenv("HF_HUB_CACHE", str(home / "hub"))  # for child processes
         patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))  # read once, at import

@@ -65,7 +65,7 @@ def pair(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
 def assert_traces_agree(ours: Trace, theirs: Trace) -> None:
     assert list(ours) == list(theirs)
     for stage in theirs:
-        if stage in ("tokens", "tokens.alternatives", "text", "prompt.tokens"):
+        if stage in ("tokens", "tokens.alternatives", "text", "prompt.tokens", "prompt.text"):
             np.testing.assert_array_equal(ours[stage], theirs[stage])
         else:
             near = 1e-3 * np.abs(theirs[stage]).max()

@@ -266,8 +266,9 @@ _READING = (
     "inputs; a group without stages has –.",
     "*top-1* is the share of all rows of logits whose best candidate is the reference's; *tokens equal* counts traces, "
     "and near ties are those whose first other token is as likely, to rounding, as the reference's.",
-    "*noise or bug* holds every stage against the reference in float64: a candidate is noise where it is at most ten "
-    "times as far from it as the reference is, allowing for its type. *from float64* is the largest distance at the "
+    "*noise or bug* holds every stage against the reference in float64: a candidate is noise where it is about "
+    "as far from it as the reference is, allowing for its type ([how far](../workbench/parity/noise.py)). "
+    "*from float64* is the largest distance at the "
     "logits (of a model without, at its scores), and how many times the reference's own that is.",
     "*isolated* computes every stage from the reference's input of that stage, so that no error comes from an earlier "
     "one; of the two shortest inputs.",

@@ -1,7 +1,7 @@
 """Every demo model on every runtime and in every type against PyTorch in float32: makes `benchmarks/PARITY.md`.
 
     python -m benchmarks.parity_table           prints the page
-    python -m benchmarks.parity_table --write   writes it, of all models and runtimes
+    python -m benchmarks.parity_table --write   writes it; with --models or --runtimes, their rows only, others stay
 
 Each model's sessions stay open while all inputs go through them; engines of vLLM run one at a time.
 """
@@ -14,7 +14,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import groupby
@@ -31,6 +31,7 @@ from benchmarks.parity_page import (
     Page,
     Row,
     error,
+    read,
     render,
 )
 from workbench import __version__
@@ -256,11 +257,23 @@ def joined(rows: Sequence[Row]) -> Iterator[Row]:
             yield Row(runtime, ", ".join(row.type for row in several), said, *[NOTHING] * (len(COLUMNS) - 3))
 
 
-def facts(command: str) -> dict[str, str]:
+def merged(
+    kept: Mapping[str, Sequence[Row]], made: Mapping[str, Sequence[Row]], runtimes: Sequence[str]
+) -> dict[str, list[Row]]:
+    """The rows of a page with those that were made in place of its own of the same models and runtimes."""
+    found = {}
+    for model in dict.fromkeys([*MODELS, *kept, *made]):
+        old = [row for row in kept.get(model, ()) if model not in made or row.runtime not in runtimes]
+        if rows := [*old, *made.get(model, ())]:
+            found[model] = sorted(rows, key=lambda row: list(KINDS).index(row.runtime))
+    return found
+
+
+def facts() -> dict[str, str]:
     """Who computed the page, when and of what."""
     listed = {"speech-workbench": __version__, "python": platform.python_version(), **versions()}
     return {
-        "Command": f"`{command}`",
+        "Command": "`python -m benchmarks.parity_table --write`, at once or in parts (`--models`, `--runtimes`)",
         "Date": date.today().isoformat(),
         "Machine": f"{platform.machine()}, {processor()}, one thread",
         "Versions": ", ".join(f"{name} {number}" for name, number in listed.items()),
@@ -284,21 +297,20 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), help="ids (default: %(default)s)")
     parser.add_argument("--runtimes", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--inputs", type=int, help="so many recordings or prompts only, the shortest")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}; of all models, runtimes and inputs")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}, or the chosen rows of it")
     chosen = parser.parse_args()
-    whole = (chosen.models, chosen.runtimes, chosen.inputs) == (list(MODELS), list(KINDS), None)
-    if chosen.write and not whole:
-        parser.error("--write is for all models, runtimes and inputs; leave the other arguments out")
+    if chosen.write and chosen.inputs:
+        parser.error("--write is for all inputs; leave --inputs out")
     try:
         with Registry() as registry:
             tables = {model: table(registry, model, chosen.runtimes, chosen.inputs) for model in chosen.models}
     except WorkbenchError as problem:
         sys.exit(f"parity_table: {problem}")
-    text = render(Page(facts("python -m benchmarks.parity_table --write"), tables))
     if chosen.write:
-        PAGE.write_text(text, encoding="utf-8")
+        kept = read(PAGE.read_text(encoding="utf-8")).tables if PAGE.is_file() else {}
+        PAGE.write_text(render(Page(facts(), merged(kept, tables, chosen.runtimes))), encoding="utf-8")
     else:
-        print(text, end="")
+        print(render(Page(facts(), tables)), end="")
 
 
 if __name__ == "__main__":

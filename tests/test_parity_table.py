@@ -1,0 +1,238 @@
+"""The table of parity: the document is the generator's, its claims are within the presets, and some are run again."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import parity_table
+from benchmarks.parity_page import COLUMNS, NOTHING, REFERENCE, RESULTS, Page, Row, read, render
+from benchmarks.parity_table import ISOLATED, KINDS, MODELS, Found, inputs, joined, merged, outcomes, phrase, row
+from tests.lab.fakes import FakeRegistry, FakeSession, dies
+from workbench.cards import Card
+from workbench.errors import BadInput
+from workbench.lab import ParityRun, run_parity
+from workbench.lab.command import lines
+from workbench.parity import PRESETS, preset_of, read_mapping
+from workbench.registry import Availability, Registry
+from workbench.sources import assets
+
+ROOT = Path(parity_table.__file__).resolve().parents[1]
+TEXT = parity_table.PAGE.read_text(encoding="utf-8")
+PAGE = read(TEXT)
+ROWS = [(model, each) for model, table in PAGE.tables.items() for each in table]
+COMPARED = [(model, each) for model, each in ROWS if each.preset]
+
+
+# The document.
+
+
+def test_the_document_is_what_the_generator_writes_of_these_rows() -> None:
+    assert render(PAGE) == TEXT
+
+
+def test_it_says_who_computed_it_and_when() -> None:
+    assert PAGE.facts["Command"].startswith("`python -m benchmarks.parity_table --write`")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", PAGE.facts["Date"])
+    for package in ("torch", "llama-cpp-python", "vllm", "transformers"):
+        assert re.search(rf"\b{package}(-cpu)? \d", PAGE.facts["Versions"])
+    held = {path.name for path in (assets() / "samples").glob("*.wav")}
+    assert set(PAGE.facts["Recordings"].split(", ")) == held
+
+
+def test_every_model_runtime_and_type_has_its_row() -> None:
+    assert tuple(PAGE.tables) == MODELS
+    for table in PAGE.tables.values():
+        kinds = [(each.runtime, kind) for each in table for kind in each.type.split(", ")]
+        assert kinds == [(runtime, kind) for runtime, several in KINDS.items() for kind in several]
+
+
+def test_what_is_not_compared_says_why_as_the_registry_does(registry: Registry) -> None:
+    for model, each in ROWS:
+        if each.preset or each.verdict == REFERENCE:
+            continue
+        assert set(vars(each).values()) == {each.runtime, each.type, each.verdict, NOTHING}
+        reason = registry.availability(registry.card(model), each.runtime).reason or ""
+        assert each.verdict in reason or each.verdict == "no language model that it would apply to", each
+
+
+def test_every_claim_keeps_to_the_preset_that_it_names() -> None:
+    assert {(model, each.runtime) for model, each in COMPARED} >= {(model, "gguf") for model in MODELS[:5]}
+    for model, each in COMPARED:
+        preset, _ = preset_of({"quantization" if each.runtime == "gguf" else "dtype": each.type})
+        assert each.preset == preset.name, (model, each)
+        assert max(each.errors.values()) == each.worst_error
+        if each.within:
+            assert each.worst_error <= PRESETS[preset.name].limits.relative_l2, (model, each)
+        else:
+            assert re.fullmatch(rf"beyond {preset.name} in \d+ of \d+: .+", each.verdict)
+
+
+def test_clean_models_pass() -> None:
+    """What the workbench is there for: in float32 and in 8 bits, every demo model on every runtime that has it."""
+    those = [each for model, each in COMPARED if each.type in ("f32", "float32", "q8_0") and model in MODELS[:5]]
+    assert len(those) >= 13  # five models on GGUF in two types, three on vLLM
+    assert [each for each in those if not each.within] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["f32", "q8_0"])
+def test_a_claim_holds_when_it_is_run_again(registry: Registry, kind: str) -> None:
+    model = "demo/sensevoice"
+    [claimed] = [each for each in PAGE.tables[model] if (each.runtime, each.type) == ("gguf", kind)]
+    [recording] = inputs(registry, model, 1)
+    with run_parity(registry, model, recording, candidates=[f"gguf:{kind}"], settings={"threads": 1}) as run:
+        found = row(model, "gguf", kind, Found(list(run.outcomes)))
+    assert claimed.within and found.verdict == claimed.verdict
+    assert found.tokens == "1 of 1" and (found.noise, claimed.noise) == ("noise", "noise")
+    # Of one input in place of all, on another processor perhaps, whose sums round otherwise.
+    assert all(error <= 3 * claimed.errors[group] for group, error in found.errors.items())
+
+
+# The generator.
+
+
+@pytest.fixture
+def fakes() -> FakeRegistry:
+    return FakeRegistry()
+
+
+def parity(fakes: FakeRegistry, *candidates: str, isolated: bool = False) -> ParityRun:
+    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, isolated=isolated)  # type: ignore[arg-type]
+
+
+def test_a_row_is_the_worst_of_all_inputs(fakes: FakeRegistry) -> None:
+    with parity(fakes, "gguf:f32") as clean:
+        fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
+        with parity(fakes, "gguf:f32") as faulty, parity(fakes, "gguf:f32", isolated=True) as alone:
+            found = Found([*clean.outcomes, *faulty.outcomes], [*alone.outcomes])
+            made, only = row("tiny", "gguf", "f32", found), row("tiny", "gguf", "f32", Found([*clean.outcomes]))
+    assert made.verdict == "beyond f32 in 1 of 2: encoder.layers.3" and only.verdict == "within f32"
+    assert made.noise == "bug at encoder.layers.3" and only.noise == "noise"
+    assert made.errors["encoder"] == made.worst_error >= 0.009 > only.worst_error
+    assert made.isolated == "1.0e-02 encoder.layers.3, beyond" and only.isolated == NOTHING
+    assert made.tokens.endswith("of 2") and only.tokens == "1 of 1"
+
+
+class HoldingRegistry(FakeRegistry):
+    """One that says beforehand what it cannot run, and opens sessions for whoever is not told how far that is."""
+
+    def availability(self, card: Card, runtime: str) -> Availability:
+        return Availability(runtime not in self.missing, self.missing.get(runtime))
+
+    def open(self, model: str, runtime: str, on_progress: Any = lambda *_: None, **settings: Any) -> FakeSession:
+        return super().open(model, runtime, on_progress, **settings)
+
+
+def test_every_candidate_gets_every_input_and_engines_run_one_at_a_time() -> None:
+    fakes = HoldingRegistry()
+    names = ["pytorch:float64", "gguf:f32", "gguf:f16", "vllm:float32", "vllm:float16"]
+    found = outcomes(fakes, "tiny", names, ["one", "two", "three"])  # type: ignore[arg-type]
+    assert {name: [each.status for each in those.whole] for name, those in found.items()} == {
+        name: ["within"] * 3 for name in names
+    }
+    assert {name: len(those.alone) for name, those in found.items()} == dict.fromkeys(names, ISOLATED)
+    assert fakes.open_now == [] and fakes.most_open == 6  # the reference, float64, three candidates, one for a run
+
+
+def test_what_cannot_run_is_not_tried() -> None:
+    fakes = HoldingRegistry()
+    fakes.missing["vllm"] = "there is nothing to serve"
+    found = outcomes(fakes, "tiny", ["vllm:float32", "vllm:float16"], ["one", "two"])  # type: ignore[arg-type]
+    assert [[each.reason for each in those.whole] for those in found.values()] == [["there is nothing to serve"]] * 2
+    assert fakes.traced == []
+
+
+def test_what_is_missing_says_why(fakes: FakeRegistry) -> None:
+    fakes.missing["vllm"] = "vLLM needs the Python package vllm, which is not installed; run: pip install vllm"
+    fakes.acts["gguf"] = dies
+    with parity(fakes, "vllm", "gguf") as run:
+        made = [row("tiny", each.name, "f32", Found([each])) for each in run.outcomes]
+    assert [each.verdict for each in made] == [
+        "vLLM needs the Python package vllm, which is not installed",
+        "the process of tiny ended",
+    ]
+    assert phrase("demo/x", "vllm", "demo/x cannot run on vllm: there is nothing to serve; use gguf") == (
+        "there is nothing to serve"
+    )
+
+
+def test_rows_that_do_not_exist_for_one_reason_are_one() -> None:
+    blank = [NOTHING] * (len(COLUMNS) - 3)
+    rows = [Row("vllm", kind, "nothing to serve", *blank) for kind in KINDS["vllm"]]
+    there = Row("gguf", "f32", "within f32", *blank)
+    assert list(joined([there, replace(there, type="f16"), *rows])) == [
+        there,
+        replace(there, type="f16"),
+        Row("vllm", "float32, bfloat16, float16", "nothing to serve", *blank),
+    ]
+
+
+def test_a_page_of_other_rows_says_other_things() -> None:
+    model, each = COMPARED[0]
+    bad = replace(each, verdict=f"beyond {each.preset} in 1 of 8: logits", noise="bug at logits", tokens="7 of 8")
+    page = Page(PAGE.facts, {model: [bad]})
+    text = render(page)
+    assert read(text) == page and f"All are within their presets but {each.runtime} {each.type}" in text
+    assert "bug at logits" in text.partition("## What is not")[0]
+    assert f"in some traces of {each.runtime} {each.type}" in text or each.preset == "f32"
+
+
+def test_other_texts_are_no_page() -> None:
+    with pytest.raises(BadInput, match="does not say Command"):
+        read("# Another page\n")
+    last = PAGE.tables[MODELS[0]][-1]
+    assert last.isolated == NOTHING
+    with pytest.raises(BadInput, match=f"has {len(COLUMNS) - 1} cells; expected {len(COLUMNS)}"):
+        read(render(Page(PAGE.facts, {MODELS[0]: [last]})).replace(f" | {NOTHING} |\n", " |\n", 1))
+
+
+def test_groups_cover_the_columns() -> None:
+    assert set(COLUMNS[4:9]) == {*parity_table.GROUPS.values(), RESULTS}
+
+
+def test_a_part_replaces_its_own_rows_only() -> None:
+    model, other = MODELS[0], MODELS[2]
+    new = replace(PAGE.tables[other][-1], verdict="within f16", type="float16")
+    found = merged(PAGE.tables, {other: [new]}, ["vllm"])
+    assert tuple(found) == MODELS and found[model] == list(PAGE.tables[model])
+    assert found[other] == [*(row for row in PAGE.tables[other] if row.runtime != "vllm"), new]
+    assert merged({}, PAGE.tables, list(KINDS)) == {name: list(rows) for name, rows in PAGE.tables.items()}
+
+
+def test_the_document_is_not_written_of_a_few_inputs() -> None:
+    command = [sys.executable, "-m", "benchmarks.parity_table", "--write", "--inputs", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "leave --inputs out" in done.stderr
+    assert parity_table.PAGE.read_text(encoding="utf-8") == TEXT
+
+
+# What the README shows.
+
+
+def shown() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8").partition("## Comparing two computations")[2]
+
+
+@pytest.mark.slow
+def test_the_output_in_the_readme_is_real(registry: Registry) -> None:
+    [(candidates, stages)] = re.findall(r"`--candidates (\S+) --stages \"(\S+)\"` prints", shown())
+    block = re.findall(r"```text\n(.*?)```", shown(), flags=re.DOTALL)[0]
+    recording = assets() / "samples" / "three_seven_one.wav"
+    with run_parity(registry, "demo/sensevoice", recording, candidates=candidates, stages=stages) as run:
+        printed = "\n".join(lines(run))
+    number = r"\d+(\.\d+)?(e[+-]\d+)?"
+    found, said = (re.sub(number, "N", " ".join(text.split())) for text in (printed, block))
+    assert found == said
+
+
+def test_the_mapping_in_the_readme_is_one(tmp_path: Path) -> None:
+    [block] = re.findall(r"```text\n(\[meta\].*?)```", shown(), flags=re.DOTALL)
+    (tmp_path / "names.toml").write_text(block, encoding="utf-8")
+    assert [rule.stage for rule in read_mapping(tmp_path / "names.toml").rules] == ["encoder.layers.{n}", "logits"]

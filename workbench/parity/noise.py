@@ -17,7 +17,7 @@ import numpy as np
 from workbench.errors import BadInput
 from workbench.parity.measures import as_table, measure
 from workbench.parity.order import computation_order, is_aside, kind_of
-from workbench.parity.presets import Preset, preset_of
+from workbench.parity.presets import PRESETS, Preset, preset_of
 from workbench.session import StageFilter, Trace
 
 _SMALL = 0.01  # of the usual size: relative errors of smaller positions say nothing
@@ -46,8 +46,9 @@ ALONE = Factors(4.0, 2.5)
 at the median position."""
 
 WORST = 10.0
-"""How many times the relative L2 that a candidate's preset lets pass one position may be off, and never more than all
-of itself: among many positions one that is wrong, as of a swapped token, changes the whole by little.
+"""How many times the relative L2 that a candidate's preset lets pass one position may be off, and of finer types than
+blocks of 4 bits never more than all of itself: among many positions one that is wrong, as of a swapped token, changes
+the whole by little.
 
 Right kernels were at most once its preset's limit off in float32, twice in float16 and in blocks of 4 bits, four times
 in blocks of 8.
@@ -175,7 +176,7 @@ def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str =
             _bound(factor * max(distance, least), preset, base)
             for factor, distance in ((factors.whole, ours.whole), (factors.typical, ours.typical))
         )
-        worst_bound = max(factors.whole * max(ours.worst, least), min(WORST * preset.limits.relative_l2, 1.0))
+        worst_bound = max(factors.whole * max(ours.worst, least), _most_off(preset))
         found.append(
             StageNoise(
                 stage=stage,
@@ -197,6 +198,12 @@ def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str =
     if not found:
         raise BadInput("the three traces have no stage of numbers in common; expected one of the reference in float64")
     return NoiseReport(tuple(found), preset, isolated)
+
+
+def _most_off(preset: Preset) -> float:
+    """How far one position may be off. In few bits a position of small values may be off by more than all of itself."""
+    most = WORST * preset.limits.relative_l2
+    return most if preset.limits.relative_l2 >= PRESETS["q4"].limits.relative_l2 else min(most, 1.0)
 
 
 def _bound(noise: float, preset: Preset, base: Preset) -> float:

@@ -6,7 +6,6 @@ are kept by the user's session. The layout is in `transcribe`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from panels.samples import Sample, reference_text
 from panels.segments import editor_value, export, is_edited, rows_of, span_of, transcript_of
 from panels.settings import RUNTIME, read_settings
 from panels.sounds import Sounds, pictures_html
+from panels.stops import Stops
 from workbench.errors import BadInput, WorkbenchError
 
 Update = dict[str, Any]
@@ -37,7 +37,7 @@ class Actions:
         self.sounds = sounds
         self.samples = tuple(samples)
         self.options = tuple(options)
-        self._stops: dict[str, threading.Event] = {}  # of runs under way, by the user's session
+        self._stops = Stops()
 
     # Inputs.
 
@@ -106,20 +106,15 @@ class Actions:
         settings = {RUNTIME: read_settings(values[len(self.options) :])}
         cells = chosen_in(chooser)
         job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, given, settings)
-        stop = threading.Event()
-        user = str(request.session_hash)
-        self._stops[user] = stop
         try:
-            for board in run(self.pool, job, stop):
-                buttons = gr.update(visible=board.finished), gr.update(visible=not board.finished, interactive=True)
-                yield board_html(board), status_html(board), *buttons, board
+            with self._stops.run(str(request.session_hash)) as stop:
+                for board in run(self.pool, job, stop):
+                    ended = board.finished
+                    buttons = gr.update(visible=ended), gr.update(visible=not ended, interactive=True)
+                    yield board_html(board), status_html(board), *buttons, board
         except Exception:
             yield gr.skip(), "", gr.update(visible=True), gr.update(visible=False), gr.skip()
             raise
-        finally:
-            stop.set()
-            if self._stops.get(user) is stop:
-                del self._stops[user]
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run; what is finished stays on the page."""
@@ -128,9 +123,7 @@ class Actions:
 
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user whose page is closed."""
-        stop = self._stops.get(str(request.session_hash))
-        if stop:
-            stop.set()
+        self._stops.stop(str(request.session_hash))
 
     # A row, looked at closely.
 

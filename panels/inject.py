@@ -114,7 +114,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(chips.pick, actions.pick_sample, None, recording)
     insert.click(None, prompt, prompt, js=INSERT, api_visibility="private")
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
-    own_chat = inputs["chat"]
+    own_chat = inputs.get("chat") or gr.Checkbox(True, visible=False)  # no language model may be listed
     wire(
         make.click,
         actions.make,

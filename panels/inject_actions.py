@@ -6,9 +6,6 @@ are kept by the user's session. The layout is in `inject`.
 
 from __future__ import annotations
 
-import base64
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,8 @@ from panels.inputs import Shown, read_inputs
 from panels.markup import datum, element, text
 from panels.pool import SessionPool
 from panels.samples import Sample
+from panels.segments import saved
+from panels.stops import Stops
 from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
 from workbench.errors import BadInput, WorkbenchError
 from workbench.families import FAMILIES
@@ -41,7 +40,7 @@ class InjectActions:
         self.pool = pool
         self.samples = tuple(samples)
         self.options = tuple(options)
-        self._stops: dict[str, threading.Event] = {}  # of runs under way, by the user's session
+        self._stops = Stops()
 
     # The models.
 
@@ -115,12 +114,7 @@ class InjectActions:
         """An embedding as a file for `segments.saver`."""
         one, form = self._named(held, event), datum(event._data, "form")
         content = write_embedding(one.values, None, form)
-        return {
-            "name": f"{Path(one.name).stem or 'embedding'}.{form}",
-            "type": "application/octet-stream",
-            "base64": base64.b64encode(content).decode("ascii"),
-            "at": time.time(),  # so that the same file again is a new value
-        }
+        return saved(f"{Path(one.name).stem or 'embedding'}.{form}", "application/octet-stream", content)
 
     def look(self, held: Any, chooser: Any, event: gr.EventData) -> str:
         """An embedding as pictures, beside the words of the first ticked model that shows its table."""
@@ -196,21 +190,15 @@ class InjectActions:
         options = read_inputs(self.options, values)
         embeddings = [each.embedding for each in held_in(held)]
         job = prepare(self.pool.registry, prompt or "", embeddings, chosen_in(chooser), options)
-        stop = threading.Event()
-        user = str(request.session_hash)
-        self._stops[user] = stop
         try:
-            for answers in run(self.pool, job, stop):
-                ended = answers.finished
-                buttons = gr.update(visible=ended), gr.update(visible=not ended, interactive=True)
-                yield answers_html(answers), status_html(answers), *buttons
+            with self._stops.run(str(request.session_hash)) as stop:
+                for answers in run(self.pool, job, stop):
+                    ended = answers.finished
+                    buttons = gr.update(visible=ended), gr.update(visible=not ended, interactive=True)
+                    yield answers_html(answers), status_html(answers), *buttons
         except Exception:
             yield gr.skip(), "", gr.update(visible=True), gr.update(visible=False)
             raise
-        finally:
-            stop.set()
-            if self._stops.get(user) is stop:
-                del self._stops[user]
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run; what is finished stays on the page."""
@@ -219,6 +207,4 @@ class InjectActions:
 
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user whose page is closed."""
-        stop = self._stops.get(str(request.session_hash))
-        if stop:
-            stop.set()
+        self._stops.stop(str(request.session_hash))

@@ -7,7 +7,6 @@ way, and the last that ended, whose traces lie in files. The layout is in `parit
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -21,6 +20,7 @@ from panels.parity_sides import Offered, find_card, lines_of, offered, traceable
 from panels.pool import SessionPool
 from panels.samples import Sample
 from panels.segments import saved
+from panels.stops import Stops
 from workbench.cards import Card
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
@@ -42,7 +42,7 @@ class ParityActions:
         self.pool = pool
         self.samples = tuple(samples)
         self.kept = Kept()
-        self._stops: dict[str, threading.Event] = {}  # of runs under way, by the user's session
+        self._stops = Stops()
 
     # Inputs.
 
@@ -155,49 +155,39 @@ class ParityActions:
         yield from self._run(asked, str(request.session_hash))
 
     def _run(self, asked: Request, user: str) -> Iterator[tuple[Any, ...]]:
-        stop = threading.Event()
-        self._stops[user] = stop
         busy = gr.update(visible=False), gr.update(visible=True, interactive=True)
         idle = gr.update(visible=True), gr.update(visible=False)
         try:
-            for step in follow(self.pool.registry, asked, stop):
-                status = status_html(step)
-                if step.run is not None:
-                    self.kept.put(user, step.run)
-                    _, stage = first_look(step.run) or (0, "")
-                    yield result_html(step.run, stage), status, *idle, gr.update(visible=True), None
-                elif step.stopped:
-                    yield gr.skip(), status, *idle, gr.skip(), gr.skip()
-                else:
-                    yield (
-                        gr.skip(),
-                        status,
-                        *(busy if not step.stopping else (gr.skip(), gr.skip())),
-                        gr.skip(),
-                        gr.skip(),
-                    )
+            with self._stops.run(user) as stop:
+                for step in follow(self.pool.registry, asked, stop):
+                    status = status_html(step)
+                    if step.run is not None:
+                        self.kept.put(user, step.run)
+                        _, stage = first_look(step.run) or (0, "")
+                        yield result_html(step.run, stage), status, *idle, gr.update(visible=True), None
+                    elif step.stopped:
+                        yield gr.skip(), status, *idle, gr.skip(), gr.skip()
+                    else:
+                        yield (
+                            gr.skip(),
+                            status,
+                            *(busy if not step.stopping else (gr.skip(), gr.skip())),
+                            gr.skip(),
+                            gr.skip(),
+                        )
         except Exception:
             yield gr.skip(), "", *idle, gr.skip(), gr.skip()
             raise
-        finally:
-            stop.set()
-            if self._stops.get(user) is stop:
-                del self._stops[user]
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run."""
-        self._stop(str(request.session_hash))
+        self._stops.stop(str(request.session_hash))
         return gr.update(interactive=False)
 
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user whose page is closed, and removes what is kept of the last."""
-        self._stop(str(request.session_hash))
+        self._stops.stop(str(request.session_hash))
         self.kept.drop(str(request.session_hash))
-
-    def _stop(self, user: str) -> None:
-        stop = self._stops.get(user)
-        if stop:
-            stop.set()
 
     # What came of it.
 

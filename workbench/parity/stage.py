@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,8 +111,8 @@ class StageComparison:
 
 def _rounded(value: float, up: bool) -> float:
     """To two significant digits, away from what would not pass."""
-    if not value:
-        return 0.0
+    if abs(value) < sys.float_info.min:  # which has no two digits
+        return value if up else 0.0
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     steps = math.ceil(value / step) if up else math.floor(value / step)
     rounded = float(f"{steps * step:.1e}")

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.test_cli import Capture, run
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from tests.tiny_language import tiny_language
 from workbench.audio.read import write_wav
 from workbench.session import Trace
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two models and a recording."""
+    """Three models and a recording."""
     folder = tmp_path_factory.mktemp("traces")
     tiny_sensevoice(folder / "sensevoice")
     tiny_paraformer(folder / "paraformer")
+    tiny_language(folder / "language")
     write_wav(folder / "short.wav", noise(1.0)[0])
     return folder
 
@@ -85,3 +88,22 @@ def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Pat
     )
     assert (status, out, out_file.exists()) == (2, [], False)
     assert err == ["workbench: no stage of sensevoice on pytorch matches 'decoder.*'; see the stages with *"]
+
+
+def test_a_prompt_with_embeddings_is_traced_and_compared(capsys: Capture, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(3, 32)).astype(np.float32)
+    np.save(tmp_path / "speech.npy", values)
+    out = str(tmp_path / "t.safetensors")
+    given = ("say <|fim_pad|>", "--embedding", str(tmp_path / "speech.npy"), "--no-chat", "--max-new-tokens", "4")
+    status, _, err = run(capsys, "trace", "-m", "language", *given, "--stages", "llm.embeddings", "--out", out)
+    assert (status, err) == (0, [])
+    np.testing.assert_array_equal(Trace.load(out)["llm.embeddings"][-3:], values)
+    status, said, _ = run(capsys, "parity", "language", *given, "--candidates", "pytorch:f64", "--no-float64")
+    assert status == 0 and said[0].startswith("pytorch:f64 (within): Within tolerance f32")
+
+
+def test_a_recording_takes_no_embeddings(capsys: Capture, tmp_path: Path) -> None:
+    np.save(tmp_path / "speech.npy", np.ones((2, 4), np.float32))
+    words = ("-m", "sensevoice", "--embedding", str(tmp_path / "speech.npy"), "--out", str(tmp_path / "t.safetensors"))
+    status, _, [said] = run(capsys, "trace", "short.wav", *words)
+    assert status == 2 and "takes a recording; expected a language model" in said

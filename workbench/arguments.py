@@ -70,14 +70,7 @@ def parser() -> argparse.ArgumentParser:
     _add_options(generate)
 
     inject = commands.add_parser("inject", help="write on after a text with embeddings in it with a language model")
-    inject.add_argument(
-        "--embedding",
-        action="append",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help=".npy, .npz, .pt or .safetensors, [tokens, hidden]; may be repeated",
-    )
+    _add_embeddings(inject, required=True)
     inject.add_argument(
         "--prompt",
         required=True,
@@ -85,7 +78,6 @@ def parser() -> argparse.ArgumentParser:
         help=f"with {PLACEHOLDER}, where the model names no other placeholder, for each embedding in order; - reads it "
         "from stdin",
     )
-    inject.add_argument("--tensor", metavar="NAME", help="which one of a file that holds several")
     _add_model(inject)
     inject.add_argument("--format", choices=("text", "json"), default="text", help="(default: %(default)s)")
     _add_options(inject)
@@ -101,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="T.safetensors",
         help="another trace of this input, whose stages to go on from in place of each stage's own values",
     )
+    _add_embeddings(trace)
     _add_options(trace)
 
     _add_compare(commands.add_parser("compare", help="find the first stage at which two traces part ways"))
@@ -145,6 +138,20 @@ def parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch (default: %(default)s)")
     return whole
+
+
+def _add_embeddings(parser: argparse.ArgumentParser, required: bool = False) -> None:
+    parser.add_argument(
+        "--embedding",
+        action="append",
+        default=None if required else [],
+        required=required,
+        type=Path,
+        metavar="FILE",
+        help="stands for a placeholder in a language model's prompt: .npy, .npz, .pt or .safetensors, "
+        "[tokens, hidden]; may be repeated",
+    )
+    parser.add_argument("--tensor", metavar="NAME", help="which one of a file of embeddings that holds several")
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
@@ -231,6 +238,7 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
     )
     _add_tolerance(parser)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the traces there")
+    _add_embeddings(parser)
     _add_settings(parser, without=("dtype", "quantization"))
     _add_options(parser)
 

@@ -173,7 +173,11 @@ def _generate(parsed: argparse.Namespace) -> int:
 
 def _inject(parsed: argparse.Namespace) -> int:
     prompt = _prompt(parsed.prompt)
-    return _write(parsed, prompt, [_embedding(path, parsed.tensor) for path in parsed.embedding])
+    return _write(parsed, prompt, _embeddings(parsed))
+
+
+def _embeddings(parsed: argparse.Namespace) -> list[Embedding]:
+    return [_embedding(path, parsed.tensor) for path in parsed.embedding]
 
 
 def _embedding(path: Path, tensor: str | None) -> Embedding:
@@ -218,8 +222,13 @@ def _prompt(given: str) -> str:
 def _trace(parsed: argparse.Namespace) -> int:
     trace_place(parsed.out)
     StageFilter(parsed.stages)
+    embeddings = _embeddings(parsed)
     with _opened(parsed) as (session, options):
         source = _prompt(parsed.source) if session.reads_text else parsed.source
+        if embeddings and not session.reads_text:
+            raise BadInput(f"{session.model} takes a recording; expected a language model and a prompt for --embedding")
+        if embeddings:
+            options["embeddings"] = embeddings
         trace = session.trace(source, stages=parsed.stages, given=parsed.given, out=parsed.out, **options)
     for stage, array in trace.items():
         shape = "×".join(map(str, array.shape)) or str(array)
@@ -279,6 +288,7 @@ def _parity(parsed: argparse.Namespace) -> int:
                 parsed.preset,
                 settings=given_settings(parsed),
                 isolated=parsed.isolated,
+                embeddings=_embeddings(parsed),
                 rules=parsed.tolerance,
                 mapping=mapping,
                 force=parsed.force,

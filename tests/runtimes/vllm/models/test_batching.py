@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workbench.runtimes.vllm.models import batching
 from workbench.runtimes.vllm.models.batching import batches
 
 
+@example(lengths=[0, 0], heads=1, most=1)
 @given(lengths=st.lists(st.integers(0, 1000), max_size=30), heads=st.integers(1, 20), most=st.integers(1, 10**7))
 def test_each_stretch_is_in_one_batch_that_is_neither_too_large_nor_mostly_padding(
     lengths: list[int], heads: int, most: int

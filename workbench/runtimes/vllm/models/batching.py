@@ -17,12 +17,11 @@ def batches(lengths: Sequence[int], heads: int) -> Iterator[list[int]]:
     """
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        if batch:
-            longest = lengths[batch[0]]
-            most = max(MOST_SCORES // max(heads * longest**2, 1), 1)
-            if len(batch) == most or longest > LONGER * lengths[number]:
-                yield batch
-                batch = []
+        longest = lengths[batch[0]] if batch else 0
+        full = heads * (len(batch) + 1) * longest**2 > MOST_SCORES
+        if batch and (full or longest > LONGER * lengths[number]):
+            yield batch
+            batch = []
         batch.append(number)
     if batch:
         yield batch

@@ -12,19 +12,19 @@ from typing import Any
 
 import gradio as gr
 
-from panels.cells import Cell, Offer, offers
-from panels.chooser import chooser_value, chosen_in
+from panels.cells import Offer, offers
+from panels.chooser import chooser_value, chosen_in, with_sizes
 from panels.inputs import Shown, by_family, read_inputs, visible_for
 from panels.markup import button, datum, element, seconds, text
 from panels.pool import SessionPool
 from panels.rows import board_html, status_html
 from panels.runs import Board, Row, prepare, run
-from panels.samples import Sample, reference_text
+from panels.samples import Sample, reference_text, samples_named
 from panels.segments import editor_value, export, is_edited, rows_of, span_of, transcript_of
 from panels.settings import RUNTIME, read_settings
 from panels.sounds import Sounds, pictures_html
 from panels.stops import Stops
-from workbench.errors import BadInput, WorkbenchError
+from workbench.errors import BadInput
 
 Update = dict[str, Any]
 
@@ -50,14 +50,7 @@ class Actions:
 
     def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
         """Finds out how large a model's files are in every quantisation; it takes some seconds the first time."""
-        cell = Cell.parse(datum(event._data, "cell"))
-        for card in self.pool.registry.cards():
-            if card.id == cell.model:
-                try:
-                    self.pool.registry.measure(card, cell.runtime)
-                except WorkbenchError as error:
-                    gr.Warning(text(error))
-        return chooser_value(offers(self.pool.registry), chosen_in(chooser), keep=True, measured=cell.value)
+        return with_sizes(self.pool.registry, chooser, datum(event._data, "cell"))
 
     def renew(self, chooser: Any) -> dict[str, Any]:
         """The models that can be chosen now; a run may have downloaded or converted some. What is ticked stays so."""
@@ -70,10 +63,7 @@ class Actions:
 
     def pick_sample(self, event: gr.EventData) -> tuple[list[str], str, str, str]:
         """Takes a sample, or all of them, as the recordings; also its text as the reference, its credit, its text."""
-        name = datum(event._data, "sample")
-        found = [sample for sample in self.samples if name in ("*", sample.path.name)]
-        if not found:
-            raise BadInput(f"there is no sample {name!r}; reload the page")
+        found = samples_named(self.samples, datum(event._data, "sample"))
         credit = found[0].credit if len(found) == 1 else "Speakers, sources and licences: assets/samples/README.md"
         said = reference_text(found)
         return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said

@@ -8,13 +8,59 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
 
 POLL_SECONDS = 0.1  # how soon a stop shows
 SHOW_SECONDS = 0.1  # least time between two showings: a model may write hundreds of tokens a second
 
 Change = TypeVar("Change")
+Table = TypeVar("Table")
+
+
+class Row(Protocol):
+    """A line of a table of results."""
+
+    @property
+    def key(self) -> str:
+        """Names it."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """How far it is: waiting, running, or settled in some way."""
+        ...
+
+
+Rows = TypeVar("Rows", bound=Row)
+
+
+def tables(
+    rows: Iterable[Rows],
+    work: Callable[[Callable[[Rows], None]], None],
+    stop: threading.Event,
+    table: Callable[..., Table],
+    given_up: Callable[[Rows], Rows],
+) -> Iterator[Table]:
+    """Starts the work in a thread and yields the table whenever a row has changed, as `changes` does, and last as it
+    stays. Setting `stop` ends that at once, and so does closing the iterator.
+
+    Args:
+        work: called with the function to show a changed row with.
+        table: makes one of the rows, and of `finished`, `stopped` and `seconds` since the start.
+        given_up: a row that will not be settled any more.
+    """
+    begun = time.perf_counter()
+    held = {row.key: row for row in rows}
+    try:
+        yield table(tuple(held.values()))
+        for _ in changes(work, lambda row: held.update({row.key: row}), stop):
+            yield table(tuple(held.values()), seconds=time.perf_counter() - begun)
+    finally:
+        stopped = stop.is_set()
+        stop.set()  # whoever closes this iterator wants no more work done
+    last = tuple(given_up(row) if row.status in ("waiting", "running") else row for row in held.values())
+    yield table(last, finished=True, stopped=stopped, seconds=time.perf_counter() - begun)
 
 
 def changes(

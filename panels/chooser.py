@@ -11,9 +11,11 @@ from typing import Any
 
 import gradio as gr
 
-from panels.cells import Offer, runtime_title
-from workbench.errors import BadInput
+from panels.cells import Cell, Offer, offers, runtime_title
+from panels.markup import text
+from workbench.errors import BadInput, WorkbenchError
 from workbench.memory import size
+from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.sources import assets
 
@@ -58,6 +60,18 @@ def chooser_value(
         "keep": keep,
         "measured": measured,
     }
+
+
+def with_sizes(registry: Registry, chooser: Any, value: str, task: str = "transcribe") -> dict[str, Any]:
+    """The chooser's value after it triggered `measure` with a cell: sizes of that model's files are looked up."""
+    cell = Cell.parse(value)
+    for card in registry.cards():
+        if card.id == cell.model:
+            try:
+                registry.measure(card, cell.runtime)
+            except WorkbenchError as error:
+                gr.Warning(text(error))
+    return chooser_value(offers(registry, task), chosen_in(chooser), keep=True, measured=cell.value)
 
 
 def _model(offered: Sequence[Offer]) -> dict[str, Any]:

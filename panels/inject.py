@@ -118,7 +118,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(
         make.click,
         actions.make,
-        [recording, speech, held, prompt, own_chat],
+        [recording, speech, held, prompt],
         [held, listed, prompt, own_chat, status],
         **limits,
     )

@@ -13,15 +13,15 @@ from typing import Any
 import gradio as gr
 
 from panels.actions import unavailable_html
-from panels.cells import Cell, Offer, chosen_offers, offers
-from panels.chooser import chooser_value, chosen_in
+from panels.cells import Offer, chosen_offers, offers
+from panels.chooser import chooser_value, chosen_in, with_sizes
 from panels.inject_rows import answers_html, status_html
 from panels.inject_runs import TASK, prepare, run
 from panels.injected import Held, held_in, listed_html, look_html
 from panels.inputs import Shown, read_inputs
 from panels.markup import datum, element, text
 from panels.pool import SessionPool
-from panels.samples import Sample
+from panels.samples import Sample, samples_named
 from panels.segments import saved
 from panels.stops import Stops
 from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
@@ -51,14 +51,7 @@ class InjectActions:
 
     def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
         """Finds out how large a model's files are in every quantisation."""
-        cell = Cell.parse(datum(event._data, "cell"))
-        for card in self.pool.registry.cards():
-            if card.id == cell.model:
-                try:
-                    self.pool.registry.measure(card, cell.runtime)
-                except WorkbenchError as error:
-                    gr.Warning(text(error))
-        return chooser_value(offers(self.pool.registry, TASK), chosen_in(chooser), keep=True, measured=cell.value)
+        return with_sizes(self.pool.registry, chooser, datum(event._data, "cell"), TASK)
 
     def speech_models(self) -> list[tuple[str, str]]:
         """The models whose adaptor makes embeddings, that can run here: (title, cell)."""
@@ -147,15 +140,9 @@ class InjectActions:
 
     def pick_sample(self, event: gr.EventData) -> str:
         """A sample as the recording."""
-        name = datum(event._data, "sample")
-        found = [sample for sample in self.samples if name in ("*", sample.path.name)]
-        if not found:
-            raise BadInput(f"there is no sample {name!r}; reload the page")
-        return str(found[0].path)
+        return str(samples_named(self.samples, datum(event._data, "sample"))[0].path)
 
-    def make(
-        self, recording: str | None, chosen: str | None, held: Any, prompt: str, chat: bool
-    ) -> Iterator[tuple[Any, ...]]:
+    def make(self, recording: str | None, chosen: str | None, held: Any, prompt: str) -> Iterator[tuple[Any, ...]]:
         """The adaptor's output for a recording behind the embeddings that are there; into an empty prompt comes the
         speech model's own. Yields values for: embeddings, list, prompt, the option chat, progress."""
         if not recording:

@@ -6,7 +6,6 @@ What was finished before a stop or beside a failure stays. This file knows neith
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,9 +13,9 @@ from functools import partial
 from typing import Any, Literal
 
 from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers, options_for
-from panels.changes import changes
+from panels.changes import tables
 from panels.pool import SessionPool
-from panels.runs import sentence_of
+from panels.runs import opened, sentence_of
 from workbench.embeddings import Embedding
 from workbench.errors import BadInput, Cancelled
 from workbench.registry import Registry
@@ -101,20 +100,9 @@ def prepare(
 def run(pool: SessionPool, job: Injection, stop: threading.Event) -> Iterator[Answers]:
     """Yields the answers whenever one changed, though not more often than `panels.changes` allows, and last as they
     stay. One model after another; setting `stop` ends the run at once, and so does closing the iterator."""
-    begun = time.perf_counter()
-    rows = {row.key: row for row in job.answers()}
-    try:
-        yield Answers(tuple(rows.values()))
-        work = partial(_work, pool, job, tuple(rows.values()), stop)
-        for _ in changes(work, lambda row: rows.update({row.key: row}), stop):
-            yield Answers(tuple(rows.values()), seconds=time.perf_counter() - begun)
-    finally:
-        stopped = stop.is_set()
-        stop.set()  # whoever closes this iterator wants no more work done
-    for key, row in rows.items():
-        if row.status in ("waiting", "running"):
-            rows[key] = replace(row, status="stopped", activity="")
-    yield Answers(tuple(rows.values()), finished=True, stopped=stopped, seconds=time.perf_counter() - begun)
+    rows = job.answers()
+    work = partial(_work, pool, job, rows, stop)
+    return tables(rows, work, stop, Answers, lambda row: replace(row, status="stopped", activity=""))
 
 
 def _work(pool: SessionPool, job: Injection, rows: Sequence[Answer], stop: threading.Event, show: Show) -> None:
@@ -133,17 +121,10 @@ def _work(pool: SessionPool, job: Injection, rows: Sequence[Answer], stop: threa
 
 
 def _answer(pool: SessionPool, job: Injection, row: Answer, stop: threading.Event, show: Show) -> None:
-    def report(done: float, activity: str) -> None:
-        if stop.is_set():
-            raise Cancelled("the run was stopped")
-        share = f", {done:.0%}" if done and "%" not in activity else ""
-        show(replace(row, status="running", activity=activity + share))
-
     cell = row.cell
-    report(0.0, "loading the model")
-    session = pool.session(cell.model, cell.runtime, cell.quantization, report)
-    report(0.0, "writing")
+    session = opened(pool, cell, stop, lambda activity: show(replace(row, status="running", activity=activity)))
     row = replace(row, status="running", activity="writing")
+    show(row)
     options = job.options[cell.model]
     with closing(session.generate_stream(job.prompt, embeddings=list(job.embeddings), **options)) as pieces:
         for piece in pieces:

@@ -18,7 +18,7 @@ from panels.parity_markup import closer_html, result_html, sides_html, status_ht
 from panels.parity_runs import Kept, Request, follow, request_of
 from panels.parity_sides import Offered, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.pool import SessionPool
-from panels.samples import Sample
+from panels.samples import Sample, samples_named
 from panels.segments import saved
 from panels.stops import Stops
 from workbench.cards import Card
@@ -96,11 +96,8 @@ class ParityActions:
 
     def pick_sample(self, event: gr.EventData) -> tuple[str, str]:
         """Takes a sample as the recording; also its credit."""
-        name = datum(event._data, "sample")
-        for sample in self.samples:
-            if sample.path.name == name:
-                return str(sample.path), element("p", text(sample.credit), "muted small")
-        raise BadInput(f"there is no sample {name!r:.80}; reload the page")
+        sample = samples_named(self.samples, datum(event._data, "sample"))[0]
+        return str(sample.path), element("p", text(sample.credit), "muted small")
 
     def add_recording(self, recorded: str | None) -> tuple[Any, None]:
         """Takes what the microphone heard as the recording."""

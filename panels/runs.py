@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers, options_for
-from panels.changes import changes
+from panels.changes import tables
 from panels.pool import SessionPool
 from panels.samples import references
 from workbench.errors import BadInput, Cancelled, WorkbenchError
@@ -157,20 +156,14 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
     several calls; a model or a recording that fails fails its own rows only. Setting `stop`
     ends the run at once, and the model's work at its next sign of life; so does closing the iterator.
     """
-    begun = time.perf_counter()
-    rows = {row.key: row for row in job.rows()}
-    try:
-        yield Board(tuple(rows.values()))
-        work = partial(_work, pool, job, tuple(rows.values()), stop)
-        for _ in changes(work, lambda row: rows.update({row.key: row}), stop):
-            yield Board(tuple(rows.values()), seconds=time.perf_counter() - begun)
-    finally:
-        stopped = stop.is_set()
-        stop.set()  # whoever closes this iterator wants no more work done
-    for key, row in rows.items():
-        if row.status in ("waiting", "running"):
-            rows[key] = replace(row, status="stopped", progress=None)
-    yield Board(tuple(rows.values()), finished=True, stopped=stopped, seconds=time.perf_counter() - begun)
+    rows = job.rows()
+    return tables(
+        rows,
+        partial(_work, pool, job, rows, stop),
+        stop,
+        Board,
+        lambda row: replace(row, status="stopped", progress=None),
+    )
 
 
 def _work(
@@ -226,21 +219,28 @@ def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: 
         thread.join()
 
 
-def _open(
+def _open(pool: SessionPool, row: Row, settings: Mapping[str, Any], stop: threading.Event, show: Show) -> OpenSession:
+    def tell(activity: str) -> None:
+        show(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
+
+    return opened(pool, row.cell, stop, tell, settings)
+
+
+def opened(
     pool: SessionPool,
-    row: Row,
-    settings: Mapping[str, Any],
+    cell: Cell,
     stop: threading.Event,
-    show: Show,
+    tell: Callable[[str], None],
+    settings: Mapping[str, Any] | None = None,
 ) -> OpenSession:
+    """The session of a cell; `tell` is told how far its model has been loaded. Setting `stop` ends the wait."""
+
     def report(done: float, activity: str) -> None:
         if stop.is_set():
             raise Cancelled("the run was stopped")
-        share = f", {done:.0%}" if done and "%" not in activity else ""
-        show(replace(row, status="running", progress=Progress(0.0, 0.0, activity + share)))
+        tell(activity + (f", {done:.0%}" if done and "%" not in activity else ""))
 
     report(0.0, "loading the model")
-    cell = row.cell
     return pool.session(cell.model, cell.runtime, cell.quantization, report, settings)
 
 

@@ -6,7 +6,7 @@ Reads the list beside the samples; shows nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,3 +79,11 @@ def references(text: str, recordings: int) -> tuple[str | None, ...]:
 def reference_text(samples: Sequence[Sample]) -> str:
     """The reference text that goes with these samples; `references` reads it back."""
     return "\n".join(sample.text for sample in samples)
+
+
+def samples_named(samples: Iterable[Sample], name: str) -> list[Sample]:
+    """The sample whose file has that name, or all for `*`; raises `BadInput` where there is none."""
+    found = [sample for sample in samples if name in ("*", sample.path.name)]
+    if not found:
+        raise BadInput(f"there is no sample {name!r:.80}; reload the page")
+    return found

@@ -138,10 +138,10 @@ def test_embeddings_of_a_recording_bring_their_prompt_with_them(actions: InjectA
     recording = str(tone(tmp_path / "talk.wav"))
     [(title, cell)] = actions.speech_models()
     assert "Nano" in title
-    *_, (held, listed, prompt, chat, progress) = actions.make(recording, cell, (), "  ", True)
+    *_, (held, listed, prompt, chat, progress) = actions.make(recording, cell, (), "  ")
     assert held[0].embedding.tokens == 5 and "talk by fake/nano" in listed
     assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "")
-    *_, (held, _, prompt, chat, _) = actions.make(recording, cell, held, "my own", True)
+    *_, (held, _, prompt, chat, _) = actions.make(recording, cell, held, "my own")
     assert len(held) == 2 and prompt not in ("my own", f"Transcribe: {PLACEHOLDER}\n"), "what was written stays"
 
 
@@ -153,7 +153,7 @@ def test_making_embeddings_says_what_is_missing(
     actions: InjectActions, recording: str | None, model: str, sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
-        list(actions.make(recording, model, (), "", True))
+        list(actions.make(recording, model, (), ""))
 
 
 def test_a_state_that_is_none_is_refused() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -46,21 +46,33 @@ def build(pool: SessionPool) -> None:
             gr.Textbox("basic", label="normaliser"),
             gr.Textbox("{}", label="settings of vLLM engines, a JSON object"),
         ]
-        output = gr.JSON(label="transcripts")
-        gr.Button().click(
-            guarded(transcribe),
+        endpoint(
+            transcribe,
             inputs,
-            output,
-            api_name="transcribe",
-            api_description="Transcribes recordings with models; one object for each recording and model.",
-            concurrency_limit=RUNS_AT_ONCE,
-            concurrency_id=COMPUTE,
+            "transcripts",
+            "transcribe",
+            "Transcribes recordings with models; one object for each recording and model.",
         )
     gr.api(
         guarded(models),
         api_name="models",
         api_description="All models, and per runtime whether they are ready.",
         queue=False,
+    )
+
+
+def endpoint(
+    function: Callable[..., Any], inputs: Sequence[gr.components.Component], output: str, name: str, description: str
+) -> None:
+    """Adds a computing endpoint of that name, which takes what the inputs hold and gives JSON, called `output`."""
+    gr.Button().click(
+        guarded(function),
+        inputs,
+        gr.JSON(label=output),
+        api_name=name,
+        api_description=description,
+        concurrency_limit=RUNS_AT_ONCE,
+        concurrency_id=COMPUTE,
     )
 
 

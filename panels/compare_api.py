@@ -11,12 +11,10 @@ from typing import Any
 
 import gradio as gr
 
-from panels.api import json_object
-from panels.guard import guarded
+from panels.api import endpoint, json_object
 from panels.parity_runs import compute, request_of
 from panels.parity_sides import find_card, traceable, traces_by_name
 from panels.pool import SessionPool
-from panels.transcribe import COMPUTE, RUNS_AT_ONCE
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.parity.command import compare_files
@@ -81,15 +79,12 @@ def build(pool: SessionPool) -> None:
             gr.Textbox("{}", label=f"settings of the comparison ({', '.join(SETTINGS)}), a JSON object"),
             gr.File(file_count="multiple", label="embeddings for the placeholders in the prompt, in order"),
         ]
-        output = gr.JSON(label="comparison")
-        gr.Button().click(
-            guarded(compare),
+        endpoint(
+            compare,
             inputs,
-            output,
-            api_name="compare",
-            api_description="Compares a model on several runtimes stage by stage, or two trace files.",
-            concurrency_limit=RUNS_AT_ONCE,
-            concurrency_id=COMPUTE,
+            "comparison",
+            "compare",
+            "Compares a model on several runtimes stage by stage, or two trace files.",
         )
 
 

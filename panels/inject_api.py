@@ -10,12 +10,10 @@ from typing import Any
 
 import gradio as gr
 
-from panels.api import json_object
+from panels.api import endpoint, json_object
 from panels.cells import Cell
-from panels.guard import guarded
 from panels.inject_runs import Answer, prepare, run
 from panels.pool import SessionPool
-from panels.transcribe import COMPUTE, RUNS_AT_ONCE
 from workbench.embeddings import read_embedding
 from workbench.families.language import PLACEHOLDER
 
@@ -38,15 +36,8 @@ def build(pool: SessionPool) -> None:
             gr.Textbox("{}", label="options of the models, a JSON object"),
             gr.Textbox("{}", label="names of arrays by the names of files that have several, a JSON object"),
         ]
-        output = gr.JSON(label="answers")
-        gr.Button().click(
-            guarded(inject),
-            inputs,
-            output,
-            api_name="inject",
-            api_description="Runs embeddings through language models; one object for each model.",
-            concurrency_limit=RUNS_AT_ONCE,
-            concurrency_id=COMPUTE,
+        endpoint(
+            inject, inputs, "answers", "inject", "Runs embeddings through language models; one object for each model."
         )
 
 

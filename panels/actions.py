@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from panels.blocks import HIDDEN, seen
 from panels.cells import Offer, offers
 from panels.chooser import chooser_value, chosen_in, with_sizes
 from panels.inputs import Shown, by_family, read_inputs, visible_for
@@ -46,7 +47,7 @@ class Actions:
         engines, shown where there can be one."""
         listed = offers(self.pool.registry)
         engines = any(each.cell.runtime == RUNTIME and each.possible and not each.elsewhere for each in listed)
-        return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed), gr.update(visible=engines)
+        return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed), gr.update(visible=seen(engines))
 
     def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
         """Finds out how large a model's files are in every quantisation; it takes some seconds the first time."""
@@ -59,7 +60,7 @@ class Actions:
     def toggle_options(self, chooser: Any) -> list[Update]:
         """Shows the options that the chosen models have."""
         shown = visible_for(self.options, self.pool.registry, chosen_in(chooser))
-        return [gr.update(visible=each) for each in shown]
+        return [gr.update(visible=seen(each)) for each in shown]
 
     def pick_sample(self, event: gr.EventData) -> tuple[list[str], str, str, str]:
         """Takes a sample, or all of them, as the recordings; also its text as the reference, its credit, its text."""
@@ -100,10 +101,10 @@ class Actions:
             with self._stops.run(str(request.session_hash)) as stop:
                 for board in run(self.pool, job, stop):
                     ended = board.finished
-                    buttons = gr.update(visible=ended), gr.update(visible=not ended, interactive=True)
+                    buttons = gr.update(visible=seen(ended)), gr.update(visible=seen(not ended), interactive=True)
                     yield board_html(board), status_html(board), *buttons, board
         except Exception:
-            yield gr.skip(), "", gr.update(visible=True), gr.update(visible=False), gr.skip()
+            yield gr.skip(), "", gr.update(visible=True), gr.update(visible=HIDDEN), gr.skip()
             raise
 
     def cancel(self, request: gr.Request) -> Update:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 
 from panels.markup import events_script
 from workbench.sources import assets
+
+HIDDEN: Literal["hidden"] = "hidden"
+"""Out of sight but in the page. What Gradio has not in the page (`visible=False`) it builds when it is first shown, and
+rebuilds while further updates arrive, which empties inputs that a user has written in by then."""
+
+
+def seen(now: bool) -> Literal["hidden"] | bool:
+    """The `visible` of a component that comes and goes."""
+    return now or HIDDEN
 
 
 def html_block(value: str = "", *events: str, **settings: Any) -> gr.HTML:

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from panels.actions import samples_html
-from panels.blocks import html_block
+from panels.blocks import HIDDEN, html_block
 from panels.chooser import model_chooser
 from panels.guard import guarded
 from panels.inject_actions import InjectActions
@@ -54,7 +54,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                     height=150,
                     elem_id="embedding-files",
                 )
-                with gr.Row(visible=False, elem_id="which-tensor") as which:
+                with gr.Row(visible=HIDDEN, elem_id="which-tensor") as which:
                     tensor = gr.Dropdown([], label="The file has several arrays; take", scale=3, elem_id="tensor")
                     take = gr.Button("Take it", size="sm", scale=1, elem_id="take-tensor")
                 listed = html_block(EMPTY, "look", "earlier", "remove", "save", elem_id="embeddings")
@@ -88,7 +88,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 inputs = make_inputs(options, pool.registry, "inject")
             with gr.Row(elem_classes="go"):
                 start = gr.Button("Inject", variant="primary", elem_id="inject")
-                cancel = gr.Button("Cancel", variant="stop", visible=False, elem_id="cancel-inject")
+                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel-inject")
 
         with gr.Column(scale=8, min_width=300, elem_classes="results"):
             status = html_block("", elem_id="inject-status")

@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 from panels.actions import unavailable_html
+from panels.blocks import HIDDEN, seen
 from panels.cells import Offer, chosen_offers, offers
 from panels.chooser import chooser_value, chosen_in, with_sizes
 from panels.inject_rows import answers_html, status_html
@@ -80,7 +81,7 @@ class InjectActions:
             except BadInput as error:
                 gr.Warning(text(error))
         choices = gr.update(choices=several, value=several[0][1] if several else None)
-        return tuple(kept), listed_html(kept), gr.update(visible=bool(several)), choices, question, None
+        return tuple(kept), listed_html(kept), gr.update(visible=seen(bool(several))), choices, question, None
 
     def take(self, path: str, chosen: str | None, held: Any) -> tuple[Any, ...]:
         """Reads the chosen array of a file that has several. Returns values as `add`, without the files."""
@@ -88,7 +89,7 @@ class InjectActions:
             raise BadInput("no array is chosen; add the file again")
         found = read_embedding(Path(path), tensor=chosen)
         kept = [*held_in(held), Held(found)]
-        return tuple(kept), listed_html(kept), gr.update(visible=False), gr.update(), ""
+        return tuple(kept), listed_html(kept), gr.update(visible=HIDDEN), gr.update(), ""
 
     def remove(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Takes an embedding out of the list."""
@@ -181,10 +182,10 @@ class InjectActions:
             with self._stops.run(str(request.session_hash)) as stop:
                 for answers in run(self.pool, job, stop):
                     ended = answers.finished
-                    buttons = gr.update(visible=ended), gr.update(visible=not ended, interactive=True)
+                    buttons = gr.update(visible=seen(ended)), gr.update(visible=seen(not ended), interactive=True)
                     yield answers_html(answers), status_html(answers), *buttons
         except Exception:
-            yield gr.skip(), "", gr.update(visible=True), gr.update(visible=False)
+            yield gr.skip(), "", gr.update(visible=True), gr.update(visible=HIDDEN)
             raise
 
     def cancel(self, request: gr.Request) -> Update:

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from panels.actions import samples_html
-from panels.blocks import html_block, scripted_html
+from panels.blocks import HIDDEN, html_block, scripted_html
 from panels.guard import guarded
 from panels.parity_actions import END_TO_END, EXPERIMENTS, MODES, ParityActions
 from panels.parity_markup import NOTHING_YET, preset_choices
@@ -80,7 +80,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                             elem_id="parity-microphone",
                             elem_classes="boxed",
                         )
-                with gr.Column(visible=False, elem_classes="bare") as text:
+                with gr.Column(visible=HIDDEN, elem_classes="bare") as text:
                     prompt = gr.Textbox(
                         value="",
                         label="Prompt",
@@ -166,12 +166,12 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 )
             with gr.Row(elem_classes="go"):
                 start = gr.Button("Compare", variant="primary", elem_id="parity-run")
-                cancel = gr.Button("Cancel", variant="stop", visible=False, elem_id="parity-cancel")
+                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="parity-cancel")
 
         with gr.Column(scale=8, min_width=300, elem_classes="results"):
             status = html_block("", elem_id="parity-status", elem_classes="status")
             result = scripted_html("heat.js", NOTHING_YET, elem_id="parity-result")
-            with gr.Row(visible=False, elem_classes="exports", elem_id="parity-exports") as exports:
+            with gr.Row(visible=HIDDEN, elem_classes="exports", elem_id="parity-exports") as exports:
                 html_block('<span class="label">Report</span>')
                 as_page = gr.Button("HTML", size="sm", min_width=56, elem_id="parity-html")
                 as_json = gr.Button("JSON", size="sm", min_width=56, elem_id="parity-json")

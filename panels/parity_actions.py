@@ -13,6 +13,7 @@ from typing import Any
 
 import gradio as gr
 
+from panels.blocks import HIDDEN, seen
 from panels.markup import datum, element, text
 from panels.parity_markup import closer_html, result_html, sides_html, status_html
 from panels.parity_runs import Kept, Request, follow, request_of
@@ -58,14 +59,15 @@ class ParityActions:
         family = FAMILIES[card.family]
         texts = lines_of(candidates) or [usual[1]]
         first = reference or usual[0]
-        speech, language = gr.update(visible=not family.reads_text), gr.update(visible=family.has_language_model)
+        speech = gr.update(visible=seen(not family.reads_text))
+        language = gr.update(visible=seen(family.has_language_model))
         return (
             _note(self.pool, card),
             gr.update(choices=_references(self._offered(card), traces), value=first),
             self._sides_html(card, texts, traces),
             "\n".join(filter(None, texts)),
             speech,
-            gr.update(visible=family.reads_text),
+            gr.update(visible=seen(family.reads_text)),
             *(speech, speech, speech, speech),
             *(language, language),
         )
@@ -152,8 +154,8 @@ class ParityActions:
         yield from self._run(asked, str(request.session_hash))
 
     def _run(self, asked: Request, user: str) -> Iterator[tuple[Any, ...]]:
-        busy = gr.update(visible=False), gr.update(visible=True, interactive=True)
-        idle = gr.update(visible=True), gr.update(visible=False)
+        busy = gr.update(visible=HIDDEN), gr.update(visible=True, interactive=True)
+        idle = gr.update(visible=True), gr.update(visible=HIDDEN)
         try:
             with self._stops.run(user) as stop:
                 for step in follow(self.pool.registry, asked, stop):

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from panels.actions import Actions, samples_html
-from panels.blocks import html_block
+from panels.blocks import HIDDEN, html_block
 from panels.chooser import model_chooser
 from panels.guard import guarded
 from panels.inputs import make_inputs, shown_options
@@ -94,13 +94,13 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
             with gr.Accordion("Options of the models", open=False, elem_classes="card accordion-card"):
                 inputs = make_inputs(options, pool.registry)
             with gr.Accordion(
-                "vLLM engine", open=False, visible=False, elem_id="engine", elem_classes="card accordion-card"
+                "vLLM engine", open=False, visible=HIDDEN, elem_id="engine", elem_classes="card accordion-card"
             ) as engine:
                 html_block(ENGINE)
                 settings = make_settings()
             with gr.Row(elem_classes="go"):
                 start = gr.Button("Transcribe", variant="primary", elem_id="run")
-                cancel = gr.Button("Cancel", variant="stop", visible=False, elem_id="cancel")
+                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel")
 
         with gr.Column(scale=8, min_width=300, elem_classes="results"):
             status = html_block("", elem_id="status")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from panels import guard
 from panels.pool import SessionPool
 from tests.browser import PATIENCE
 from tests.panels.fakes import FakeGgufRegistry, FakeLanguageRegistry, FakeRegistry
@@ -81,8 +82,9 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture
-def page(chromium: Any, tmp_path: Path) -> Iterator[Any]:
-    """A page of the browser at desktop size; fails the test if it reached for another machine or met a script error."""
+def page(chromium: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
+    """A page of the browser at desktop size; fails the test if it reached for another machine, met a script error, or
+    showed that something had failed which nobody foresaw."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
@@ -95,3 +97,5 @@ def page(chromium: Any, tmp_path: Path) -> Iterator[Any]:
     context.close()
     assert not elsewhere, "the page asked other machines"
     assert not faults, "a script of the page failed"
+    unforeseen = [record for record in caplog.get_records("call") if record.name == guard.__name__]
+    assert not unforeseen, "an event of the page failed"

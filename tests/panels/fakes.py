@@ -134,6 +134,9 @@ class FakeRegistry:
             return Availability(not fetches, "not downloaded yet" if fetches else None, fetches)
         return Availability(False, f"{card.name} has no {runtime} network; use pytorch")
 
+    def default_runtime(self, card: Card) -> str:
+        return "vllm" if card.kind == "server" else "pytorch"
+
     def options_class(self, model: str) -> type[Any]:
         return FAMILIES[next(card.family for card in self.listed if card.id == model)].options_class
 

@@ -90,10 +90,10 @@ def test_of_a_file_with_several_arrays_one_is_chosen(actions: InjectActions, tmp
     path = tmp_path / "two.npz"
     np.savez(path, speech=VALUES, noise=VALUES[:2])
     held, _, row, choices, question, _ = actions.add([str(path)], ())
-    assert held == () and row["visible"] and question == str(path)
+    assert held == () and row["visible"] is True and question == str(path)
     assert [name for _, name in choices["choices"]] == ["speech", "noise"]
     held, _, row, *_ = actions.take(question, "noise", held)
-    assert [each.embedding.tokens for each in held] == [2] and not row["visible"]
+    assert [each.embedding.tokens for each in held] == [2] and row["visible"] == "hidden"
     with pytest.raises(BadInput, match="no array is chosen"):
         actions.take(question, None, held)
 

@@ -6,8 +6,6 @@ fit. It loads no model itself.
 
 from __future__ import annotations
 
-import difflib
-import os
 import threading
 import time
 import weakref
@@ -17,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.budget import MemoryBudget, default_budget
-from workbench.cards import SHIPPED, Card, read_cards, user_cards_path
+from workbench.cards import Card
+from workbench.catalogue import find_card, listed_cards, on_disk, unknown_family
 from workbench.conversion.served.cache import served_directory
 from workbench.errors import BadInput, Unavailable
-from workbench.families import FAMILIES, family_of
-from workbench.gguf_file import is_gguf
+from workbench.families import FAMILIES
 from workbench.gguf_weights import (
     Weights,
     check_quantization,
@@ -91,41 +89,14 @@ class Registry:
 
     def cards(self) -> list[Card]:
         """All cards: the shipped ones, then the user's own. Raises `BadInput` for a user file that cannot be read."""
-        cards = read_cards(SHIPPED)
-        mine = user_cards_path()
-        if os.environ.get("WORKBENCH_MODELS") and not mine.is_file():
-            raise BadInput(f"WORKBENCH_MODELS names {mine}, and there is no such file")
-        if mine.is_file():
-            own = read_cards(mine)
-            cards = [card for card in cards if card.id not in {other.id for other in own}] + own
-        return cards
+        return listed_cards()
 
     def card(self, model: str | Path) -> Card:
         """The card of an id, or one made for a checkpoint directory or a GGUF file.
 
         Raises `BadInput` that suggests the nearest id, or says what is wrong with the directory or the file.
         """
-        cards = {card.id: card for card in self.cards()}
-        if str(model) in cards:
-            return cards[str(model)]
-        path, found = _on_disk(model)
-        if found == "directory":
-            family = family_of(path.resolve())
-            source = {"directory": str(path.resolve())}
-            return Card(str(model), path.resolve().name, family.name, source, tasks=family.tasks)
-        if found == "file":
-            if not is_gguf(path):
-                raise BadInput(
-                    f"{path.name} is a file, and not in GGUF format; expected a model id, a checkpoint directory or "
-                    "a GGUF file"
-                )
-            from workbench.families.gguf_files import family_of_gguf
-
-            family = family_of_gguf(path)
-            return Card(str(model), path.stem, family.name, {"gguf": str(path.absolute())}, tasks=family.tasks)
-        near = difflib.get_close_matches(str(model), cards, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(cards)}."
-        raise BadInput(f"there is no model {str(model)!r} and no such directory or GGUF file; {hint}")
+        return find_card(model, self.cards())
 
     def default_runtime(self, card: Card) -> str:
         """The runtime that a model opens on where none is named."""
@@ -133,7 +104,7 @@ class Registry:
 
     def availability(self, card: Card, runtime: str) -> Availability:
         """Whether the card's model can run on that runtime."""
-        reason = _unknown_family(card) or _why_not(card, runtime)
+        reason = unknown_family(card) or _why_not(card, runtime)
         if reason:
             return Availability(False, reason)
         if RUNTIMES[runtime].opens_gguf and (reason := why_not_converted(card)):
@@ -146,7 +117,7 @@ class Registry:
 
         Empty where the runtime takes the checkpoint as it is, or cannot run the model.
         """
-        if not RUNTIMES[runtime].opens_gguf or _unknown_family(card) or _why_not(card, runtime):
+        if not RUNTIMES[runtime].opens_gguf or unknown_family(card) or _why_not(card, runtime):
             return ()
         return offered_weights(card)
 
@@ -160,7 +131,7 @@ class Registry:
     def options_class(self, model: str | Path) -> type[Any]:
         """The dataclass of the model's options; raises `BadInput` for an unknown model or family."""
         card = self.card(model)
-        if unknown := _unknown_family(card):
+        if unknown := unknown_family(card):
             raise BadInput(f"{card.id} cannot be used: {unknown}")
         return FAMILIES[card.family].options_class
 
@@ -278,7 +249,7 @@ class Registry:
         if not isinstance(vad, (str, Path)) or vad in BUILT_IN:
             return options
         expected = f"{', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
-        if _on_disk(vad)[1] is None and str(vad) not in {card.id for card in self.cards()}:
+        if on_disk(vad)[1] is None and str(vad) not in {card.id for card in self.cards()}:
             raise BadInput(f"option vad is {str(vad)!r}; expected {expected}")
         card = self.card(vad)
         if card.family != "fsmn_vad":
@@ -286,7 +257,7 @@ class Registry:
         return {**options, "vad": str(fetch(card))}
 
     def _spec(self, card: Card, runtime: str, given: Mapping[str, Any], on_progress: OnProgress | None) -> SessionSpec:
-        if unknown := _unknown_family(card):
+        if unknown := unknown_family(card):
             raise BadInput(f"{card.id} cannot be used: {unknown}")
         if reason := _why_not(card, runtime):
             raise Unavailable(f"{card.id} cannot run on {runtime}: {reason}")
@@ -318,18 +289,6 @@ class Registry:
     def _check_open(self) -> None:
         if self._closed:
             raise BadInput("the registry is closed; make another one")
-
-
-def _on_disk(model: str | Path) -> tuple[Path, str | None]:
-    """The path that a model's name may be, and whether it is a directory or a file; no name is too odd to ask for."""
-    path = Path(model)
-    try:
-        path = path.expanduser()
-        if str(model) == "":  # no name is not the current folder
-            return path, None
-        return path, "directory" if path.is_dir() else "file" if path.is_file() else None
-    except (OSError, RuntimeError, ValueError):  # longer than a path may be, of a user who is not there, with a null
-        return path, None
 
 
 def _why_not(card: Card, runtime: str) -> str | None:
@@ -392,10 +351,3 @@ def _residency(process: IsolatedSession, memory: int, busy: bool, idle: float) -
         load_seconds=process.load_seconds,
         log=process.log,
     )
-
-
-def _unknown_family(card: Card) -> str | None:
-    """What is wrong with the family that a user's card names, or None."""
-    if card.family in FAMILIES:
-        return None
-    return f"its card names the family {card.family!r}, and there are only {', '.join(FAMILIES)}"

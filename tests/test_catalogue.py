@@ -1,0 +1,83 @@
+"""Models by name: shipped, the user's own, or a path; and what is said of a name that is none of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_checkpoints import tiny_paraformer
+from workbench.errors import BadInput
+from workbench.registry import Registry
+
+MINE = """[[model]]
+id = "sensevoice-small"
+name = "mine"
+family = "sensevoice"
+source = {{ directory = "{here}" }}
+
+[[model]]
+id = "new"
+family = "sensevoice"
+source = {{ directory = "beside" }}
+"""
+
+
+def test_the_shipped_models_are_known(registry: Registry) -> None:
+    cards = {card.id: card for card in registry.cards()}
+    assert {"demo/sensevoice", "demo/paraformer", "sensevoice-small", "paraformer-zh", "fsmn-vad"} <= set(cards)
+    assert registry.card("demo/paraformer") == cards["demo/paraformer"]
+
+
+def test_a_users_card_replaces_the_shipped_one_of_that_id(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models.toml").write_text(MINE.format(here=tmp_path), encoding="utf-8")
+    monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
+    ids = [card.id for card in registry.cards()]
+    assert len(ids) == len(set(ids)) and ids[-2:] == ["sensevoice-small", "new"]
+    assert registry.card("sensevoice-small").name == "mine"
+    assert registry.card("new").source == {"directory": str(tmp_path / "beside")}
+
+
+def test_a_checkpoint_directory_is_a_model(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_paraformer(tmp_path / "checkpoint")
+    monkeypatch.chdir(tmp_path)
+    for name in ("checkpoint", "./checkpoint", Path("checkpoint"), str(tmp_path / "checkpoint")):
+        card = registry.card(name)
+        assert (card.id, card.family, card.tasks) == (str(name), "paraformer", ("transcribe",))
+        assert card.source == {"directory": str(tmp_path / "checkpoint")}
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (
+            "demo/sensevoise",
+            "there is no model 'demo/sensevoise' and no such directory or GGUF file; did you mean demo/sensevoice?",
+        ),
+        (
+            "zzz",
+            "there is no model 'zzz' and no such directory or GGUF file; known are demo/sensevoice, demo/paraformer, ",
+        ),
+        ("", "there is no model '' and no such directory or GGUF file; known are "),
+        ("~nobody-here/model", "there is no model '~nobody-here/model' and no such directory or GGUF file; "),
+        ("x" * 5000, "there is no model 'xxx"),
+        ("a\0b", "there is no model "),
+    ],
+)
+def test_an_unknown_name_is_one_sentence_with_a_hint(registry: Registry, name: str, sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        registry.card(name)
+    assert str(error.value).startswith(sentence)
+
+
+def test_a_file_is_no_model(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "model.pt").touch()
+    with pytest.raises(BadInput, match=r"^model\.pt is a file, and not in GGUF format; expected a model id, "):
+        registry.open(tmp_path / "model.pt")
+
+
+def test_a_directory_without_a_checkpoint_says_what_it_lacks(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"has no config.yaml; a FunASR checkpoint needs one beside model.pt"):
+        registry.open(tmp_path)

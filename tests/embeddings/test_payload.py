@@ -31,6 +31,7 @@ def test_every_form_gives_the_bytes(tmp_path_factory: pytest.TempPathFactory, co
         in_lines,
         f"data:application/octet-stream;base64,{text}",
         f"data:;base64,{in_lines}",
+        f"\n DATA:application/x-npy;name=a.npy;BASE64,{text}\n",
     ):
         assert read_payload(source, "x") == content
 
@@ -44,6 +45,7 @@ def refused(source: object, said: str) -> None:
 def test_rubbish_is_said_to_be_no_base64() -> None:
     refused("AAAA?AAA", "x.npy is not base64: character 5 is '?'; expected letters, digits, + and /")
     refused("AAA", "x.npy is not whole base64: it has 3 characters, which is no multiple of 4")
+    refused("/tmp/speech", "(a file is given as a Path, or as its bytes)")
     refused("AA==AAAA", "x.npy is not base64: ")
     refused("ÄÖÜ!", "x.npy is not base64: character 1 is 'Ä'")
     refused("AAA\ud800", "x.npy is not base64: character 4 is '\\ud800'")

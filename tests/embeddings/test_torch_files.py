@@ -120,7 +120,10 @@ def test_where_a_file_was_made_does_not_matter() -> None:
         (torch.ones(3, 4, dtype=torch.uint16), "holds uint16; expected floating-point"),
         (torch.ones(3, 4, dtype=torch.complex128), "holds complex128; expected floating-point"),
         (torch.ones(3, 4).to(torch.float8_e4m3fnuz), "holds float8_e4m3fnuz; expected floating-point"),
-        (torch.ones(3, 4).to_sparse(), "asks for torch._utils._rebuild_sparse_tensor, which is code"),
+        (torch.ones(3, 4).to_sparse(), "the embedding holds a sparse tensor; expected one dense"),
+        (torch.ones(3, 4).to_sparse_csr(), "the embedding holds a sparse tensor; expected one dense"),
+        (torch.ones(3, 4, device="meta"), "holds a tensor on the device meta, without values; expected one dense"),
+        (torch.nn.Buffer(torch.ones(3, 4)), "holds a tensor of a class of its own, or with attributes; expected one"),
         (torch.ones(3, 4, dtype=torch.complex64).conj().imag, "that is to be negated or conjugated"),
         (
             torch.nn.Linear(3, 4),
@@ -135,7 +138,7 @@ def test_where_a_file_was_made_does_not_matter() -> None:
         (None, "holds nothing; expected one dense tensor"),
         ("text", "holds a str; expected one dense tensor"),
         (torch.ones(3).untyped_storage(), "holds a storage; expected one dense tensor"),
-        (np.ones((3, 4)), "asks for numpy._core.multiarray._reconstruct, which is code"),
+        (np.ones((3, 4)), "holds an array of numpy, which numpy.save writes; expected one dense"),
     ],
 )
 def test_other_objects_are_named(value: object, said: str) -> None:

@@ -212,6 +212,11 @@ def test_towers_of_tuples_cost_no_time() -> None:
     assert sys.getrecursionlimit() < 100_000
 
 
+def test_shapes_of_very_many_sides_cost_no_time() -> None:
+    sides = (1 << 62,) * 90_000  # their product takes a minute
+    refused(described(written(tensor(shape=sides, strides=sides))), "claims a shape of 90000 dimensions; expected at")
+
+
 def test_a_description_has_its_length() -> None:
     refused(
         described(b"\x80\x02" + b"N0" * LONGEST), f"describes its tensors in {LONGEST + 1} bytes, more than {LONGEST}"

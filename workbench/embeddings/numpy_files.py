@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.array_headers import ArrayHeader, check_claim, read_array_header
 from workbench.embeddings.archive import Archive
-from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
+from workbench.embeddings.content import NAMELESS, Content, StoredTensor, check_shape, shown
 from workbench.embeddings.payload import LIMIT
 from workbench.errors import BadInput
 
@@ -21,7 +21,7 @@ _LONGEST_HEADER = 70_000  # bytes up to the values of an array: numpy writes up 
 
 def open_npy(content: bytes, where: str) -> Content:
     """The array of an `.npy` file."""
-    file = io.BytesIO(content)
+    file = io.BytesIO(content[:_LONGEST_HEADER])
     header = read_array_header(file, where)
     start = file.tell()
     check_values(header, len(content) - start, where)
@@ -54,6 +54,7 @@ def check_values(header: ArrayHeader, there: int, where: str) -> None:
     """Raises `BadInput` unless an array has its values, and nothing behind them."""
     if header.dtype.hasobject:
         raise BadInput(f"{where} holds objects, which are pickled and not read; expected floating-point numbers")
+    check_shape(header.shape, where)
     check_claim(header, there, LIMIT, where)
     if header.bytes < there:
         raise BadInput(
@@ -70,8 +71,11 @@ def _type_name(dtype: np.dtype) -> str:
     if dtype.kind in "SU":
         return "text"
     if dtype.kind == "V":
+        if dtype.names:
+            return "records"
         # What numpy makes of bfloat16 from packages that add it has lost which type it was.
-        return "records" if dtype.names else f"values of {dtype.itemsize} bytes without a type"
+        aside = " (such files do not say bfloat16; .safetensors and .pt do)" if dtype.itemsize == 2 else ""
+        return f"values of {dtype.itemsize} bytes without a type{aside}"
     return dtype.name
 
 

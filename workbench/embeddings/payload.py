@@ -17,7 +17,7 @@ LIMIT = 256_000_000  # bytes of a file, and of the values in it: 15 000 tokens o
 
 Source = Path | bytes | bytearray | memoryview | str
 
-_HEAD = re.compile(r"data:[^,]{0,256},", re.ASCII)  # of a data URL
+_HEAD = re.compile(r"data:[^,]{0,256},", re.ASCII | re.IGNORECASE)  # of a data URL
 _STRANGE = re.compile(r"[^A-Za-z0-9+/]")
 
 
@@ -63,10 +63,11 @@ def _file(path: Path, where: str) -> bytes:
 
 
 def _decoded(text: str, where: str) -> bytes:
+    text = text.lstrip()
     start = 0
-    if text.startswith("data:"):
+    if text[:5].lower() == "data:":
         head = _HEAD.match(text)
-        if head is None or not head.group().endswith(";base64,"):
+        if head is None or not head.group().lower().endswith(";base64,"):
             raise BadInput(
                 f"{where} begins like a data URL, {text[:40]!r}; expected base64 after a head like "
                 "data:application/octet-stream;base64,"
@@ -87,7 +88,7 @@ def _decoded(text: str, where: str) -> bytes:
         if len(text) % 4:
             raise BadInput(
                 f"{where} is not whole base64: it has {len(text)} characters, which is no multiple of 4; expected all "
-                "of them with the = at the end"
+                "of them with the = at the end (a file is given as a Path, or as its bytes)"
             ) from error
         raise BadInput(f"{where} is not base64: {error}") from error
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from workbench.embeddings.archive import Archive
-from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
+from workbench.embeddings.content import NAMELESS, Content, StoredTensor, check_shape, shown
 from workbench.embeddings.floats import FLOATS
 from workbench.embeddings.torch_pickle import LONGEST, TYPES, DescribedTensor, describe
 from workbench.errors import BadInput
@@ -54,6 +54,7 @@ def open_pt(archive: Archive) -> Content:
 
 def _tensor(archive: Archive, root: str, tensor: DescribedTensor, order: Literal["<", ">"], where: str) -> StoredTensor:
     """A tensor whose place has been held against its storage's size."""
+    check_shape(tensor.shape, where)
     storage, width = f"{root}data/{tensor.storage}", TYPES[tensor.dtype]
     if storage not in archive:
         raise BadInput(f"{where} has its values in {shown(storage)}, which the archive does not have")

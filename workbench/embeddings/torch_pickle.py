@@ -67,6 +67,20 @@ _KNOWN = {
     "torch.storage": {_UNTYPED},
     "collections": {_ORDERED},
 }
+_OTHERS = {
+    "torch._utils": {
+        "_rebuild_sparse_tensor": "a sparse tensor",
+        "_rebuild_sparse_csr_tensor": "a sparse tensor",
+        "_rebuild_qtensor": "a quantised tensor",
+        "_rebuild_nested_tensor": "a nested tensor",
+        "_rebuild_meta_tensor_no_storage": "a tensor on the device meta, without values",
+        "_rebuild_device_tensor_from_numpy": "a tensor of another device, stored as an array of numpy",
+    },
+    "torch._tensor": {"_rebuild_from_type_v2": "a tensor of a class of its own, or with attributes"},
+    "numpy.core.multiarray": {"_reconstruct": "an array of numpy, which numpy.save writes"},
+    "numpy._core.multiarray": {"_reconstruct": "an array of numpy, which numpy.save writes"},
+}
+"""What people save with the names of functions that are not followed."""
 _EXPECTED = "expected one dense tensor, as torch.save(tensor.detach().cpu(), path) writes it, or a dict of them"
 
 
@@ -218,6 +232,8 @@ class _Interpreter:
     def word(self, argument: str) -> _Word:
         """A name, which has to be one that describes tensors."""
         module, _, name = argument.partition(" ")
+        if other := _OTHERS.get(module, {}).get(name):
+            raise BadInput(f"{self.where} holds {other}; {_EXPECTED}")
         if name not in _KNOWN.get(module, ()):
             asked = f"{module}.{name}"
             asked = asked if asked.isprintable() and len(asked) <= 100 else f"{asked[:80]!r}"

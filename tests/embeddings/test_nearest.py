@@ -28,6 +28,7 @@ def test_as_by_looking_at_every_pair(tokens: int, rows: int, width: int, count: 
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(tokens, width)).astype(np.float32) * 10.0 ** rng.integers(-30, 30)
     table = rng.normal(size=(rows, width)).astype(np.float32)
+    table[rng.integers(rows)] *= np.float32(10.0) ** rng.integers(-30, 30)  # the squares do not fit into float32
     table[rng.integers(rows)] = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_BYTES", block)
@@ -44,3 +45,10 @@ def test_of_equally_near_rows_the_lower_comes_first() -> None:
     table = np.array([[0, 1], [2, 0], [1, 0], [3, 0]], np.float32)
     found, cosines = nearest(np.array([[5, 0]], np.float32), table, 4)
     assert found.tolist() == [[1, 2, 3, 0]] and cosines.tolist() == [[1, 1, 1, 0]]
+
+
+def test_a_table_is_left_as_it_is() -> None:
+    table = np.array([[1e-30, 1e-30], [1e30, 0], [0, 0], [1, 2]], np.float32)
+    table.flags.writeable = False
+    found, cosines = nearest(np.array([[1, 1]], np.float32), table, 2)
+    assert found.tolist() == [[0, 3]] and cosines[0, 0] == pytest.approx(1)

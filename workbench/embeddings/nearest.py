@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 BLOCK_BYTES = 64 << 20  # of the table's rows, and of the cosines, that are in memory at once
+SMALL = np.float32(1e-20)  # square of a length, of which no part that counts is too small for float32
 FIRST_ROWS = 256  # of the table, to begin with: what is kept of them lets most others go unsorted
 
 
@@ -40,7 +41,7 @@ def nearest(values: np.ndarray, table: Table, count: int) -> tuple[np.ndarray, n
     first, last = 0, min(total, max(count, FIRST_ROWS))
     worst = np.full(len(values), -np.inf, dtype=np.float32)  # of those kept of each token
     while first < total:
-        block = wanted @ _directions(table[first:last]).T
+        block = _cosines(wanted, np.asarray(table[first:last], dtype=np.float32))
         # What is no better than the worst that is kept comes too late, as it is a higher row.
         tokens, columns = np.nonzero(block > worst[:, None])
         found = _best(found, _Found(tokens, first + columns, block[tokens, columns]), count)
@@ -65,6 +66,19 @@ def _best(one: _Found, other: _Found, count: int) -> _Found:
     ordered = tokens[order]
     kept = order[np.arange(len(order)) - np.searchsorted(ordered, ordered) < count]
     return _Found(tokens[kept], rows[kept], cosines[kept])
+
+
+def _cosines(directions: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Of vectors of length 1 [tokens, width] and float32 rows [rows, width]: [tokens, rows]."""
+    # All rows divided by their lengths would take ten times as long as their product with a few vectors.
+    squares = np.einsum("rw,rw->r", rows, rows)
+    plain = (squares > SMALL) & (squares < 1 / SMALL)
+    if not plain.all():
+        rows, squares = rows.copy(), np.where(plain, squares, 1)
+        rows[~plain] = _directions(rows[~plain])
+    cosines: np.ndarray = directions @ rows.T
+    cosines /= np.sqrt(squares)
+    return cosines
 
 
 def _directions(values: np.ndarray) -> np.ndarray:

@@ -13,10 +13,22 @@ HIDDEN: Literal["hidden"] = "hidden"
 """Out of sight but in the page. What Gradio has not in the page (`visible=False`) it builds when it is first shown, and
 rebuilds while further updates arrive, which empties inputs that a user has written in by then."""
 
+AWAY = "away"
+"""The same as a class of the style sheet."""
+
 
 def seen(now: bool) -> Literal["hidden"] | bool:
     """The `visible` of a component that comes and goes."""
     return now or HIDDEN
+
+
+def seen_classes(now: bool, *others: str) -> list[str]:
+    """The `elem_classes` of a row or a column that comes and goes, which Gradio's "hidden" does not hide.
+
+    Args:
+        others: the classes that it has anyway.
+    """
+    return [*others, *([] if now else [AWAY])]
 
 
 def html_block(value: str = "", *events: str, **settings: Any) -> gr.HTML:

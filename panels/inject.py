@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from panels.actions import samples_html
-from panels.blocks import HIDDEN, html_block
+from panels.blocks import HIDDEN, html_block, seen_classes
 from panels.chooser import model_chooser
 from panels.guard import guarded
 from panels.inject_actions import InjectActions
@@ -42,7 +42,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     samples = read_samples()
     options = tuple(each for each in shown_options(pool.registry, TASK) if each.spec.name not in NOT_SHOWN)
     actions = InjectActions(pool, samples, options)
-    held, waiting = gr.State(()), gr.State("")
+    held, waiting = gr.State(()), gr.State(())
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
@@ -50,13 +50,15 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 html_block('<h2><span class="step">1</span>Embeddings</h2>')
                 files = gr.File(
                     file_count="multiple",
-                    label="Arrays of (tokens, hidden): .npy, .npz, .pt or .safetensors",
-                    height=150,
+                    label=".npy, .npz, .pt or .safetensors",
+                    height=130,
                     elem_id="embedding-files",
+                    elem_classes="boxed",
                 )
-                with gr.Row(visible=HIDDEN, elem_id="which-tensor") as which:
-                    tensor = gr.Dropdown([], label="The file has several arrays; take", scale=3, elem_id="tensor")
-                    take = gr.Button("Take it", size="sm", scale=1, elem_id="take-tensor")
+                with gr.Row(elem_id="which-tensor", elem_classes=seen_classes(False)) as which:
+                    tensors = gr.Dropdown([], multiselect=True, label="Arrays", elem_id="tensor")
+                    take = gr.Button("Take", size="sm", min_width=90, elem_id="take-tensor")
+                    leave_out = gr.Button("Leave out", size="sm", min_width=90, elem_id="leave-out-tensor")
                 listed = html_block(EMPTY, "look", "earlier", "remove", "save", elem_id="embeddings")
                 with gr.Accordion("Make embeddings from a recording", open=False, elem_classes="plain"):
                     chips = html_block(samples_html(samples, several=False), "pick", elem_id="inject-samples")
@@ -83,7 +85,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">3</span>Language models</h2>')
                 cells = model_chooser(elem_id="inject-models")
-                unavailable = html_block("")
+                unavailable = html_block("", elem_classes="maybe")
             with gr.Accordion("Options of the models", open=False, elem_classes="card accordion-card"):
                 inputs = make_inputs(options, pool.registry, "inject")
             with gr.Row(elem_classes="go"):
@@ -91,7 +93,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel-inject")
 
         with gr.Column(scale=8, min_width=300, elem_classes="results"):
-            status = html_block("", elem_id="inject-status")
+            status = html_block("", elem_id="inject-status", elem_classes="status")
             answers = html_block(NOTHING_YET, elem_id="answers")
             look = html_block("", elem_id="embedding-look")
             download = saver(elem_id="inject-saver")
@@ -103,9 +105,10 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
 
     wire(page.load, actions.refresh, cells, [cells, unavailable])
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
-    adding = [held, listed, which, tensor, waiting]
-    wire(files.upload, actions.add, [files, held], [*adding, files])
-    wire(take.click, actions.take, [waiting, tensor, held], adding)
+    adding = [held, listed, which, tensors, waiting]
+    wire(files.upload, actions.add, [files, held, waiting], [*adding, files])
+    wire(take.click, actions.take, [waiting, tensors, held], adding)
+    wire(leave_out.click, actions.leave_out, waiting, adding[2:])
     for event, function in ((listed.remove, actions.remove), (listed.earlier, actions.earlier)):
         wire(event, function, held, [held, listed])
     wire(listed.save, actions.save, held, download)

@@ -13,12 +13,12 @@ from typing import Any
 import gradio as gr
 
 from panels.actions import unavailable_html
-from panels.blocks import HIDDEN, seen
+from panels.blocks import HIDDEN, seen, seen_classes
 from panels.cells import Offer, chosen_offers, offers
 from panels.chooser import chooser_value, chosen_in, with_sizes
 from panels.inject_rows import answers_html, status_html
 from panels.inject_runs import TASK, prepare, run
-from panels.injected import Held, held_in, listed_html, look_html
+from panels.injected import Held, Several, held_in, listed_html, look_html, several_in
 from panels.inputs import Shown, read_inputs
 from panels.markup import datum, element, text
 from panels.pool import SessionPool
@@ -67,29 +67,40 @@ class InjectActions:
 
     # The embeddings.
 
-    def add(self, files: list[str] | None, held: Any) -> tuple[Any, ...]:
+    def add(self, files: list[str] | None, held: Any, waiting: Any) -> tuple[Any, ...]:
         """Reads files behind the embeddings that are there; what cannot be read is said and left out.
 
-        Returns values for: embeddings, list, the row to choose an array in, its choices, the file in question, files.
+        Args:
+            waiting: the files with several arrays of which none is chosen yet.
+
+        Returns values for: embeddings, list, the row to choose arrays in, its choices, files that wait, files.
         """
-        kept, several, question = list(held_in(held)), list[tuple[str, str]](), ""
+        kept, several = list(held_in(held)), list(several_in(waiting))
         for path in files or []:
             try:
                 kept.append(Held(read_embedding(Path(path), name=Path(path).name)))
             except SeveralTensors as error:
-                several, question = [(each.described, each.name) for each in error.tensors], path
+                several.append(
+                    Several(path, tuple((f"{each.name} {each.described}", each.name) for each in error.tensors))
+                )
             except BadInput as error:
                 gr.Warning(text(error))
-        choices = gr.update(choices=several, value=several[0][1] if several else None)
-        return tuple(kept), listed_html(kept), gr.update(visible=seen(bool(several))), choices, question, None
+        return tuple(kept), listed_html(kept), *_question(several), None
 
-    def take(self, path: str, chosen: str | None, held: Any) -> tuple[Any, ...]:
-        """Reads the chosen array of a file that has several. Returns values as `add`, without the files."""
-        if not path or not chosen:
-            raise BadInput("no array is chosen; add the file again")
-        found = read_embedding(Path(path), tensor=chosen)
-        kept = [*held_in(held), Held(found)]
-        return tuple(kept), listed_html(kept), gr.update(visible=HIDDEN), gr.update(), ""
+    def take(self, waiting: Any, chosen: list[str] | None, held: Any) -> tuple[Any, ...]:
+        """Reads the chosen arrays of a file that has several. Returns values as `add`, without the files."""
+        first, *others = several_in(waiting) or (None,)
+        if first is None:
+            raise BadInput("no file has several arrays any more; add it again")
+        if not chosen:
+            raise BadInput(f"no array of {Path(first.path).name} is chosen; pick one or more, or leave the file out")
+        found = [Held(read_embedding(Path(first.path), tensor=each)) for each in chosen]
+        kept = [*held_in(held), *found]
+        return tuple(kept), listed_html(kept), *_question(others)
+
+    def leave_out(self, waiting: Any) -> tuple[Any, ...]:
+        """Takes none of a file that has several arrays. Returns values for: the row, its choices, files that wait."""
+        return _question(several_in(waiting)[1:])
 
     def remove(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Takes an embedding out of the list."""
@@ -196,3 +207,13 @@ class InjectActions:
     def leave(self, request: gr.Request) -> None:
         """Stops the run of a user whose page is closed."""
         self._stops.stop(str(request.session_hash))
+
+
+def _question(waiting: Sequence[Several]) -> tuple[Update, Update, tuple[Several, ...]]:
+    """Which arrays of the first file that waits are meant: values for the row, its choices, files that wait."""
+    row = gr.update(elem_classes=seen_classes(bool(waiting)))
+    if not waiting:
+        return row, gr.update(choices=[], value=[]), ()
+    choices = list(waiting[0].arrays)
+    label = f"{Path(waiting[0].path).name} has {len(choices)} arrays; take"
+    return row, gr.update(choices=choices, value=[choices[0][1]], label=label), tuple(waiting)

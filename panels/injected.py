@@ -37,6 +37,21 @@ def held_in(value: Any) -> tuple[Held, ...]:
     return value
 
 
+@dataclass(frozen=True)
+class Several:
+    """A file with several arrays, of which some are to be chosen."""
+
+    path: str
+    arrays: tuple[tuple[str, str], ...]  # what each is, and its name
+
+
+def several_in(value: Any) -> tuple[Several, ...]:
+    """As `held_in`, of files with several arrays."""
+    if not isinstance(value, tuple) or not all(isinstance(each, Several) for each in value):
+        raise BadInput("the files cannot be read; reload the page")
+    return value
+
+
 def listed_html(held: Sequence[Held]) -> str:
     """The embeddings in the order of their placeholders, each with what can be done with it."""
     if not held:

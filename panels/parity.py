@@ -9,9 +9,9 @@ from typing import Any
 import gradio as gr
 
 from panels.actions import samples_html
-from panels.blocks import HIDDEN, html_block, scripted_html
+from panels.blocks import HIDDEN, html_block, scripted_html, seen_classes
 from panels.guard import guarded
-from panels.parity_actions import END_TO_END, EXPERIMENTS, MODES, ParityActions
+from panels.parity_actions import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, ParityActions
 from panels.parity_markup import NOTHING_YET, preset_choices
 from panels.pool import SessionPool
 from panels.samples import read_samples
@@ -67,7 +67,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                     models, value=models[0][1] if models else None, label="Model", elem_id="parity-model"
                 )
                 note = html_block("", elem_id="parity-note")
-                with gr.Column(elem_id="parity-speech", elem_classes="bare") as speech:
+                with gr.Column(elem_id="parity-speech", elem_classes=BARE) as speech:
                     chips = html_block(samples_html(samples, several=False), "pick", elem_id="parity-samples")
                     recording = gr.File(label="Recording", height=130, elem_id="parity-recording", elem_classes="boxed")
                     credit = html_block("", elem_id="parity-credit", elem_classes="credit")
@@ -80,7 +80,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                             elem_id="parity-microphone",
                             elem_classes="boxed",
                         )
-                with gr.Column(visible=HIDDEN, elem_classes="bare") as text:
+                with gr.Column(elem_classes=seen_classes(False, BARE)) as text:
                     prompt = gr.Textbox(
                         value="",
                         label="Prompt",
@@ -171,7 +171,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         with gr.Column(scale=8, min_width=300, elem_classes="results"):
             status = html_block("", elem_id="parity-status", elem_classes="status")
             result = scripted_html("heat.js", NOTHING_YET, elem_id="parity-result")
-            with gr.Row(visible=HIDDEN, elem_classes="exports", elem_id="parity-exports") as exports:
+            with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:
                 html_block('<span class="label">Report</span>')
                 as_page = gr.Button("HTML", size="sm", min_width=56, elem_id="parity-html")
                 as_json = gr.Button("JSON", size="sm", min_width=56, elem_id="parity-json")

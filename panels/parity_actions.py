@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.blocks import HIDDEN, seen
+from panels.blocks import HIDDEN, seen, seen_classes
 from panels.markup import datum, element, text
 from panels.parity_markup import closer_html, result_html, sides_html, status_html
 from panels.parity_runs import Kept, Request, follow, request_of
@@ -31,6 +31,7 @@ from workbench.lab.sides import with_changes
 from workbench.memory import size
 
 Update = dict[str, Any]
+BARE, EXPORTS = "bare", "exports"  # classes of columns and rows that come and go
 EXPERIMENTS = {"cmvn": "off", "dither": "1", "threads": "", "kv_cache": ""}
 """Options and settings that are known causes of a divergence, and what a switch sets them to; dither to the amplitude
 that recipes of FunASR and Kaldi train with."""
@@ -66,8 +67,8 @@ class ParityActions:
             gr.update(choices=_references(self._offered(card), traces), value=first),
             self._sides_html(card, texts, traces),
             "\n".join(filter(None, texts)),
-            speech,
-            gr.update(visible=seen(family.reads_text)),
+            gr.update(elem_classes=seen_classes(not family.reads_text, BARE)),
+            gr.update(elem_classes=seen_classes(family.reads_text, BARE)),
             *(speech, speech, speech, speech),
             *(language, language),
         )
@@ -163,7 +164,8 @@ class ParityActions:
                     if step.run is not None:
                         self.kept.put(user, step.run)
                         _, stage = first_look(step.run) or (0, "")
-                        yield result_html(step.run, stage), status, *idle, gr.update(visible=True), None
+                        exports = gr.update(elem_classes=seen_classes(True, EXPORTS))
+                        yield result_html(step.run, stage), status, *idle, exports, None
                     elif step.stopped:
                         yield gr.skip(), status, *idle, gr.skip(), gr.skip()
                     else:

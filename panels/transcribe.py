@@ -74,7 +74,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">2</span>Models</h2>')
                 cells = model_chooser(elem_id="models")
-                unavailable = html_block("")
+                unavailable = html_block("", elem_classes="maybe")
             with gr.Column(elem_classes="card"):
                 html_block('<h2><span class="step">3</span>Compare <small>optional</small></h2>')
                 reference = gr.Textbox(

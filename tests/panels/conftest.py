@@ -14,6 +14,9 @@ from panels import guard
 from panels.pool import SessionPool
 from tests.browser import PATIENCE
 from tests.panels.fakes import FakeGgufRegistry, FakeLanguageRegistry, FakeRegistry
+from workbench.registry import Registry
+
+DEMOS = tuple(f"demo/{name}" for name in ("sensevoice", "paraformer", "funasr-nano", "fireredasr", "qwen3"))
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,26 @@ def served_gguf() -> Iterator[Served]:
 def served() -> Iterator[Served]:
     """The page over fake models."""
     yield from serve(SessionPool(FakeRegistry()))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def demos() -> Iterator[Served]:
+    """The page over the shipped models; skips where they do not run on PyTorch."""
+    registry = Registry()
+    try:
+        needs(registry, "pytorch", *DEMOS)
+    except pytest.skip.Exception:
+        registry.close()
+        raise
+    yield from serve(SessionPool(registry))
+
+
+def needs(registry: Any, runtime: str, *models: str) -> None:
+    """Skips the test where one of the models does not run on that runtime."""
+    for model in models:
+        state = registry.availability(registry.card(model), runtime)
+        if not state.ready:
+            pytest.skip(f"needs {model} on {runtime}: {state.reason}")
 
 
 @pytest.fixture

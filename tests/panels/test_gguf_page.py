@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from panels.pool import SessionPool
 from panels.samples import read_samples
-from tests.panels.conftest import Served, serve
+from tests.panels.conftest import DEMOS, Served, needs
 from tests.panels.fakes import tone
 from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
-from workbench.registry import Registry
 
 
 def choose(page: Any, *names: str) -> None:
@@ -142,23 +140,18 @@ def test_the_endpoint_takes_quantisations(served_gguf: Served, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_the_demo_models_quantised_through_the_endpoint(tmp_path: Path) -> None:
+def test_the_demo_models_quantised_through_the_endpoint(demos: Served) -> None:
     client_module = pytest.importorskip("gradio_client")
-    registry = Registry()
-    models = [f"demo/{name}" for name in ("sensevoice", "paraformer", "funasr-nano", "fireredasr")]
-    for state in (registry.availability(registry.card(model), "gguf") for model in models):
-        if not state.ready:
-            registry.close()
-            pytest.skip(f"needs the demo models on gguf: {state.reason}")
+    models = DEMOS[:4]  # the others take no recording
+    needs(demos.registry, "gguf", *models)
     sample = next(each for each in read_samples() if each.path.name == "three_seven_one.wav")
-    for served in serve(SessionPool(registry)):
-        client = client_module.Client(served.url, verbose=False)
-        audio = [client_module.handle_file(str(sample.path))]
-        cells = [f"{model}|gguf|q8_0" for model in models]
-        found = client.predict(audio, cells, "pytorch", "{}", sample.text, "digits", api_name="/transcribe")
-        assert [each.get("error") for each in found] == [None] * 4
-        assert [(each["model"], each["quantization"]) for each in found] == [(model, "q8_0") for model in models]
-        assert [each["score"]["wer"] for each in found] == [0.0] * 4
-        listed = {each["id"]: each["runtimes"]["gguf"]["quantizations"] for each in client.predict(api_name="/models")}
-        made = {model: {each["name"]: each["bytes"] for each in listed[model] if each["converted"]} for model in models}
-        assert made == {each["model"]: {"q8_0": each["weight_bytes"]} for each in found}
+    client = client_module.Client(demos.url, verbose=False)
+    audio = [client_module.handle_file(str(sample.path))]
+    cells = [f"{model}|gguf|q8_0" for model in models]
+    found = client.predict(audio, cells, "pytorch", "{}", sample.text, "digits", api_name="/transcribe")
+    assert [each.get("error") for each in found] == [None] * 4
+    assert [(each["model"], each["quantization"]) for each in found] == [(model, "q8_0") for model in models]
+    assert [each["score"]["wer"] for each in found] == [0.0] * 4
+    listed = {each["id"]: each["runtimes"]["gguf"]["quantizations"] for each in client.predict(api_name="/models")}
+    made = {model: {each["name"]: each["bytes"] for each in listed[model] if each["converted"]} for model in models}
+    assert made == {each["model"]: {"q8_0": each["weight_bytes"]} for each in found}

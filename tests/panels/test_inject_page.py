@@ -16,7 +16,7 @@ import pytest
 
 from panels.inject_actions import InjectActions
 from panels.inject_api import injected
-from panels.injected import Held, held_in, listed_html, look_html
+from panels.injected import Held, held_in, listed_html, look_html, several_in
 from panels.pool import SessionPool
 from tests.panels.conftest import Served, serve
 from tests.panels.fake_injection import WIDTH, FakeInjectRegistry
@@ -24,7 +24,6 @@ from tests.panels.fakes import tone
 from workbench.embeddings import embedding_of, read_embedding
 from workbench.errors import BadInput
 from workbench.families.language import PLACEHOLDER
-from workbench.registry import Registry
 
 LONG = 120_000  # milliseconds; a first run loads its models
 RNG = np.random.default_rng(5)
@@ -70,7 +69,7 @@ def saved(path: Path, values: np.ndarray = VALUES) -> str:
 
 def test_files_come_behind_those_that_are_there(actions: InjectActions, tmp_path: Path) -> None:
     first = Held(embedding_of(VALUES, "first"))
-    held, listed, *_, files = actions.add([saved(tmp_path / "more.npy")], (first,))
+    held, listed, *_, files = actions.add([saved(tmp_path / "more.npy")], (first,), ())
     assert [each.embedding.name for each in held] == ["first", "more.npy"] and files is None
     assert "more.npy" in listed and "6 × 8" in listed
 
@@ -81,21 +80,32 @@ def test_a_bad_file_is_named_and_the_others_are_taken(
     (tmp_path / "text.npy").write_text("no array")
     good = saved(tmp_path / "good.npy")
     whole = saved(tmp_path / "whole.npy", np.ones((2, 2), np.int8))
-    held, *_ = actions.add([str(tmp_path / "text.npy"), whole, good], ())
+    held, *_ = actions.add([str(tmp_path / "text.npy"), whole, good], (), ())
     assert [each.embedding.name for each in held] == ["good.npy"]
     assert len(warned) == 2 and "text.npy" in warned[0] and "int8" in warned[1]
 
 
-def test_of_a_file_with_several_arrays_one_is_chosen(actions: InjectActions, tmp_path: Path) -> None:
-    path = tmp_path / "two.npz"
-    np.savez(path, speech=VALUES, noise=VALUES[:2])
-    held, _, row, choices, question, _ = actions.add([str(path)], ())
-    assert held == () and row["visible"] is True and question == str(path)
-    assert [name for _, name in choices["choices"]] == ["speech", "noise"]
-    held, _, row, *_ = actions.take(question, "noise", held)
-    assert [each.embedding.tokens for each in held] == [2] and row["visible"] == "hidden"
-    with pytest.raises(BadInput, match="no array is chosen"):
-        actions.take(question, None, held)
+def test_of_files_with_several_arrays_some_are_chosen(actions: InjectActions, tmp_path: Path) -> None:
+    for name in ("two", "other", "third"):
+        np.savez(tmp_path / f"{name}.npz", speech=VALUES, noise=VALUES[:2])
+    two, *others = (str(tmp_path / f"{name}.npz") for name in ("two", "other", "third"))
+    held, _, row, choices, waiting, _ = actions.add([two, saved(tmp_path / "one.npy")], (), ())
+    assert [each.embedding.name for each in held] == ["one.npy"] and row["elem_classes"] == []
+    assert choices["label"] == "two.npz has 2 arrays; take" and choices["value"] == ["speech"]
+    assert choices["choices"] == [("speech (6, 8) float32", "speech"), ("noise (2, 8) float32", "noise")]
+    # Files that come meanwhile wait for their turn.
+    held, _, row, choices, waiting, _ = actions.add(others, held, waiting)
+    assert "two.npz" in choices["label"]
+    held, _, row, choices, waiting = actions.take(waiting, ["noise", "speech"], held)
+    assert [each.embedding.tokens for each in held] == [6, 2, 6] and "other.npz" in choices["label"]
+    with pytest.raises(BadInput, match="no array of other"):
+        actions.take(waiting, [], held)
+    row, choices, waiting = actions.leave_out(waiting)
+    assert "third.npz" in choices["label"]
+    held, listed, row, choices, waiting = actions.take(waiting, ["noise"], held)
+    assert len(held) == 4 and "third.npz" in listed and row["elem_classes"] == ["away"] and waiting == ()
+    with pytest.raises(BadInput, match="add it again"):
+        actions.take(waiting, ["noise"], held)
 
 
 def test_the_list_is_put_in_order_and_thinned(actions: InjectActions) -> None:
@@ -160,6 +170,8 @@ def test_a_state_that_is_none_is_refused() -> None:
     for value in (None, [1], ("a",)):
         with pytest.raises(BadInput, match="reload the page"):
             held_in(value)
+        with pytest.raises(BadInput, match="reload the page"):
+            several_in(value)
 
 
 def test_an_empty_list_says_what_to_do() -> None:
@@ -253,18 +265,6 @@ def test_cancel_stops_the_writing_and_keeps_the_rest(served_inject: Served, page
     expect(page.locator("#inject-prompt textarea")).to_have_value(PLACEHOLDER)
     hanging.gate.set()
     assert hanging.abandoned.wait(30)
-
-
-@pytest.fixture
-def demos() -> Iterator[Served]:
-    """The page over the shipped models; skips where they are not there."""
-    registry = Registry()
-    for model in ("demo/funasr-nano", "demo/qwen3"):
-        state = registry.availability(registry.card(model), "pytorch")
-        if not state.ready:
-            registry.close()
-            pytest.skip(f"needs the demo models: {state.reason}")
-    yield from serve(SessionPool(registry))
 
 
 @pytest.mark.browser

@@ -13,13 +13,12 @@ import pytest
 
 from panels.pool import SessionPool
 from tests.lab.fakes import waits
-from tests.panels.conftest import Served, serve
+from tests.panels.conftest import Served, needs, serve
 from tests.panels.fakes import broken, tone
 from tests.panels.parity_fakes import FakeParityRegistry
 from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll, until
 from tests.parity.networks import META, STAGES, computed
 from workbench.parity.command import compare_files
-from workbench.registry import Registry
 from workbench.session import Trace
 
 
@@ -43,18 +42,6 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def lab(scratch: Path) -> Iterator[Served]:
     """The page over models that compute a small network."""
     yield from serve(SessionPool(FakeParityRegistry()))  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def demo() -> Iterator[Served]:
-    """The page over the shipped models; skips where SenseVoice cannot run on both runtimes."""
-    registry = Registry()
-    for runtime in ("pytorch", "gguf"):
-        state = registry.availability(registry.card("demo/sensevoice"), runtime)
-        if not state.ready:
-            registry.close()
-            pytest.skip(f"needs the demo model on {runtime}: {state.reason}")
-    yield from serve(SessionPool(registry))
 
 
 def open_tab(page: Any, served: Served) -> None:
@@ -83,8 +70,9 @@ def compare(page: Any, *sides: str) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_the_demo_model_on_two_runtimes_to_a_report_that_is_opened(demo: Served, page: Any, tmp_path: Path) -> None:
-    open_tab(page, demo)
+def test_the_demo_model_on_two_runtimes_to_a_report_that_is_opened(demos: Served, page: Any, tmp_path: Path) -> None:
+    needs(demos.registry, "gguf", "demo/sensevoice")
+    open_tab(page, demos)
     expect(page.locator("#parity-model input")).to_have_value(re.compile("SenseVoice"))
     expect(page.locator("#parity-reference input")).to_have_value("PyTorch f32")
     expect(candidates(page)).to_have_value("gguf:f32")
@@ -113,6 +101,18 @@ def test_the_demo_model_on_two_runtimes_to_a_report_that_is_opened(demo: Served,
     expect(view.locator("h1")).to_have_text("Parity of demo/sensevoice")
     expect(view.locator("section.verdict p").nth(1)).to_have_text(said)
     offline.close()
+
+
+@pytest.mark.browser
+def test_what_has_nothing_to_say_yet_is_out_of_sight(lab: Served, page: Any) -> None:
+    open_tab(page, lab)
+    for each in ("#parity-prompt", "#parity-exports", "#parity-cancel", "#parity-status", "#parity-closer img"):
+        expect(page.locator(each)).to_be_hidden()
+    for name in ("Parity", "Inject"):
+        page.get_by_role("tab", name=name).click()
+        inputs, results = (page.locator(f".{each} > *:visible").first.bounding_box() for each in ("inputs", "results"))
+        assert inputs["y"] == results["y"], "nothing empty stands above either"
+    expect(page.locator("#which-tensor")).to_be_hidden()
 
 
 @pytest.mark.browser

@@ -6,34 +6,19 @@ import functools
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from panels.actions import Actions
-from panels.pool import SessionPool
 from panels.samples import read_samples
 from tests.browser import PATIENCE
-from tests.panels.conftest import Served, serve
+from tests.panels.conftest import Served
 from tests.panels.fakes import broken, tone
-from workbench.registry import Registry
 
-DEMOS = ("demo/sensevoice", "demo/paraformer")
 LONG = 60_000  # milliseconds; a first run loads its models
-
-
-@pytest.fixture
-def demos() -> Iterator[Served]:
-    """The page over the shipped models; skips where they are not there."""
-    registry = Registry()
-    for model in DEMOS:
-        state = registry.availability(registry.card(model), "pytorch")
-        if not state.ready:
-            registry.close()
-            pytest.skip(f"needs the demo models: {state.reason}")
-    yield from serve(SessionPool(registry))
 
 
 @pytest.fixture
@@ -102,16 +87,17 @@ def test_the_demo_models_through_the_endpoint(demos: Served) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(demos.url, verbose=False)
     sample = next(each for each in read_samples() if each.path.name == "three_seven_one.wav")
+    asked = ["demo/sensevoice", "demo/paraformer"]
     found = client.predict(
         [client_module.handle_file(str(sample.path))],
-        list(DEMOS),
+        asked,
         "pytorch",
         json.dumps({"language": "en"}),
         sample.text,
         "digits",
         api_name="/transcribe",
     )
-    assert [each["model"] for each in found] == list(DEMOS)
+    assert [each["model"] for each in found] == asked
     for each in found:
         assert each["file"] == "three_seven_one.wav" and each["score"]["name"] == "WER"
         assert each["segments"] and each["tokens"] and each["audio_seconds"] == pytest.approx(1.88, abs=0.02)

@@ -19,12 +19,11 @@ from panels.models import log_html, residents_html
 from panels.pool import SessionPool
 from panels.runs import Board, prepare, run
 from panels.settings import SHOWN, check_settings, make_settings, read_settings
-from tests.panels.conftest import Served, serve
+from tests.panels.conftest import Served, needs, serve
 from tests.panels.fake_engines import FakeEngineRegistry
 from tests.panels.fakes import tone
 from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
 from workbench.errors import BadInput
-from workbench.registry import Registry
 
 NANO, FAR = "fake/nano|vllm", "fake/far|vllm"
 START = 400_000  # milliseconds; an engine starts while the machine has other work
@@ -36,17 +35,6 @@ def registry(tmp_path: Path) -> FakeEngineRegistry:
     log = tmp_path / "fake-nano-7.log"
     log.write_text(LOG)
     return FakeEngineRegistry(log)
-
-
-@pytest.fixture
-def demo() -> Iterator[Served]:
-    """The page over the shipped models; skips where they do not run on vLLM."""
-    registry = Registry()
-    state = registry.availability(registry.card("demo/funasr-nano"), "vllm")
-    if not state.ready:
-        registry.close()
-        pytest.skip(f"needs the demo model on vLLM: {state.reason}")
-    yield from serve(SessionPool(registry))
 
 
 @pytest.fixture
@@ -293,8 +281,9 @@ def test_a_start_can_be_stopped_and_tried_again(served_engine: Served, page: Any
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_demo_model_on_vllm_from_its_start_to_its_end(demo: Served, page: Any) -> None:
-    open_page(page, demo)
+def test_the_demo_model_on_vllm_from_its_start_to_its_end(demos: Served, page: Any) -> None:
+    needs(demos.registry, "vllm", "demo/funasr-nano")
+    open_page(page, demos)
     choose_only(page, "Demo Fun-ASR-Nano: spoken digits · vLLM")
     page.locator("#engine").get_by_text("vLLM engine").click()
     page.locator("#setting-kv_gigabytes input").fill("0.25")

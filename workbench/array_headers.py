@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -38,7 +39,11 @@ NUMPY_TYPES: Mapping[str, str] = {
 TENSOR_TYPES: Mapping[str, str] = {**NUMPY_TYPES, "BF16": "<u2"}
 """The same and bfloat16, whose bytes are bits to numpy."""
 
-_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): np.lib.format.read_array_header_2_0,  # other letters in the names of fields, which no array here has
+}
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,14 @@ def read_array_header(file: IO[bytes], where: str) -> ArrayHeader:
         shape, fortran_order, dtype = _READ_HEADER[np.lib.format.read_magic(file)](file)
     except Exception as error:  # numpy parses headers as Python, with all the errors that has
         raise BadInput(f"{where} is truncated or no .npy array: {said(error)}") from error
-    if any(side < 0 for side in shape):
-        raise BadInput(f"{where} is no .npy array: it claims the shape {shape}")
+    if not all(map(_is_whole, shape)):
+        raise BadInput(f"{where} is no .npy array: it claims the shape {shape!s:.80}")
     return ArrayHeader(shape, fortran_order, dtype)
+
+
+def _is_whole(number: Any) -> bool:
+    """Whether a number is whole and not negative; true and false, which Python counts, are none."""
+    return type(number) is int and number >= 0
 
 
 def check_claim(header: ArrayHeader, there: int, most: int, where: str) -> None:
@@ -105,7 +115,7 @@ def read_tensor_header(
         raise BadInput(f"{where} is truncated or no safetensors file: {claimed}, and the file has {size}")
     if length > longest:
         raise BadInput(f"the header of {where} is {length} bytes long; expected at most {longest}")
-    header = read_json(file.read(length), f"the header of {where}")
+    header = read_json(file.read(length), f"the header of {where}", _once)
     if not isinstance(header, dict) or len(header) > MOST_ARRAYS:
         raise BadInput(f"the header of {where} is no JSON object of at most {MOST_ARRAYS} tensors")
     metadata = header.pop("__metadata__", None) or {}
@@ -118,7 +128,7 @@ def _place(name: str, entry: Any, begin: int, size: int, file: str, types: Mappi
     where = f"tensor {name!r:.80} of {file}"
     try:
         code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        whole = all(isinstance(each, int) and each >= 0 for each in (*shape, start, stop))
+        whole = isinstance(shape, list) and all(map(_is_whole, (*shape, start, stop)))
     except (TypeError, KeyError, ValueError):
         whole = False
     if not whole:
@@ -132,10 +142,23 @@ def _place(name: str, entry: Any, begin: int, size: int, file: str, types: Mappi
     return TensorPlace(code, tuple(shape), begin + start, stop - start, np.dtype(types[code]))
 
 
-def read_json(text: bytes, where: str) -> Any:
-    """The JSON value in a part of a file."""
+def _once(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names stand once each."""
+    found = dict(entries)
+    if len(found) < len(entries):
+        twice, _ = Counter(name for name, _ in entries).most_common(1)[0]
+        raise ValueError(f"{twice!r:.80} stands there twice")
+    return found
+
+
+def read_json(text: bytes, where: str, objects: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None) -> Any:
+    """The JSON value in a part of a file.
+
+    Args:
+        objects: makes an object of its names and values; raises `ValueError` where it is none.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=objects)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{where} is not JSON: {said(error)}") from error
 

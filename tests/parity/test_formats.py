@@ -102,6 +102,25 @@ def test_two_traces_compare_in_the_memory_of_one_stage(tmp_path: Path, kind: str
     assert peak < size / 3, "both traces are twice as large"
 
 
+@pytest.mark.parametrize("kind", ["safetensors", "npz", "folder"])
+def test_halves_say_how_they_were_computed_where_nothing_else_does(tmp_path: Path, kind: str) -> None:
+    reference = computed()
+    halves = {f"encoder.layers.{n}": reference[f"encoder.layers.{n}"].astype(np.float16) for n in range(8)}
+    path = written(tmp_path, kind, halves | {"tokens": reference["tokens"]})
+    found = compare(reference, read_trace(path))
+    assert found.within and (found.tolerances.preset.name, found.reason) == ("f16", "dtype is float16")
+    (tmp_path / "names.toml").write_text('[meta]\nquantization = "f32"')
+    assert not compare(reference, read_trace(path, read_mapping(tmp_path / "names.toml"))).within
+
+
+def test_bfloat16_says_how_it_was_computed(tmp_path: Path) -> None:
+    header = (
+        b'{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]},"b":{"dtype":"F16","shape":[1],"data_offsets":[2,4]}}'
+    )
+    (tmp_path / "t.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    assert read_trace(tmp_path / "t.safetensors").meta == {"dtype": "bfloat16"}
+
+
 def test_what_is_missing_is_said_in_our_names(tmp_path: Path) -> None:
     (tmp_path / "names.toml").write_text("[stages]\nlogits = 'ctc'")
     np.savez(tmp_path / "t.npz", other=np.ones(2))

@@ -110,6 +110,19 @@ SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "shape": (lambda p: write_tensors(p, tensor(shape=[3]), b"12345678"), "8 bytes, which do not fit"),
     "negative": (lambda p: write_tensors(p, tensor(shape=[-2]), b"12345678"), "is not described as safetensors"),
+    "true": (lambda p: write_tensors(p, tensor(shape=[True, 2]), b"12345678"), "is not described as safetensors"),
+    "axes": (
+        lambda p: write_tensors(p, tensor(shape=[1] * 70 + [2]), b"12345678"),
+        "tensor 'a' of t.safetensors claims a shape of 71 axes; expected at most 64",
+    ),
+    "none of many": (
+        lambda p: write_tensors(p, tensor(shape=[1 << 62, 1 << 64, 0], data_offsets=[0, 0])),
+        "claims the shape 4611686018427387904×2^63 or more×0, which no array has",
+    ),
+    "twice": (
+        lambda p: write_tensors(p, (json.dumps(tensor())[:-1] + ", " + json.dumps(tensor())[1:]).encode(), bytes(8)),
+        "the header of t.safetensors is not JSON: 'a' stands there twice",
+    ),
     "no entry": (lambda p: write_tensors(p, {"a": 3}), "is not described as safetensors"),
     "type": (lambda p: write_tensors(p, tensor(dtype="F8_E4M3"), b"12345678"), "holds 'F8_E4M3'; expected one of F64"),
     "type list": (lambda p: write_tensors(p, tensor(dtype=["F32"]), b"12345678"), "holds ['F32']; expected one of"),
@@ -224,6 +237,71 @@ def test_arrays_that_claim_more_than_they_have_cost_no_memory(tmp_path: Path, mo
     monkeypatch.setattr(stored, "LARGEST_ARRAY", 1000)
     np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(1000))
     refused(tmp_path / "bomb.npz", "'a.npy' of bomb.npz is 8000 bytes large; expected at most 1000")
+
+
+@pytest.mark.parametrize(
+    "shape, said",
+    [
+        ((True, 4), "t.npy is no .npy array: it claims the shape (True, 4)"),
+        ((10**30, 0), "t.npy claims the shape 2^63 or more×0, which no array has"),
+        ((1,) * 70, "t.npy claims a shape of 70 axes; expected at most 64"),
+    ],
+)
+def test_shapes_that_no_array_has_are_refused(tmp_path: Path, shape: tuple[int, ...], said: str) -> None:
+    (tmp_path / "t.npy").write_bytes(npy_header(shape) + bytes(64))
+    refused(tmp_path / "t.npy", said)
+
+
+def test_every_version_of_the_header_is_read(tmp_path: Path) -> None:
+    for version in ((1, 0), (2, 0), (3, 0)):
+        with (tmp_path / "t.npy").open("wb") as file:
+            np.lib.format.write_array(file, np.arange(3.0), version)
+        assert values(open_stored(tmp_path / "t.npy"))["t"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["t.npz", "t.zip"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_stands_twice_in_an_archive_is_refused(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        for _ in range(2):
+            archive.writestr("a.npy", npy_header((0,)))
+    refused(tmp_path / name, f"{name} has 2 files with the name 'a.npy'; expected one for each")
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    for number, make in enumerate((os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/nonexistent"))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        np.save(folder / "a.npy", np.ones(2))
+        make(folder / "b.npy")
+        refused(folder, "b.npy is no file that can be read; expected an .npy array")
+
+
+def test_what_macos_leaves_in_folders_and_archives_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "dumps").mkdir()
+    np.save(tmp_path / "dumps" / "a.npy", np.ones(2))
+    (tmp_path / "dumps" / "._a.npy").write_bytes(b"\0\5\x16\7")
+    assert list(values(open_stored(tmp_path / "dumps"))) == ["a"]
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        archive.write(tmp_path / "dumps" / "a.npy", "dumps/a.npy")
+        archive.writestr("__MACOSX/dumps/._a.npy", b"\0\5\x16\7")
+        archive.writestr("dumps/.DS_Store", b"1")
+    assert list(values(open_stored(tmp_path / "t.zip"))) == ["a"]
+
+
+def test_a_meta_file_of_megabytes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dumps").mkdir()
+    np.save(tmp_path / "dumps" / "a.npy", np.ones(2))
+    (tmp_path / "dumps" / "meta.json").write_bytes(b" " * (2 << 20))
+    refused(tmp_path / "dumps", "meta.json of dumps is longer than 1048576 bytes; expected dtype, input_digest")
+
+
+def test_metadata_without_ours_says_what_it_says_plainly(tmp_path: Path) -> None:
+    path = tmp_path / "t.safetensors"
+    save_file({"a": np.ones(2)}, path, {"format": "pt", "dtype": "float16", "input_digest": "a1b2"})
+    assert open_stored(path).meta == {"dtype": "float16", "input_digest": "a1b2"}
+    save_file({"a": np.ones(2)}, path, {"meta": '{"model": "x"}', "dtype": "float16"})
+    assert open_stored(path).meta == {"model": "x"}
 
 
 def test_what_is_no_trace_is_said_to_be_none(tmp_path: Path) -> None:

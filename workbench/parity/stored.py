@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,9 +31,10 @@ from workbench.parity.order import GROUPS
 
 Reader = Callable[[], np.ndarray]
 
+MOST_AXES = 64  # of an array of numpy's
 LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech is a tenth of that
 META = "meta.json"  # beside .npy files: who computed them
-LONGEST_META = 1 << 20  # bytes of it in a .zip
+LONGEST_META = 1 << 20  # bytes of it
 _EXPECTED = "expected a .safetensors or .npz file, or a directory or .zip of .npy files"
 
 
@@ -44,6 +46,7 @@ class Stored:
     meta: Mapping[str, Any]
     order: tuple[str, ...] = ()  # in which a trace of ours was recorded
     texts: frozenset[str] = frozenset()  # arrays that are bytes of UTF-8
+    types: frozenset[str] = frozenset()  # of the arrays, such as float16 and bfloat16
 
 
 def open_stored(path: str | Path) -> Stored:
@@ -77,11 +80,17 @@ def _named(found: Stored, where: str) -> Stored:
 def _safetensors(path: Path) -> Stored:
     with path.open("rb") as file:
         places, metadata = read_tensor_header(file, path.stat().st_size, path.name)
+    for name, place in places.items():
+        _check_shape(place.shape, f"tensor {name!r:.80} of {path.name}")
     arrays = {name: _tensor(path, place) for name, place in places.items()}
     order, strings, meta = (_recorded(path, metadata, key, kind) for key, kind in _RECORDED.items())
-    return Stored(arrays, meta, tuple(filter(_is_text, order)), frozenset(filter(_is_text, strings)))
+    if "meta" not in metadata:
+        meta = {key: metadata[key] for key in _PLAIN if _is_text(metadata.get(key))}
+    types = frozenset("bfloat16" if place.code == "BF16" else place.dtype.name for place in places.values())
+    return Stored(arrays, meta, tuple(filter(_is_text, order)), frozenset(filter(_is_text, strings)), types)
 
 
+_PLAIN = ("model", "runtime", "dtype", "quantization", "input_digest")  # what other programs may say, without `meta`
 _RECORDED: Mapping[str, type] = {"stages": list, "strings": list, "meta": dict}
 
 
@@ -118,14 +127,14 @@ def _tensor(path: Path, place: TensorPlace) -> Reader:
 
 
 def _npz(path: Path) -> Stored:
-    arrays, _ = _archive(path, "arrays only, as numpy.savez writes them", ())
-    return Stored({name.removesuffix(".npy"): read for name, read in arrays.items()}, {})
+    found = _archive(path, "arrays only, as numpy.savez writes them", ())
+    return replace(found, arrays={name.removesuffix(".npy"): read for name, read in found.arrays.items()})
 
 
 def _zip(path: Path) -> Stored:
     """A zipped directory; its own name, where all of it is in one, is no part of the names of the arrays."""
-    found, meta = _archive(path, f"the .npy files of a directory, and {META}", (META,))
-    parts = {name: name.removesuffix(".npy").split("/") for name in found}
+    found = _archive(path, f"the .npy files of a directory, and {META}", (META,))
+    parts = {name: name.removesuffix(".npy").split("/") for name in found.arrays}
     whole = len({each[0] for each in parts.values()}) == 1 and all(len(each) > 1 for each in parts.values())
     outer = whole and next(iter(parts.values()))[0] not in GROUPS
     arrays: dict[str, Reader] = {}
@@ -133,13 +142,13 @@ def _zip(path: Path) -> Stored:
         name = ".".join(each[1:] if outer else each)
         if name in arrays:
             raise BadInput(f"{path.name} has two files for {name}; expected one for each stage")
-        arrays[name] = found[member]
+        arrays[name] = found.arrays[member]
     if not arrays:
         raise BadInput(f"{path.name} holds no .npy files; expected one for each stage")
-    return Stored(arrays, meta)
+    return replace(found, arrays=arrays)
 
 
-def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> tuple[dict[str, Reader], dict[str, Any]]:
+def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> Stored:
     """The arrays of an archive by the names of its members, and the object in the JSON file beside them.
 
     Args:
@@ -148,27 +157,48 @@ def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> tuple[dict[s
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist() if not each.is_dir()]
+            members = [each for each in archive.infolist() if not each.is_dir() and not _is_litter(each.filename)]
+            for name, count in Counter(each.filename for each in members).most_common(1):
+                if count > 1:
+                    raise BadInput(f"{path.name} has {count} files with the name {name!r:.80}; expected one for each")
             files = [each for each in members if each.filename.endswith(".npy")]
             others = [each for each in members if each not in files]
             strange = next((each.filename for each in others if Path(each.filename).name not in beside), None)
             if strange is not None or len(members) > MOST_ARRAYS:
                 what = f"holds {strange!r:.80}" if strange is not None else f"holds {len(members)} files"
                 raise BadInput(f"{path.name} {what}; expected {expected}")
+            types = set()
             for member in files:
                 with archive.open(member) as file:
-                    _header(file, member.file_size, f"{member.filename!r:.80} of {path.name}")
+                    types.add(_header(file, member.file_size, f"{member.filename!r:.80} of {path.name}"))
             meta = {}
             for member in others[:1]:
                 with archive.open(member) as file:
-                    meta = read_json(file.read(LONGEST_META), f"{META} of {path.name}")
-                if not isinstance(meta, dict):
-                    raise BadInput(f"{META} of {path.name} is no JSON object; expected dtype, input_digest and so on")
+                    meta = _meta(file, path)
     except (BadInput, OSError):
         raise
     except Exception as error:  # zipfile has no one error for what is damaged
         raise BadInput(f"{path.name} is truncated or no {path.suffix.lower()} file: {said(error)}") from error
-    return {each.filename: _member(path, each.filename) for each in files}, meta
+    arrays = {each.filename: _member(path, each.filename) for each in files}
+    return Stored(arrays, meta, types=frozenset(types))
+
+
+def _is_litter(name: str) -> bool:
+    """Whether a file is one that macOS leaves beside those of its user."""
+    return any(part in ("__MACOSX", ".DS_Store") or part.startswith("._") for part in Path(name).parts)
+
+
+def _meta(file: IO[bytes], path: Path) -> dict[str, Any]:
+    """The object in the JSON file beside arrays, which are at `path`."""
+    text = file.read(LONGEST_META + 1)
+    if len(text) > LONGEST_META:
+        raise BadInput(
+            f"{META} of {path.name} is longer than {LONGEST_META} bytes; expected dtype, input_digest and so on"
+        )
+    meta = read_json(text, f"{META} of {path.name}")
+    if not isinstance(meta, dict):
+        raise BadInput(f"{META} of {path.name} is no JSON object; expected dtype, input_digest and so on")
+    return meta
 
 
 def _member(path: Path, name: str) -> Reader:
@@ -183,33 +213,40 @@ def _member(path: Path, name: str) -> Reader:
 
 
 def _directory(path: Path) -> Stored:
-    files = sorted(path.rglob("*.npy"))
+    files = sorted(each for each in path.rglob("*.npy") if not _is_litter(each.relative_to(path).as_posix()))
     if not files:
         raise BadInput(f"the directory {path.name} holds no .npy files; expected one for each stage")
     if len(files) > MOST_ARRAYS:
         raise BadInput(f"the directory {path.name} holds {len(files)} .npy files; expected at most {MOST_ARRAYS}")
     meta = {}
     if (path / META).is_file():
-        meta = read_json((path / META).read_bytes(), f"{META} of {path.name}")
-        if not isinstance(meta, dict):
-            raise BadInput(f"{META} of {path.name} is no JSON object; expected dtype, input_digest and the like")
+        with (path / META).open("rb") as beside:
+            meta = _meta(beside, path)
     arrays: dict[str, Reader] = {}
+    types = set()
     for file in files:
         name = ".".join(file.relative_to(path).with_suffix("").parts)
         if name in arrays:
             raise BadInput(f"the directory {path.name} has two files for {name}; expected one for each stage")
-        arrays[name] = _file(file)
-    return Stored(arrays, meta)
+        arrays[name], kind = _file(file)
+        types.add(kind)
+    return Stored(arrays, meta, types=frozenset(types))
 
 
 def _single(path: Path) -> Stored:
-    return Stored({path.stem: _file(path)}, {})
+    read, kind = _file(path)
+    return Stored({path.stem: read}, {}, types=frozenset({kind}))
 
 
-def _file(path: Path) -> Reader:
-    """One `.npy` file, its header checked now; its values stay in the file."""
-    with path.open("rb") as file:
-        _header(file, path.stat().st_size, path.name)
+def _file(path: Path) -> tuple[Reader, str]:
+    """One `.npy` file and its type, its header checked now; its values stay in the file."""
+    try:
+        if not path.is_file():  # one of another kind, such as a pipe, would be waited for
+            raise BadInput(f"{path.name} is no file that can be read; expected an .npy array")
+        with path.open("rb") as file:
+            kind = _header(file, path.stat().st_size, path.name)
+    except OSError as error:
+        raise BadInput(f"{path.name} cannot be read: {error.strerror or error}") from error
 
     def read() -> np.ndarray:
         try:
@@ -217,14 +254,28 @@ def _file(path: Path) -> Reader:
         except (ValueError, OSError, EOFError) as error:
             raise BadInput(f"{path.name} is truncated or damaged: {said(error)}") from error
 
-    return read
+    return read, kind
 
 
-def _header(file: IO[bytes], size: int, where: str) -> None:
-    """Checks what an array says of itself, of a file of that many bytes, before it is believed."""
+def _header(file: IO[bytes], size: int, where: str) -> str:
+    """The type of an array in a file of that many bytes; what it says of itself is checked before it is believed."""
     header = read_array_header(file, where)
     if header.dtype.hasobject or header.dtype.kind not in "biufcSU":
         raise BadInput(
             f"{where} holds {'objects' if header.dtype.hasobject else header.dtype}; expected numbers or a string"
         )
+    _check_shape(header.shape, where)
     check_claim(header, size - file.tell(), LARGEST_ARRAY, where)
+    return header.dtype.name
+
+
+def _check_shape(shape: tuple[int, ...], where: str) -> None:
+    """Raises `BadInput` where numpy has no such array, be it of no values."""
+    if len(shape) > MOST_AXES:
+        raise BadInput(f"{where} claims a shape of {len(shape)} axes; expected at most {MOST_AXES}")
+    if math.prod(side for side in shape if side) >= 1 << 56:  # values; an address has 63 bits
+        raise BadInput(f"{where} claims the shape {'×'.join(map(_short, shape)):.120}, which no array has")
+
+
+def _short(side: int) -> str:
+    return str(side) if side < 1 << 63 else "2^63 or more"

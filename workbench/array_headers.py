@@ -115,7 +115,7 @@ def read_tensor_header(
         raise BadInput(f"{where} is truncated or no safetensors file: {claimed}, and the file has {size}")
     if length > longest:
         raise BadInput(f"the header of {where} is {length} bytes long; expected at most {longest}")
-    header = read_json(file.read(length), f"the header of {where}", _once)
+    header = read_json(file.read(length), f"the header of {where}", unique_names)
     if not isinstance(header, dict) or len(header) > MOST_ARRAYS:
         raise BadInput(f"the header of {where} is no JSON object of at most {MOST_ARRAYS} tensors")
     metadata = header.pop("__metadata__", None) or {}
@@ -142,8 +142,8 @@ def _place(name: str, entry: Any, begin: int, size: int, file: str, types: Mappi
     return TensorPlace(code, tuple(shape), begin + start, stop - start, np.dtype(types[code]))
 
 
-def _once(entries: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose names stand once each."""
+def unique_names(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names stand once each; raises `ValueError` where one stands there twice."""
     found = dict(entries)
     if len(found) < len(entries):
         twice, _ = Counter(name for name, _ in entries).most_common(1)[0]

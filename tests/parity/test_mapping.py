@@ -92,6 +92,17 @@ def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
         ("[stages]\na = []", "'a' in names.toml is []; expected the name of an array, or a table with from"),
         ("[stages]\na = ['b', 3]", "'a' in names.toml is 3; expected the name of an array, or a table with from"),
         ("[stages]\na = { scale = 'x' }", "expected a number"),
+        ("[stages]\na = { scale = nan }", "'a' in names.toml has scale = nan; expected a number"),
+        ("[stages]\na = { scale = 1" + "0" * 400 + " }", "expected a number"),
+        ("[stages]\na = { shape = [-5, 7] }", "expected a list of whole numbers, one of which may be -1"),
+        ("[stages]\na = { shape = [-1, -1] }", "expected a list of whole numbers, one of which may be -1"),
+        ("[stages]\na = { rows = [30, 3] }", "'a' in names.toml has rows = [30, 3]; expected [begin, end]"),
+        ("[stages]\na = { columns = [0, 0] }", "'a' in names.toml has columns = [0, 0]; expected [begin, end]"),
+        ("[stages]\na.b = 'c'", "'a' in names.toml has the unknown key 'b'; known are from, first, shape, axes, "),
+        ("[stages]\na.b = 'c'", "scale, and a stage's name with dots stands in quotes"),
+        ("[stages]\na.{n} = 'c'", "(at line 2, column 3); names of stages stand in quotes"),
+        ("[stages]\n'' = 'c'", "names.toml has the name '' for a stage; expected letters, digits and dots"),
+        ('[stages]\n"a\\u001b[31m" = "c"', "names.toml has the name 'a\\x1b[31m' for a stage"),
         ("[stages]\na = { from = 3 }", "'a' in names.toml comes from 3; expected a name"),
         ("[stages]\n'a.{n}' = 'b'", "expected a name, with {n} once on both sides or on none"),
         ("[stages]\n'a' = 'b.{n}'", "expected a name, with {n} once on both sides or on none"),
@@ -112,6 +123,39 @@ def test_a_mapping_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         BadInput, match=r"^the mapping file names.json has no tables; expected \[meta\] and \[stages\]$"
     ):
         mapping(tmp_path, "[]", "names.json")
+
+
+def test_a_scaled_array_holds_what_the_scale_makes_of_it() -> None:
+    for dtype in (np.int8, np.uint8, np.float16, np.bool_):
+        array = np.array([[0, 1], [1, 1]], dtype)
+        np.testing.assert_array_equal(Rule("a", "b", scale=100_000).apply(array), 100_000.0 * array.astype(float))
+    assert Rule("a", "b", scale=2).apply(np.array([1 + 2j], np.complex64)).tolist() == [2 + 4j]
+
+
+def test_what_editors_and_dates_bring_along_does_no_harm(tmp_path: Path) -> None:
+    for name, text in (("m.toml", "[meta]\nday = 2026-11-22\n[stages]\na = 'b'"), ("m.json", '{"stages": {"a": "b"}}')):
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+        assert read_mapping(tmp_path / name).rules == (Rule("a", "b"),)
+    assert read_mapping(tmp_path / "m.toml").meta == {"day": "2026-11-22"}
+
+
+def test_what_was_meant_is_said_where_a_name_is_not_there(tmp_path: Path) -> None:
+    turned = mapping(tmp_path, "[stages]\nenc = 'encoder.output'")
+    with pytest.raises(BadInput, match="while enc is: our name stands before the equals sign, theirs behind it"):
+        turned.stages(["enc"])
+    for pattern in ("blk.*.out", "blk.{i}", r"blk\.(\d+)"):
+        glob = mapping(tmp_path, f"[stages]\n'encoder.layers.0' = '{pattern}'")
+        with pytest.raises(BadInput, match=r"names are taken as they are, but for \{n\}, which is any number"):
+            glob.stages(["blk.0.out"])
+    long = mapping(tmp_path, "[stages]\na = 'b'")
+    with pytest.raises(BadInput) as caught:
+        long.stages(["x" * 10_000])
+    assert len(str(caught.value)) < 300
+
+
+def test_a_name_that_stands_twice_in_json_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^the mapping file m.json is no JSON: 'a' stands there twice"):
+        mapping(tmp_path, '{"stages": {"a": "b", "a": "c"}}', "m.json")
 
 
 def test_a_name_that_is_not_there_or_taken_twice_is_refused(tmp_path: Path) -> None:

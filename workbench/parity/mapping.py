@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.array_headers import unique_names
 from workbench.errors import BadInput
 
 _LARGEST = 1 << 20  # bytes of a mapping file
@@ -66,11 +68,16 @@ class Rule:
                 array = array[slice(*self.rows)]
             if self.columns is not None:
                 array = array[..., slice(*self.columns)]
-            return array if self.scale is None else array * self.scale
+            # In float64, since integers and halves do not hold what a scale makes of them.
+            return array if self.scale is None else np.multiply(array, self.scale, dtype=_scaled(array))
         except (ValueError, IndexError, TypeError) as error:
             raise BadInput(
                 f"the mapping of {self.stage} does not fit {self.source} of shape {array.shape}: {error}"
             ) from error
+
+
+def _scaled(array: np.ndarray) -> type:
+    return np.complex128 if array.dtype.kind == "c" else np.float64
 
 
 @dataclass(frozen=True)
@@ -97,10 +104,7 @@ class StageMapping:
         for rule in self.rules:
             sources = _matches(rule, arrays)
             if not sources:
-                raise BadInput(
-                    f"{self.name} takes {rule.stage} from {rule.source}, which is not there; the arrays are "
-                    f"{', '.join(sorted(arrays)[:8])}{' ...' if len(arrays) > 8 else ''}"
-                )
+                raise BadInput(_nowhere(self.name, rule, arrays))
             for stage, source in sources:
                 if stage in found:
                     raise BadInput(f"{self.name} names {stage} twice, for {found[stage].source} and {source}")
@@ -110,6 +114,17 @@ class StageMapping:
             if name not in used:
                 found.setdefault(name, Mapped(name, name, None))
         return list(found.values())
+
+
+def _nowhere(file: str, rule: Rule, arrays: list[str]) -> str:
+    """That what a rule names is not there, what is, and what may have been meant."""
+    said = f"{file} takes {rule.stage:.80} from {rule.source:.80}, which is not there"
+    if rule.stage in arrays:
+        said += f", while {rule.stage:.80} is: our name stands before the equals sign, theirs behind it"
+    elif _NUMBER not in rule.source and set(rule.source) & set("*?[]{}()\\"):
+        said += f": names are taken as they are, but for {_NUMBER}, which is any number"
+    shown = ", ".join(f"{name:.80}" for name in sorted(arrays)[:8])
+    return f"{said}; the arrays are {shown}{' ...' if len(arrays) > 8 else ''}"
 
 
 def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
@@ -128,24 +143,28 @@ def read_mapping(path: str | Path) -> StageMapping:
             raise BadInput(
                 f"{path.name} is {path.stat().st_size} bytes long; expected a mapping file of at most {_LARGEST}"
             )
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
+        is_json = path.suffix.lower() == ".json"
+        content = json.loads(text, object_pairs_hook=unique_names) if is_json else tomllib.loads(text)
     except OSError as error:
         raise BadInput(f"the mapping file {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
-        raise BadInput(f"the mapping file {path.name} is no {kind}: {error}") from error
+        kind, aside = ("JSON", "") if path.suffix.lower() == ".json" else ("TOML", "; names of stages stand in quotes")
+        raise BadInput(f"the mapping file {path.name} is no {kind}: {error}{aside}") from error
     if not isinstance(content, dict) or (unknown := content.keys() - {"meta", "stages"}):
         said = f"the unknown entry {min(unknown)!r:.80}" if isinstance(content, dict) else "no tables"
         raise BadInput(f"the mapping file {path.name} has {said}; expected [meta] and [stages]")
     meta, stages = content.get("meta", {}), content.get("stages", {})
     if not isinstance(meta, dict) or not isinstance(stages, dict) or not (meta or stages):
         raise BadInput(f"the mapping file {path.name} needs a table [stages], of our names and theirs")
-    return StageMapping(path.name, tuple(_rules(path.name, stages)), meta)
+    plain = json.loads(json.dumps(meta, default=str))  # TOML has dates
+    return StageMapping(path.name, tuple(_rules(path.name, stages)), plain)
 
 
 def _rules(file: str, stages: Mapping[str, Any]) -> Iterator[Rule]:
     for stage, entry in stages.items():
+        if not stage or not stage.isprintable():
+            raise BadInput(f"{file} has the name {stage!r:.80} for a stage; expected letters, digits and dots")
         for part in entry if isinstance(entry, list) and entry else [entry]:
             yield _rule(file, stage, part)
 
@@ -160,7 +179,10 @@ def _rule(file: str, stage: str, entry: Any) -> Rule:
     source = given.pop("from", stage)
     for key, value in given.items():
         if key not in _CHECKS:
-            raise BadInput(f"{where} has the unknown key {key!r:.40}; known are from, {', '.join(_CHECKS)}")
+            raise BadInput(
+                f"{where} has the unknown key {key!r:.40}; known are from, {', '.join(_CHECKS)}, and a stage's name "
+                "with dots stands in quotes"
+            )
         expected, check = _CHECKS[key]
         if not check(value):
             raise BadInput(f"{where} has {key} = {value!r:.40}; expected {expected}")
@@ -180,17 +202,26 @@ def _list(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(map(_whole, value))
 
 
+def _shape(value: Any) -> bool:
+    return _list(value) and min(value) >= -1 and value.count(-1) <= 1
+
+
 def _range(value: Any) -> bool:
-    return _list(value) and len(value) == 2
+    """Whether it is two numbers that can have something between them."""
+    return _list(value) and len(value) == 2 and (value[0] < value[1] or value[0] >= 0 > value[1])
+
+
+def _number(value: Any) -> bool:
+    return (isinstance(value, float) or _whole(value)) and -sys.float_info.max <= value <= sys.float_info.max
 
 
 _CHECKS = {
     "first": ("a whole number", _whole),
-    "shape": ("a list of whole numbers", _list),
+    "shape": ("a list of whole numbers, one of which may be -1", _shape),
     "axes": ("a list of whole numbers", _list),
     "transpose": ("true or false", lambda value: isinstance(value, bool)),
     "squeeze": ("true or false", lambda value: isinstance(value, bool)),
     "rows": ("[begin, end]", _range),
     "columns": ("[begin, end]", _range),
-    "scale": ("a number", lambda value: isinstance(value, float) or _whole(value)),
+    "scale": ("a number", _number),
 }

@@ -18,7 +18,7 @@ from vllm.exceptions import VLLMValidationError
 from vllm.renderers import chat_utils
 
 from workbench.runtimes.vllm import chat
-from workbench.runtimes.vllm.embedding_part import embedding_part
+from workbench.runtimes.vllm.embedding_part import embedding_part, placeholder_told
 from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.plugin import MODELS
 
@@ -119,6 +119,9 @@ def test_embeddings_of_several_messages_stay_in_order(role: str) -> None:
 @pytest.mark.usefixtures("taught")
 def test_the_configuration_names_the_placeholder() -> None:
     model = configured(speech_workbench={"placeholder": "<|x|>"})
+    with pytest.raises(Refused) as caught:
+        parsed([{"role": "user", "content": [{"type": "embedding"}]}], "string", model=model)
+    assert placeholder_told(str(caught.value)) == "<|x|>", "clients know it from there"
     assert parsed([{"role": "user", "content": [text(PAD), value(1)]}], "string", model=model) == (
         [f"{PAD}<|x|>"],
         [1],
@@ -138,6 +141,11 @@ def test_the_configuration_names_the_placeholder() -> None:
         ([text("a"), {"type": "embedding", "embedding": {"data": "?", "encoding": "npy"}}], "is not base64: character"),
         ([{"type": "embedding", "embedding": {"data": "QUJD", "encoding": "pt"}}], "begins with b'ABC'; expected"),
         ([value(1), {"type": "embedding", "embedding": {"data": "QUJD", "encoding": "pt"}}], "embedding 2 of 2 begins"),
+        (
+            value(1),
+            "the content of a message has 'type' in place of a part; expected one text, or a list of parts like",
+        ),
+        (["a"], "the content of a message has 'a' in place of a part; expected one text"),
         ([value(1), {"type": "nonsense"}], "Unsupported chat content part type: 'nonsense'"),
     ],
 )

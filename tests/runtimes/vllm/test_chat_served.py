@@ -31,7 +31,7 @@ from workbench.opening import Server  # noqa: E402
 from workbench.registry import Registry  # noqa: E402
 from workbench.runtimes.vllm.chat import ARCHITECTURE  # noqa: E402
 from workbench.runtimes.vllm.remote.client import Client  # noqa: E402
-from workbench.runtimes.vllm.remote.embedding import takes_embeddings  # noqa: E402
+from workbench.runtimes.vllm.remote.embedding import placeholder_there  # noqa: E402
 from workbench.runtimes.vllm.remote.service import find_service  # noqa: E402
 from workbench.sources import assets  # noqa: E402
 
@@ -311,7 +311,7 @@ def test_a_request_that_is_refused_later_costs_nothing(served: RealServer, recor
 def test_a_client_is_told_that_the_server_takes_embeddings(served: RealServer) -> None:
     client = Client(Server(served.url, "far"), "mine")
     with contextlib.closing(client):
-        assert takes_embeddings(client, find_service(client, "far"))
+        assert placeholder_there(client, find_service(client, "far")) == PAD
 
 
 def test_the_example_writes_what_was_said(served: RealServer, recordings: list[Heard], tmp_path: Path) -> None:

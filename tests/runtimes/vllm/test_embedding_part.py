@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInput
-from workbench.runtimes.vllm.embedding_part import embedding_part, read_part
+from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, embedding_part, placeholder_told, read_part
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -54,3 +54,20 @@ def test_parts_of_another_form(part: dict, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         read_part({"type": "embedding", **part})
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "refusal, placeholder",
+    [
+        (f"{NOTHING}; expected a part", "<|fim_pad|>"),
+        (f'{NOTHING}{PLACE}"<|image_pad|>"', "<|image_pad|>"),
+        (f'Error: {NOTHING}{PLACE}"<|image_pad|>". Try again', "<|image_pad|>"),
+        (f"{NOTHING}{PLACE}nothing that is JSON", "<|fim_pad|>"),
+        (f"{NOTHING}{PLACE}3", "<|fim_pad|>"),
+        (f'{NOTHING}{PLACE}""', "<|fim_pad|>"),
+        ("Unsupported chat content part type: 'embedding'", None),
+        (f'{PLACE}"<|image_pad|>"', None),
+    ],
+)
+def test_a_server_tells_its_models_placeholder(refusal: str, placeholder: str | None) -> None:
+    assert placeholder_told(refusal) == placeholder

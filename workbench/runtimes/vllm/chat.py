@@ -21,7 +21,7 @@ from vllm.logger import init_logger
 from workbench.embeddings import Embedding, read_embedding
 from workbench.errors import BadInput
 from workbench.injection import mismatch
-from workbench.runtimes.vllm.embedding_part import PART, read_part
+from workbench.runtimes.vllm.embedding_part import FORM, PART, read_part
 from workbench.runtimes.vllm.models.embedding import MODALITY, called, placeholder_of
 from workbench.runtimes.vllm.models.refused import Refused
 
@@ -92,6 +92,11 @@ def _each(parts: Iterable[Any]) -> Iterator[Any]:
             whole = [each["input"] for each in error.errors(include_url=False) if each["type"] in STUMBLES]
             if not whole:
                 raise
+            if not isinstance(whole[0], Mapping):  # also each key of a part that stands in place of a list of them
+                raise Refused(
+                    f"the content of a message has {whole[0]!r:.80} in place of a part; expected one text, or a list "
+                    f"of parts like {FORM}"
+                ) from error
             yield whole[0]
 
 
@@ -151,7 +156,7 @@ def _text(part: Any) -> str | None:
 def _item(part: Mapping[str, Any], tracker: Any, name: str) -> Any:
     """What a tracker takes of a part: the embedding, or a function that gives it later; and no name for caches."""
     try:
-        data, encoding, tensor = read_part(part)
+        data, encoding, tensor = read_part(part, placeholder_of(tracker.model_config.hf_config))
     except BadInput as error:
         raise Refused(str(error)) from error
 

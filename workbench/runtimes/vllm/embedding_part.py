@@ -5,6 +5,7 @@ Whoever writes a request and the server itself take its form from here. It impor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 
 from workbench.embeddings import ENCODINGS, as_base64, write_embedding
 from workbench.errors import BadInput
+from workbench.families.language import PLACEHOLDER
 
 PART = "embedding"  # the part's type, and the field that holds what follows
 DATA, ENCODING, TENSOR = "data", "encoding", "tensor"
 FORM = f'{{"type": "{PART}", "{PART}": {{"{DATA}": <base64>, "{ENCODING}": "npy"}}}}'
 NOTHING = f"a content part of type {PART} has no {PART}"  # how one that holds nothing is refused
+PLACE = ", in the place of "  # before the placeholder, in that refusal
 
 
 def embedding_part(embedding: np.ndarray) -> dict[str, Any]:
@@ -27,14 +30,32 @@ def embedding_part(embedding: np.ndarray) -> dict[str, Any]:
     return {"type": PART, PART: {DATA: as_base64(write_embedding(embedding, None, "npy")), ENCODING: "npy"}}
 
 
-def read_part(part: Mapping[str, Any]) -> tuple[str, str, str | None]:
+def placeholder_told(refusal: str) -> str | None:
+    """What stands in a text where an embedding goes, as the refusal of a part that holds nothing says.
+
+    The usual one where it does not say; None for the refusal of a server that knows no such parts.
+    """
+    if NOTHING not in refusal:
+        return None
+    _, said, written = refusal.partition(PLACE)
+    try:
+        found, _ = json.JSONDecoder().raw_decode(written) if said else (PLACEHOLDER, 0)
+    except ValueError:
+        return PLACEHOLDER
+    return found if found and isinstance(found, str) else PLACEHOLDER
+
+
+def read_part(part: Mapping[str, Any], placeholder: str = PLACEHOLDER) -> tuple[str, str, str | None]:
     """(the base64 data, its encoding, the name of the tensor in it where it names one) of a part.
+
+    Args:
+        placeholder: what stands in a text where an embedding goes, which the refusal of a part that holds nothing says.
 
     Raises `BadInput` for one of another form.
     """
     given = part.get(PART)
     if not isinstance(given, Mapping):
-        raise BadInput(f"{NOTHING}; expected {FORM}")
+        raise BadInput(f"{NOTHING}; expected {FORM}{PLACE}{json.dumps(placeholder, ensure_ascii=False)}")
     known = (DATA, ENCODING, TENSOR)
     for name in given:
         if name not in known:

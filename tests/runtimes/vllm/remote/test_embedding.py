@@ -14,7 +14,7 @@ from workbench.embeddings import read_embedding
 from workbench.errors import BadInput
 from workbench.runtimes.vllm.embedding_part import read_part
 from workbench.runtimes.vllm.remote.client import Client
-from workbench.runtimes.vllm.remote.embedding import message_content, takes_embeddings
+from workbench.runtimes.vllm.remote.embedding import message_content, placeholder_there
 from workbench.runtimes.vllm.remote.service import Service
 
 PAD = "<|fim_pad|>"
@@ -58,20 +58,29 @@ def refusal(message: Any) -> Any:
     return {"error": {"message": message, "type": "BadRequestError", "code": 400}}
 
 
+def told(placeholder: str) -> str:
+    """The sentence of a server whose model has this placeholder."""
+    with pytest.raises(BadInput) as caught:
+        read_part({"type": "embedding"}, placeholder)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize(
-    "content, status, takes",
+    "content, status, placeholder",
     [
-        (refusal("a content part of type embedding has no embedding; expected {...}"), 400, True),
-        (refusal("Unsupported chat content part type: 'embedding'. Supported types: text."), 400, False),
-        (refusal("8 validation errors for ValidatorIterator"), 400, False),
-        (refusal(None), 500, False),
-        ({"error": "no"}, 400, False),
-        ({"choices": [{"message": {"content": "Hello!"}}]}, 200, False),
-        ([], 200, False),
+        (refusal("a content part of type embedding has no embedding; expected {...}"), 400, PAD),
+        (refusal(told('<|"image pad"|>')), 400, '<|"image pad"|>'),
+        (refusal(told("<｜填充｜>") + " at once"), 400, "<｜填充｜>"),
+        (refusal("Unsupported chat content part type: 'embedding'. Supported types: text."), 400, None),
+        (refusal("8 validation errors for ValidatorIterator"), 400, None),
+        (refusal(None), 500, None),
+        ({"error": "no"}, 400, None),
+        ({"choices": [{"message": {"content": "Hello!"}}]}, 200, None),
+        ([], 200, None),
     ],
 )
 def test_a_server_that_takes_embeddings_says_what_is_missing(
-    content: Any, status: int, takes: bool, client: Client, fake: FakeServer
+    content: Any, status: int, placeholder: str | None, client: Client, fake: FakeServer
 ) -> None:
     asked: list[Any] = []
 
@@ -80,14 +89,14 @@ def test_a_server_that_takes_embeddings_says_what_is_missing(
         return as_json(content, status)
 
     fake.answers[CHAT] = answer
-    assert takes_embeddings(client, CHATS) is takes
+    assert placeholder_there(client, CHATS) == placeholder
     [body] = asked
     assert body["messages"] == [{"role": "user", "content": [{"type": "embedding"}]}]
     with pytest.raises(BadInput) as caught:
         read_part(body["messages"][0]["content"][0])
-    assert not takes or content["error"]["message"].startswith(str(caught.value).split(";")[0])
+    assert not placeholder or content["error"]["message"].startswith(str(caught.value).split(";")[0])
 
 
 def test_a_server_without_chats_takes_none(client: Client, fake: FakeServer) -> None:
     fake.answers.clear()
-    assert not takes_embeddings(client, Service(MODEL, frozenset({COMPLETIONS}), (), False))
+    assert placeholder_there(client, Service(MODEL, frozenset({COMPLETIONS}), (), False)) is None

@@ -29,7 +29,7 @@ from workbench.embeddings import read_embedding
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.families.language import PLACEHOLDER
 from workbench.opening import Server, SessionSpec
-from workbench.runtimes.vllm.embedding_part import NOTHING, read_part
+from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, read_part
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
 from workbench.session import Alternative, Generation, Piece, last_generation
@@ -259,6 +259,26 @@ def test_embeddings_are_parts_where_their_placeholders_stand(session: RemoteText
     sent = [read_part(part) for part in (*first["content"][1:], last["content"][0])]
     for (data, encoding, _), rows in zip(sent, given, strict=True):
         np.testing.assert_array_equal(read_embedding(data, encoding=encoding).values, rows)
+
+
+def test_the_servers_model_names_its_placeholder(session: RemoteTextSession, fake: FakeServer) -> None:
+    def answer(server: FakeServer, body: Any) -> Reply:
+        reply = taking_embeddings(server, body)
+        return (
+            as_json({"error": {"message": f'{NOTHING}{PLACE}"<|image_pad|>"', "code": 400}}, 400)
+            if not reply.pieces
+            else reply
+        )
+
+    fake.answers[CHAT] = answer
+    assert session.generate(f"{PLACEHOLDER} and <|image_pad|>", embeddings=[ROWS]).tokens == (1, 2, END)
+    [message] = [body for path, body in fake.asked if path == CHAT][-1]["messages"]
+    text, embedding = message["content"]
+    assert (text, embedding["type"]) == ({"type": "text", "text": f"{PLACEHOLDER} and "}, "embedding")
+    with pytest.raises(
+        BadInput, match=r"^the prompt holds the placeholder <\|image_pad\|> nowhere and comes with 1 emb"
+    ):
+        session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS])
 
 
 def test_servers_that_take_no_embeddings(session: RemoteTextSession, fake: FakeServer) -> None:

@@ -1,4 +1,4 @@
-"""Embeddings in the chats of a server that runs our plugin: the parts of a message, and whether a server takes them."""
+"""Embeddings in the chats of a server that runs our plugin: the parts of a message, and what stands for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.errors import BadInput
 from workbench.injection import mismatch
-from workbench.runtimes.vllm.embedding_part import NOTHING, PART, embedding_part
+from workbench.runtimes.vllm.embedding_part import PART, embedding_part, placeholder_told
 from workbench.runtimes.vllm.remote.client import Client
 from workbench.runtimes.vllm.remote.service import CHAT, Service
 
@@ -22,7 +22,7 @@ HOW = (
 def message_content(text: str, embeddings: Sequence[np.ndarray], placeholder: str) -> list[Mapping[str, Any]]:
     """The parts of a message, each embedding in the place of one placeholder of its text, in order.
 
-    The server puts its model's own placeholders there. Raises `BadInput` for another number of them than of embeddings,
+    Raises `BadInput` for another number of them than of embeddings,
     and for values that are no embedding.
     """
     texts = text.split(placeholder)
@@ -37,14 +37,15 @@ def message_content(text: str, embeddings: Sequence[np.ndarray], placeholder: st
     return parts
 
 
-def takes_embeddings(client: Client, service: Service) -> bool:
-    """Whether the server's chats know parts with embeddings; `HOW` says how to start one that does.
+def placeholder_there(client: Client, service: Service) -> str | None:
+    """What stands in a text where an embedding goes, for the server's model.
 
-    It is asked with a part that holds none, which a server that knows them refuses in words of ours.
+    None where the server's chats know no parts with embeddings; `HOW` says how to start one that does. It is asked with
+    a part that holds none, which a server that knows them refuses in words of ours.
     """
     if CHAT not in service.routes:
-        return False
+        return None
     messages = [{"role": "user", "content": [{"type": PART}]}]
     answer = client.ask("POST", CHAT, {"model": service.model, "messages": messages, "max_tokens": 1})
     error = answer.content.get("error") if isinstance(answer.content, dict) else None
-    return isinstance(error, dict) and NOTHING in str(error.get("message"))
+    return placeholder_told(str(error.get("message"))) if isinstance(error, dict) else None

@@ -16,14 +16,13 @@ from workbench.embeddings import Embedding
 from workbench.embeddings.torch_writing import saved_tensor
 from workbench.errors import BadInput, Unavailable
 from workbench.families.causal_lm import CausalLmOptions, conversation
-from workbench.families.language import PLACEHOLDER
 from workbench.generation_session import DeafSession
 from workbench.injection import Injected, check_placeholders, embeddings_given
 from workbench.memory import peak_resident_bytes
 from workbench.options import build_options
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
-from workbench.runtimes.vllm.remote.embedding import HOW, message_content, takes_embeddings
+from workbench.runtimes.vllm.remote.embedding import HOW, message_content, placeholder_there
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, pieces
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
@@ -116,16 +115,17 @@ class RemoteTextSession(DeafSession):
                 f"the server {client.server.url} takes embeddings in conversations alone; leave option chat on, or "
                 "open the model on this machine"
             )
-        check_placeholders([message["content"] for message in messages], PLACEHOLDER, len(embeddings))
-        if not takes_embeddings(client, self._service):
+        placeholder = placeholder_there(client, self._service)
+        if placeholder is None:
             raise Unavailable(
                 f"the server {client.server.url} takes no embeddings in the chats of {self._service.model}; {HOW}"
             )
+        check_placeholders([message["content"] for message in messages], placeholder, len(embeddings))
         rows = iter([each.values for each in embeddings])
         found = []
         for message in messages:
-            here = list(islice(rows, message["content"].count(PLACEHOLDER)))
-            parts = message_content(message["content"], here, PLACEHOLDER)
+            here = list(islice(rows, message["content"].count(placeholder)))
+            parts = message_content(message["content"], here, placeholder)
             found.append({**message, "content": parts if here else message["content"]})
         return found
 

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, measure_logits, spread_of
+from workbench.parity.logits import (
+    Choice,
+    choice_among,
+    choice_at,
+    deciding_row,
+    explain_logits,
+    measure_logits,
+    spread_of,
+)
 
 LOGITS = npst.arrays(np.float32, (4, 9), elements=st.floats(-30, 30, width=32))
 
@@ -63,6 +71,28 @@ def test_equal_logits_have_no_divergence_and_banned_tokens_no_say() -> None:
     assert banned.kl_mean == math.inf
     assert measure_logits(np.zeros((1, 3)), np.full((1, 3), np.nan)).kl_mean == math.inf
     assert measure_logits(np.zeros((0, 3)), np.zeros((0, 3))).top1_agreement == 1
+
+
+@pytest.mark.parametrize("strange", [math.nan, math.inf])
+def test_rows_without_a_softmax_are_like_themselves_alone(strange: float) -> None:
+    logits = np.array([[1.0, strange, 2.0], [1.0, 2.0, 3.0]])
+    assert measure_logits(logits, logits.copy()).kl_max == 0
+    found = measure_logits(logits, logits + [[1.0], [0.0]])
+    assert (found.kl_max, found.kl_worst_row) == (math.inf, 0)
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-3])
+def test_log_softmax_and_softmax_are_recognised(error: float) -> None:
+    rng = np.random.default_rng(0)
+    logits = 10 * rng.standard_normal((12, 40))
+    constants = np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    found = explain_logits(logits, logits - constants + error * rng.standard_normal(logits.shape))
+    assert found and found.startswith("each row is the reference's plus a constant, as where log-softmax was taken")
+    assert explain_logits(logits, np.exp(logits - constants)) == (
+        "each row is of at least 0 and has the sum 1, as of probabilities: a softmax was taken"
+    )
+    assert explain_logits(logits, logits + 0.03 * rng.standard_normal(logits.shape)) is None
+    assert explain_logits(logits, logits[::-1]) is None
 
 
 def test_a_choice_is_a_near_tie_only_where_both_margins_are_small() -> None:

@@ -12,6 +12,8 @@ from hypothesis.extra import numpy as npst
 
 from workbench.parity import measures
 from workbench.parity.measures import Measures, measure
+from workbench.parity.presets import PRESETS
+from workbench.parity.stage import compare_stage
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 SHAPES = npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=7)
@@ -71,6 +73,34 @@ def test_order_and_scale_of_both_do_not_matter(
         assert getattr(mixed, name) == pytest.approx(getattr(plain, name), rel=1e-6, abs=1e-12), name
     assert mixed.max_abs == pytest.approx(abs(scale) * plain.max_abs)
     assert mixed.mean_abs == pytest.approx(abs(scale) * plain.mean_abs)
+
+
+@given(pairs(st.integers(-8, 8).map(float)), st.sampled_from([-1060, -700, -540, 540, 700, 1010]))
+def test_values_at_the_ends_of_float64_neither_overflow_nor_vanish(
+    both: tuple[np.ndarray, np.ndarray], exponent: int
+) -> None:
+    flat = [each.astype(np.float64) for each in both]
+    plain, far = measure(*flat), measure(*(np.ldexp(each, exponent) for each in flat))
+    for name in (
+        "values",
+        "relative_l2",
+        "snr_db",
+        "cosine_distance",
+        "peak",
+        "factor",
+        "factor_residual",
+        "identical",
+    ):
+        assert getattr(far, name) == pytest.approx(getattr(plain, name), rel=1e-12, abs=1e-12), name
+    for name in ("max_abs", "mean_abs", "reference_rms", "by_position", "by_channel"):
+        expected = np.ldexp(getattr(plain, name), exponent)
+        np.testing.assert_allclose(getattr(far, name), expected, rtol=1e-9, atol=5e-324, err_msg=name)
+
+
+def test_a_mask_of_the_least_float64_is_like_itself() -> None:
+    masked = np.where(np.eye(4) > 0, 1.0, np.finfo(np.float64).min)
+    assert measure(masked, masked).cosine_distance == 0
+    assert compare_stage("encoder.output", masked, masked.copy(), PRESETS["exact"].limits).passes
 
 
 @given(pairs())

@@ -99,3 +99,25 @@ def test_a_reference_of_nothing_but_nan_is_refused() -> None:
     ):
         compare_stage("x", np.full((2, 2), np.nan), np.ones((2, 2)), F32)
     assert compare_stage("x", np.ones((0, 2)), np.ones((0, 2)), EXACT.limits).passes
+
+
+def test_whole_numbers_against_others_are_numbers_unless_they_are_tokens() -> None:
+    found = compare_stage("predictor.alphas", np.array([0.5, 1.0]), np.array([0, 1], np.int8), F32)
+    assert found.kind == "numbers" and found.numbers and found.numbers.max_abs == 0.5
+    assert compare_stage("tokens", np.array([3, 4]), np.array([[3.0, 4.0]]), F32).passes
+    with pytest.raises(BadInput, match=r"^stage tokens of the candidate holds float64 values that are no token ids"):
+        compare_stage("tokens", np.array([3, 4]), np.array([3.5, 4.0]), F32)
+
+
+def test_a_text_against_numbers_is_said_to_be_one() -> None:
+    with pytest.raises(BadInput) as caught:
+        compare_stage("encoder.output", X, np.array("seven"), F32)
+    assert str(caught.value) == (
+        "stage encoder.output holds float64 of shape (20, 8) in the reference and text in the candidate; expected one "
+        "string, or bytes of UTF-8, in both"
+    )
+
+
+def test_logits_after_log_softmax_are_called_so() -> None:
+    found = compare_stage("logits", X, X - np.log(np.exp(X).sum(axis=1, keepdims=True)), F32)
+    assert not found.passes and found.hint and "as where log-softmax was taken" in found.hint

@@ -12,6 +12,8 @@ import numpy as np
 
 TOP = 5  # how many of the best candidates are compared as a set
 _BLOCK_VALUES = 1 << 20
+_UNITY = 0.01  # how far the sum of probabilities in float16 may be from 1
+_MUCH_NEARER = 0.1  # of the difference, and of the logits, that may be left where a constant explains it
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ def measure_logits(reference: np.ndarray, candidate: np.ndarray) -> LogitMeasure
 
 
 def _divergence(r: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """sum p (log p - log q) of each row, at least 0; infinite where a row has no softmax or q lacks what p has."""
+    """sum p (log p - log q) of each row, at least 0; infinite where q lacks what p has, or where a row has no
+    softmax and is not the same on both sides."""
     with np.errstate(all="ignore"):
         log_p, log_q = (side - side.max(axis=1, keepdims=True) for side in (r, c))
         log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
@@ -94,7 +97,28 @@ def _divergence(r: np.ndarray, c: np.ndarray) -> np.ndarray:
         p = np.exp(log_p)
         terms = np.where(p > 0, p * (log_p - log_q), np.where(np.isnan(p), np.nan, 0.0))
         found = terms.sum(axis=1)
-    return np.where(np.isnan(found), np.inf, np.maximum(found, 0.0))
+    for row in np.flatnonzero(np.isnan(found)):
+        found[row] = 0.0 if np.array_equal(r[row], c[row], equal_nan=True) else np.inf
+    return np.maximum(found, 0.0)
+
+
+def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
+    """What the candidate holds in place of logits, if it is known; of large arrays, by their first rows."""
+    most = max(1, _BLOCK_VALUES // max(reference.shape[1], 1))
+    r, c = reference[:most].astype(np.float64), candidate[:most].astype(np.float64)
+    if not r.size or not (np.isfinite(r).all() and np.isfinite(c).all()):
+        return None
+    if c.min() >= 0 and np.allclose(c.sum(axis=1), 1, atol=_UNITY) and not np.allclose(r.sum(axis=1), 1, atol=_UNITY):
+        return "each row is of at least 0 and has the sum 1, as of probabilities: a softmax was taken"
+    apart = float(np.linalg.norm(c - r))
+    r, c = (side - side.mean(axis=1, keepdims=True) for side in (r, c))
+    left, size = float(np.linalg.norm(c - r)), float(np.linalg.norm(r))
+    if size and left <= _MUCH_NEARER * min(apart, size):
+        return (
+            "each row is the reference's plus a constant, as where log-softmax was taken, beside which it differs by "
+            f"{100 * left / size:.2g} %"
+        )
+    return None
 
 
 def choice_at(reference: np.ndarray, candidate: np.ndarray, row: int) -> Choice | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 BLOCK_VALUES = 1 << 16  # of each array at a time: the float64 copies stay in the processor's cache
+_SMALLEST, _LARGEST = 1e-200, 1e200  # sums of squares beyond which some squares were lost, or may have been
 _TINY = 1e-6  # cosine distances below it have lost too many digits when they come from the cosine
 
 
@@ -60,6 +61,10 @@ class Measures:
 
 @dataclass
 class _Sums:
+    by_row: np.ndarray  # sums of squares of the difference
+    by_column: np.ndarray
+    counted_rows: np.ndarray  # values in each
+    counted_columns: np.ndarray
     difference: float = 0.0  # sum of squares
     reference: float = 0.0
     candidate: float = 0.0
@@ -89,44 +94,75 @@ def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
     one, other = as_table(reference), as_table(candidate)
     if one.shape != other.shape:  # complex against real
         one, other = as_table(reference.astype(np.complex128)), as_table(candidate.astype(np.complex128))
+    scale = 1.0
+    sums = _summed(one, other, scale)
+    if not all(_SMALLEST < each < _LARGEST for each in (sums.reference, sums.candidate)):
+        scale = _scale_of(one, other)
+        sums = sums if scale == 1 else _summed(one, other, scale)
+    return _measures(sums, scale, reference, candidate)
+
+
+def _summed(one: np.ndarray, other: np.ndarray, scale: float) -> _Sums:
+    """The sums over two tables of one shape, times a scale."""
     rows, columns = one.shape
-    sums = _Sums()
-    by_row, by_column = np.zeros(rows), np.zeros(columns)
-    counted_rows, counted_columns = np.zeros(rows), np.zeros(columns)
+    sums = _Sums(np.zeros(rows), np.zeros(columns), np.zeros(rows), np.zeros(columns))
     height = max(1, BLOCK_VALUES // max(columns, 1))
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, rows if columns else 0, height):
             block = slice(start, start + height)
             r = one[block].astype(np.float64)
             c = other[block].astype(np.float64)
+            if scale != 1:
+                r *= scale
+                c *= scale
             used = _clean(r, c, sums)
             d = np.subtract(c, r)
             sums.reference += _product(r, r)
             sums.candidate += _product(c, c)
             sums.product += _product(r, c)
             square = np.multiply(d, d, out=c)
-            by_row[block] = square.sum(axis=1)
-            by_column += square.sum(axis=0)
-            counted_rows[block] = columns if used is None else used.sum(axis=1)
-            counted_columns += len(d) if used is None else used.sum(axis=0)
+            sums.by_row[block] = square.sum(axis=1)
+            sums.by_column += square.sum(axis=0)
+            sums.counted_rows[block] = columns if used is None else used.sum(axis=1)
+            sums.counted_columns += len(d) if used is None else used.sum(axis=0)
             np.abs(d, out=d)
             sums.absolute += float(d.sum())
             place = int(d.argmax())
             if d.flat[place] > sums.largest:
                 sums.largest, sums.at = float(d.flat[place]), start * columns + place
             sums.values += d.size if used is None else int(used.sum())
-    sums.difference = float(by_row.sum())
+    sums.difference = float(sums.by_row.sum())
+    return sums
+
+
+def _scale_of(one: np.ndarray, other: np.ndarray) -> float:
+    """A power of two that takes the largest finite value of both to about one, where squares neither overflow nor
+    vanish."""
+    largest = 0.0
+    height = max(1, BLOCK_VALUES // max(one.shape[1], 1))
+    for table in (one, other):
+        for start in range(0, len(table), height):
+            block = np.abs(table[start : start + height].astype(np.float64))
+            largest = max(largest, float(block.max(initial=0.0, where=np.isfinite(block))))
+    return math.ldexp(1.0, -min(max(math.frexp(largest)[1], -1000), 1000)) if largest else 1.0
+
+
+def _measures(sums: _Sums, scale: float, reference: np.ndarray, candidate: np.ndarray) -> Measures:
+    by_row, counted_rows = sums.by_row, sums.counted_rows
     positions = reference.shape[0] if reference.ndim else 1
-    if positions and rows > positions:  # more than two axes: a position has several rows
+    if positions and len(by_row) > positions:  # more than two axes: a position has several rows
         by_row, counted_rows = (each.reshape(positions, -1).sum(axis=1) for each in (by_row, counted_rows))
+    with np.errstate(over="ignore"):
+        by_position = np.sqrt(by_row / np.maximum(counted_rows, 1)) / scale
+        by_channel = np.sqrt(sums.by_column / np.maximum(sums.counted_columns, 1)) / scale
     return Measures(
-        **_ratios(sums),
+        **_ratios(sums, scale),
         worst=_worst(sums.at, reference, candidate) if sums.at >= 0 else None,
         reference_nonfinite=sums.reference_nonfinite,
         candidate_nonfinite=sums.candidate_nonfinite,
         nonfinite_differences=sums.nonfinite_differences,
-        by_position=np.sqrt(by_row / np.maximum(counted_rows, 1)),
-        by_channel=np.sqrt(by_column / np.maximum(counted_columns, 1)),
+        by_position=by_position,
+        by_channel=by_channel,
     )
 
 
@@ -151,7 +187,7 @@ def _clean(r: np.ndarray, c: np.ndarray, sums: _Sums) -> np.ndarray | None:
     return fine
 
 
-def _ratios(sums: _Sums) -> dict[str, Any]:
+def _ratios(sums: _Sums, scale: float) -> dict[str, Any]:
     difference, reference, candidate = (math.sqrt(x) for x in (sums.difference, sums.reference, sums.candidate))
     values = max(sums.values, 1)
     rms = reference / math.sqrt(values)
@@ -167,15 +203,15 @@ def _ratios(sums: _Sums) -> dict[str, Any]:
     factor = sums.product / sums.reference if sums.reference else 1.0
     return {
         "values": sums.values,
-        "max_abs": sums.largest,
-        "mean_abs": sums.absolute / values,
+        "max_abs": sums.largest / scale,
+        "mean_abs": sums.absolute / values / scale,
         "relative_l2": relative,
-        "snr_db": -20 * math.log10(relative) if relative else math.inf,
+        "snr_db": 0.0 - 20 * math.log10(relative) if relative else math.inf,
         "cosine_distance": distance,
         "peak": sums.largest / rms if rms else math.inf if sums.largest else 0.0,
         "factor": factor,
         "factor_residual": math.sqrt(distance * (2 - distance)) if reference and candidate else relative,
-        "reference_rms": rms,
+        "reference_rms": rms / scale,
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from workbench.errors import BadInput
 from workbench.parity.discrete import SequenceMeasures, as_text, as_tokens, measure_text, measure_tokens
 from workbench.parity.hints import explain_numbers, explain_shape
-from workbench.parity.logits import LogitMeasures, measure_logits
+from workbench.parity.logits import LogitMeasures, explain_logits, measure_logits
 from workbench.parity.measures import Measures, measure
 from workbench.parity.order import Kind, kind_of
 from workbench.parity.presets import PRESETS, Limits
@@ -134,7 +134,7 @@ def compare_stage(
     Raises `BadInput` where the reference holds no finite number, or either holds what its stage cannot hold.
     """
     kinds = kind_of(stage, reference), kind_of(stage, candidate)
-    kind: Kind = "text" if "text" in kinds else "tokens" if "tokens" in kinds else kinds[0]
+    kind = _common_kind(stage, kinds)
     found: dict[str, Any] = {
         "stage": stage,
         "kind": kind,
@@ -143,11 +143,18 @@ def compare_stage(
         "limits": limits,
     }
     if kind == "text":
-        return StageComparison(**found, sequence=measure_text(as_text(stage, reference), as_text(stage, candidate)))
+        try:
+            texts = as_text(stage, reference), as_text(stage, candidate)
+        except BadInput as error:
+            held = [_held(array) for array in (reference, candidate)]
+            raise BadInput(
+                f"stage {stage} holds {held[0]} in the reference and {held[1]} in the candidate; expected one string, "
+                "or bytes of UTF-8, in both"
+            ) from error
+        return StageComparison(**found, sequence=measure_text(*texts))
     if kind == "tokens":
-        return StageComparison(
-            **found, sequence=measure_tokens(as_tokens(stage, reference), as_tokens(stage, candidate))
-        )
+        ids = as_tokens(f"{stage} of the reference", reference), as_tokens(f"{stage} of the candidate", candidate)
+        return StageComparison(**found, sequence=measure_tokens(*ids))
     for array, whose in ((reference, "reference"), (candidate, "candidate")):
         if array.dtype.kind not in "biufc":
             raise BadInput(f"stage {stage} of the {whose} holds {array.dtype}; expected numbers")
@@ -158,6 +165,20 @@ def compare_stage(
         raise BadInput(f"stage {stage} of the reference holds no finite number; nothing can be compared with it")
     hint = None
     if guess and not StageComparison(**found, numbers=numbers).passes:
-        hint = explain_numbers(reference, candidate, numbers)
+        hint = explain_logits(reference, candidate) if kind == "logits" else None
+        hint = hint or explain_numbers(reference, candidate, numbers)
     logits = measure_logits(reference, candidate) if kind == "logits" else None
     return StageComparison(**found, numbers=numbers, logits=logits, hint=hint)
+
+
+def _common_kind(stage: str, kinds: tuple[Kind, Kind]) -> Kind:
+    """What two arrays are compared as; whole numbers against others are numbers, but where the name says tokens."""
+    if "text" in kinds:
+        return "text"
+    if kinds[0] == kinds[1] or stage.rpartition(".")[2] == "tokens":
+        return kinds[0]
+    return next(kind for kind in kinds if kind != "tokens")
+
+
+def _held(array: np.ndarray) -> str:
+    return "text" if array.dtype.kind in "US" and array.size == 1 else f"{array.dtype} of shape {array.shape}"

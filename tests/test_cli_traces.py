@@ -42,6 +42,14 @@ def test_a_trace_is_written_and_listed(capsys: Capture, tmp_path: Path) -> None:
     assert [line for line in out if line.startswith("text\t")] == [f"text\t{trace['text']}\ttext"]
 
 
+def test_a_stage_is_listed_on_one_line_whatever_its_text(capsys: Capture, tmp_path: Path) -> None:
+    out_file = tmp_path / "t.safetensors"
+    words = ("trace", "short.wav", "-m", "demo/funasr-nano", "--out", str(out_file), "--stages", "prompt.*")
+    status, out, err = run(capsys, *words)
+    assert (status, err) == (0, []) and "\n" in str(Trace.load(out_file)["prompt.text"])
+    assert [line.split("\t")[0] for line in out] == ["prompt.tokens", "prompt.text"]
+
+
 def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Path) -> None:
     files = {dtype: str(tmp_path / f"{dtype}.safetensors") for dtype in ("float32", "float64")}
     for dtype, file in files.items():

@@ -12,6 +12,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -231,7 +232,7 @@ def _trace(parsed: argparse.Namespace) -> int:
             options["embeddings"] = embeddings
         trace = session.trace(source, stages=parsed.stages, given=parsed.given, out=parsed.out, **options)
     for stage, array in trace.items():
-        shape = "×".join(map(str, array.shape)) or str(array)
+        shape = "×".join(map(str, array.shape)) or one_line(str(array))
         print(f"{stage}\t{shape}\t{array.dtype if array.dtype.kind != 'U' else 'text'}")
     return 0
 
@@ -258,7 +259,8 @@ def _compare(parsed: argparse.Namespace) -> int:
         progress.clear()
     for warning in result.comparison.warnings:
         _say(f"workbench: {warning}")
-    for line in result.lines(parsed.json, parsed.profiles):
+    screen = shutil.get_terminal_size() if sys.stdout.isatty() else None
+    for line in result.lines(parsed.json, parsed.profiles, screen):
         print(line)
     return result.status
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
 
 from tests.parity.networks import META, STAGES, computed
 from workbench.parity import compare, judge, noise_or_bug
+from workbench.parity.command import Result
 from workbench.parity.presets import PRESETS, Tolerances
 from workbench.parity.report import table, to_dict, to_json
 from workbench.session import Trace
@@ -87,3 +89,45 @@ def test_wide_text_in_metadata_and_stages_of_any_name_do_not_break_it() -> None:
     comparison = compare(odd, odd)
     assert len(list(table(comparison, judge(comparison)))) == 6
     assert "模型" in to_json(comparison, judge(comparison))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_a_table_fits_the_screen(width: int) -> None:
+    comparison = compare(computed(), faulty())
+    verdict = judge(comparison)
+    plain, lines = list(table(comparison, verdict)), list(table(comparison, verdict, width=width))
+    assert max(map(len, lines)) <= width < max(map(len, plain))
+    assert lines.index("") < 12 and " ".join(lines[: lines.index("")]).startswith(verdict.sentence)
+    assert [line.split()[0] for line in lines if line.startswith("!")] == ["!"] * sum(
+        line.startswith("!") for line in plain
+    )
+    words = [word for line in plain[4:] for word in line.split() if not word.startswith("×")]
+    shown = " ".join(lines).split()
+    assert set(words) - set(shown) <= {word for word in words if word[0].isdigit() or word[0] == "-" or word == "inf"}
+
+
+def test_on_a_low_screen_the_verdict_stands_below_too() -> None:
+    comparison = compare(computed(), faulty())
+    result = Result(comparison, judge(comparison), None)
+    high = list(result.lines(screen=os.terminal_size((80, 100))))
+    low = list(result.lines(screen=os.terminal_size((80, 24))))
+    head = high[: high.index("")]
+    assert low == [*high, "", *head]
+    assert list(result.lines()) == list(table(comparison, result.verdict))
+
+
+def test_nothing_is_said_of_values_where_none_is_finite_on_both_sides() -> None:
+    nothing = Trace({**computed(), "encoder.output": np.full((24, 64), np.nan)}, META)
+    comparison = compare(computed(), nothing)
+    verdict = judge(comparison)
+    row = next(line for line in table(comparison, verdict) if line.startswith("!  encoder.output"))
+    assert row.split()[2:] == ["-", "not", "finite:", "0", "in", "the", "reference,", "1536", "in", "the", "candidate"]
+    stage = next(each for each in to_dict(comparison, verdict)["stages"] if each["stage"] == "encoder.output")
+    assert stage["numbers"]["relative_l2"] is stage["numbers"]["snr_db"] is stage["numbers"]["cosine"] is None
+    assert stage["numbers"]["candidate_nonfinite"] == 1536 and not stage["within"]
+
+
+def test_halves_of_characters_do_not_break_the_json() -> None:
+    odd = Trace({**computed(), "text": np.array("seven \ud800")}, META | {"model": "\udc00"})
+    comparison = compare(computed(), odd)
+    assert json.loads(to_json(comparison, judge(comparison)).encode())["candidate"]["model"] == "?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +31,22 @@ class Result:
         """The exit status of the command."""
         return WITHIN if self.verdict.within else BEYOND
 
-    def lines(self, as_json: bool = False, profiles: bool = False) -> Iterator[str]:
-        """The lines to print: a table with the verdict at its head, or JSON."""
+    def lines(
+        self, as_json: bool = False, profiles: bool = False, screen: os.terminal_size | None = None
+    ) -> Iterator[str]:
+        """The lines to print: a table with the verdict at its head, or JSON.
+
+        Args:
+            screen: that the table is to fit in; on one that is too low for it, the verdict stands below it once more.
+        """
         if as_json:
             yield to_json(self.comparison, self.verdict, self.noise, profiles)
-        else:
-            yield from table(self.comparison, self.verdict, self.noise)
+            return
+        found = list(table(self.comparison, self.verdict, self.noise, screen.columns if screen else None))
+        yield from found
+        if screen and len(found) >= screen.lines:
+            yield ""
+            yield from found[: found.index("")]
 
 
 def compare_files(

@@ -270,4 +270,4 @@ def _names(stages: list[str], most: int = 5) -> str:
     if not ordered:
         return "none"
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(ordered[:most]) + more
+    return ", ".join(f"{stage:.80}" for stage in ordered[:most]) + more

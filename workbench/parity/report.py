@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -52,7 +53,8 @@ def to_dict(
 def to_json(comparison: Comparison, verdict: Verdict, noise: NoiseReport | None = None, profiles: bool = False) -> str:
     """`to_dict` as indented JSON; text stays readable (no ASCII escapes)."""
     found = to_dict(comparison, verdict, noise, profiles)
-    return json.dumps(found, indent=None if profiles else 1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(found, indent=None if profiles else 1, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "replace").decode("utf-8")  # halves of characters, which files may hold
 
 
 def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dict[str, Any]:
@@ -84,6 +86,8 @@ def _numbers(numbers: Measures, profiles: bool) -> dict[str, Any]:
     held = vars(numbers)
     found = {name: value for name, value in held.items() if name not in ("by_position", "by_channel", "worst")}
     found["cosine"] = numbers.cosine
+    if _nothing_left(numbers):
+        found |= dict.fromkeys(_OF_VALUES)
     found["worst"] = asdict(numbers.worst) if numbers.worst else None
     for name in ("by_position", "by_channel"):
         errors: np.ndarray = held[name]
@@ -92,6 +96,24 @@ def _numbers(numbers: Measures, profiles: bool) -> dict[str, Any]:
         if profiles:
             found[f"error_{name}"] = [float(f"{error:.5g}") for error in errors]
     return found
+
+
+_OF_VALUES = (
+    "max_abs",
+    "mean_abs",
+    "relative_l2",
+    "snr_db",
+    "cosine_distance",
+    "cosine",
+    "peak",
+    "factor",
+    "factor_residual",
+)
+
+
+def _nothing_left(numbers: Measures) -> bool:
+    """Whether no value is finite on both sides, so that the measures are those of nothing."""
+    return not numbers.values and bool(numbers.nonfinite_differences)
 
 
 def _noise(noise: NoiseReport) -> dict[str, Any]:
@@ -114,27 +136,70 @@ def _plain(value: Any) -> Any:
 
 
 COLUMNS = ("", "stage", "rel. L2", "SNR dB", "cosine dist.", "max |d|", "mean |d|", "growth", "would pass", "")
+_FIRST_TO_GO = ("mean |d|", "max |d|", "cosine dist.", "growth", "SNR dB")  # where there is little room
+_ASIDE = " " * 5  # before a remark below its row
 
 
-def table(comparison: Comparison, verdict: Verdict, noise: NoiseReport | None = None) -> Iterator[str]:
-    """The lines of a table with the verdict at its head: a row for each stage, `!` before those beyond tolerance."""
-    yield verdict.sentence
+def table(
+    comparison: Comparison, verdict: Verdict, noise: NoiseReport | None = None, width: int | None = None
+) -> Iterator[str]:
+    """The lines of a table with the verdict at its head: a row for each stage, `!` before those beyond tolerance.
+
+    Args:
+        width: of the screen, where there is one: what is longer is wrapped, remarks that have no room stand below their
+            rows, and columns that have none are left out.
+    """
+    yield from _wrapped(verdict.sentence, width)
     changes = "".join(
         f"; {', '.join(f'{name} {limit:g}' for name, limit in limits.items())} for {glob}"
         for glob, limits in comparison.tolerances.rules
         if any(fnmatchcase(each.stage, glob) for each in comparison.stages)
     )
-    yield f"Tolerance {comparison.tolerances.preset.name} ({comparison.reason}){changes}."
+    yield from _wrapped(f"Tolerance {comparison.tolerances.preset.name} ({comparison.reason}){changes}.", width)
     yield ""
-    lines = rows(comparison, noise)
-    columns = lines[0]
-    widths = [max(display_width(row[column]) for row in lines) for column in range(len(columns))]
+    lines = _narrowed(rows(comparison, noise), width)
+    widths = _widths(lines)
     for line in lines:
         cells = [
-            cell + " " * (width - display_width(cell)) if column in (0, 1, len(line) - 1) else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths))
+            cell + " " * (room - display_width(cell)) if column < 2 else cell.rjust(room)
+            for column, (cell, room) in enumerate(zip(line[:-1], widths))
         ]
-        yield "  ".join(cells).rstrip()
+        row, remark = "  ".join(cells).rstrip(), line[-1]
+        whole = f"{'  '.join(cells)}  {remark}".rstrip()
+        if width is None or display_width(whole) <= width:
+            yield whole
+        else:
+            yield row
+            yield from _wrapped(remark, width, _ASIDE)
+
+
+def _widths(lines: list[tuple[str, ...]]) -> list[int]:
+    """Of all columns but the remarks."""
+    return [max(display_width(row[column]) for row in lines) for column in range(len(lines[0]) - 1)]
+
+
+def _narrowed(lines: list[tuple[str, ...]], width: int | None) -> list[tuple[str, ...]]:
+    """The rows without the columns for which there is no room."""
+    for name in _FIRST_TO_GO:
+        widths = _widths(lines)
+        if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
+            break
+        place = lines[0].index(name)
+        lines = [line[:place] + line[place + 1 :] for line in lines]
+    return lines
+
+
+def _wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
+    if width is None:
+        return [indent + text]
+    return textwrap.wrap(
+        text,
+        max(width, 20),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def rows(comparison: Comparison, noise: NoiseReport | None = None) -> list[tuple[str, ...]]:
@@ -155,6 +220,8 @@ def _cells(each: StageComparison) -> list[str]:
     if each.numbers is None:
         return ["" for _ in range(6)]
     n = each.numbers
+    if _nothing_left(n):
+        return ["" for _ in range(6)]
     numbers = [n.relative_l2, n.snr_db, n.cosine_distance, n.max_abs, n.mean_abs]
     cells = [_short(value) for value in numbers]
     cells[1] = "inf" if math.isinf(n.snr_db) and n.snr_db > 0 else f"{n.snr_db:.1f}"

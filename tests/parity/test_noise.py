@@ -44,9 +44,10 @@ def test_distances_are_relative_and_from_float64() -> None:
     ]
     [stage] = noise_or_bug(*traces).stages
     assert stage.reference == pytest.approx(2e-7, rel=1e-6) and stage.candidate == pytest.approx(7e-7, rel=1e-6)
-    assert stage.bound == pytest.approx(END_TO_END.whole * 2e-7, rel=1e-6) and not stage.is_bug
+    factors = END_TO_END.of(len(x))
+    assert stage.bound == pytest.approx(factors.whole * 2e-7, rel=1e-6) and not stage.is_bug
     assert (
-        stage.typical_bound == pytest.approx(END_TO_END.typical * stage.reference_typical)
+        stage.typical_bound == pytest.approx(factors.typical * stage.reference_typical)
         and stage.reference_typical < 3e-7
     )
 
@@ -82,7 +83,7 @@ def test_a_change_of_every_position_stands_out_of_few_that_are_far(isolated: boo
     def rounded(size: float) -> np.ndarray:
         return x * (1 + size * amplified * draw.standard_normal(x.shape))
 
-    factor = (ALONE if isolated else END_TO_END).typical
+    factor = (ALONE if isolated else END_TO_END).of(len(x)).typical
     [noise] = noise_or_bug(*traces(rounded(2e-7), rounded(2e-7), x, isolated=isolated)).stages
     assert not noise.is_bug
     everywhere = noise_or_bug(*traces(rounded(2e-7), rounded(2e-7) * (1 + 2 * factor * 2e-7), x, isolated=isolated))
@@ -117,6 +118,58 @@ def test_of_zeros_and_of_one_value_a_position_the_whole_is_typical() -> None:
     assert stage.candidate_typical == pytest.approx(1e-7)
     [stage] = noise_or_bug(*traces(x[:, 0], x[:, 0] + 1e-7, x[:, 0])).stages
     assert stage.candidate_typical == stage.candidate
+
+
+def test_of_few_positions_more_is_noise() -> None:
+    draw = np.random.default_rng(0)
+    for positions, bug in ((5, False), (500, True)):
+        x = draw.standard_normal((positions, 20))
+        [stage] = noise_or_bug(*traces(x * (1 + 5e-7), x * (1 + 5e-6), x)).stages
+        assert stage.is_bug == bug
+    many, few = (END_TO_END.of(positions) for positions in (10_000, 1))
+    assert END_TO_END.whole < many.whole < 1.01 * END_TO_END.whole < few.whole
+    assert many.typical < few.typical
+
+
+def test_of_one_value_a_position_the_median_is_not_held_to_less_than_the_whole() -> None:
+    x = np.random.default_rng(0).standard_normal(3000)
+    between = (END_TO_END.typical + END_TO_END.whole) / 2
+    [stage] = noise_or_bug(*traces(x * (1 + 1e-6), x * (1 + between * 1e-6), x)).stages
+    assert stage.typical_bound == stage.bound and not stage.is_bug
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_fault_barely_within_its_bound_is_named_and_not_where_it_grows(isolated: bool) -> None:
+    draw = np.random.default_rng(0)
+    names = ["encoder.input", "encoder.layers.0", "encoder.layers.1", "encoder.layers.2"]
+    x = {name: draw.standard_normal((4000, 8)) for name in names}
+
+    def off(*errors: float) -> dict[str, np.ndarray]:
+        return {name: x[name] * (1 + error) for name, error in zip(names, errors)}
+
+    metas = ({}, {"isolated": isolated}, {"isolated": isolated, "dtype": "float64"})
+    bound = 1e-6 * (ALONE if isolated else END_TO_END).typical
+    sides = [off(1e-6, 1e-6, 1e-6, 1e-6), off(1e-6, 0.9 * bound, 3 * bound, 9 * bound), x]
+    found = noise_or_bug(*[Trace(side, META | {"dtype": "float32"} | meta) for side, meta in zip(sides, metas)])
+    if isolated:  # where nothing grows
+        assert [each.stage for each in found.bugs] == names[2:]
+        return
+    assert [each.stage for each in found.bugs] == names[1:]
+    assert found.first_bug and found.first_bug.leads_to == names[2]
+    assert "explains, and beyond that from encoder.layers.1 on" in found.sentence
+    assert "encoder.layers.0 the candidate is 3.6e-06 from float64 at the median position" in found.sentence
+
+
+@pytest.mark.parametrize("key", ["quantization", "dtype"])
+def test_quantised_weights_are_no_excuse_for_a_front_end(key: str) -> None:
+    draw = np.random.default_rng(0)
+    x = {"frontend.features": draw.standard_normal((300, 20)), "encoder.input": draw.standard_normal((300, 20))}
+    sides = [
+        Trace({name: value * (1 + error) for name, value in x.items()}, META | meta)
+        for error, meta in ((1e-7, {"dtype": "float32"}), (2e-4, {key: "f16"}), (0, {"dtype": "float64"}))
+    ]
+    found = noise_or_bug(*sides)
+    assert [each.is_bug for each in found.stages] == [key == "quantization", False]
 
 
 def test_what_float64_has_in_float32_is_judged_less_strictly_and_so_is_what_follows() -> None:
@@ -157,6 +210,8 @@ def test_what_cannot_be_measured_is_infinitely_far() -> None:
     distances = {each.stage: each.candidate for each in found.stages}
     assert distances["encoder.layers.2"] == distances["encoder.output"] == np.inf
     assert found.first_bug and found.first_bug.stage == "encoder.layers.2"
+    assert "encoder.layers.2 of the candidate has another shape, or values that are not finite" in found.sentence
+    assert "inf" not in found.sentence.replace("infinite", "").replace("finite", "")
 
 
 def test_the_third_trace_must_be_in_float64_and_of_the_same_input() -> None:

@@ -83,3 +83,12 @@ def test_unknown_presets_name_the_known() -> None:
         find_preset("f8")
     assert find_preset("q4").limits.peak > find_preset("q8_0").limits.peak
     assert "relative_l2" in MEASURES
+
+
+def test_quantised_weights_leave_the_front_end_at_float32() -> None:
+    for name, preset in PRESETS.items():
+        held = Tolerances(preset)
+        expected = PRESETS["f32"] if name in ("q8_0", "q4") else preset
+        assert held.of("frontend.features") == expected.limits and held.of("encoder.input") == preset.limits
+    changed = Tolerances(PRESETS["q4"], read_rules(["frontend.*:relative_l2=0.5"]))
+    assert changed.of("frontend.fbank").relative_l2 == 0.5

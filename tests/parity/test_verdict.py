@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.parity.networks import LAYERS, META, NUMBERS, computed
 from workbench.parity import compare, judge, noise_or_bug
+from workbench.parity.presets import PRESETS, Tolerances
 from workbench.session import Trace
 
 FAULTS = {
@@ -155,3 +156,58 @@ def test_isolated_every_stage_in_error_is_named() -> None:
     assert verdict.faulty_stages == ("encoder.layers.3", "encoder.layers.5")
     assert verdict.sentence.startswith("Computed from the reference's own inputs, encoder.layers.3 is the first of 15 ")
     assert "; encoder.layers.5 is the first beyond tolerance: relative L2 0.01" in verdict.sentence
+
+
+def test_tolerance_names_no_fault_where_float64_finds_rounding_alone() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((400, 30))
+    rounded = [x + 2e-4 * draw.standard_normal(x.shape) for _ in range(2)]  # as a network that amplifies it has it
+    for dtype, found_by in (("float32", None), ("float16", "tolerance")):
+        ours, theirs, exact = (
+            Trace({"encoder.output": array}, META | {"dtype": kind})
+            for array, kind in ((rounded[0], "float32"), (rounded[1], dtype), (x, "float64"))
+        )
+        comparison = compare(ours, theirs, Tolerances(PRESETS["f32"]))
+        assert judge(comparison).faulty_stage == "encoder.output"
+        verdict = judge(comparison, noise_or_bug(ours, theirs, exact))
+        assert verdict.found_by == found_by and not verdict.within and verdict.first_divergent == "encoder.output"
+        assert ("so no stage is at fault" in verdict.sentence) == (found_by is None)
+
+
+def test_isolated_a_text_is_not_named_beside_its_tokens() -> None:
+    def isolated(trace: Trace) -> Trace:
+        return Trace(trace, trace.meta | {"isolated": True})
+
+    other = computed(faults={"tokens": lambda ids: ids + 1, "text": lambda text: np.array("something else")})
+    verdict = judge(compare(computed(), isolated(other)))
+    assert verdict.faulty_stages == ("tokens",)
+    assert "tokens is the only of 15 stages beyond tolerance" in verdict.sentence
+    text = judge(compare(computed(), isolated(computed(faults={"text": lambda text: np.array("something else")}))))
+    assert text.faulty_stages == ("text",)
+
+
+def test_isolated_what_only_float64_finds_is_named_too() -> None:
+    def isolated(trace: Trace) -> Trace:
+        return Trace(trace, trace.meta | {"isolated": True})
+
+    ours = computed()
+    small = {f"encoder.layers.{n}": (lambda x: x * (1 + 3e-5)) for n in range(1, 7)}
+    other = {"encoder.layers.0": lambda x: 1.01 * x} | small
+    bug = isolated(computed(faults=other, given=ours))
+    verdict = judge(compare(ours, bug), noise_or_bug(ours, bug, isolated(computed("float64", given=ours))))
+    assert verdict.faulty_stages == tuple(f"encoder.layers.{n}" for n in range(7))
+    assert (
+        "; within tolerance, but no noise either, are encoder.layers.1, encoder.layers.2, encoder.layers.3 and 3 more."
+        in verdict.sentence
+    )
+
+
+def test_other_tokens_of_the_same_logits_are_the_doing_of_what_makes_them() -> None:
+    def without_prompt(trace: Trace) -> Trace:
+        return Trace({stage: trace[stage] for stage in trace if stage != "prompt.tokens"}, META)
+
+    other = computed(faults={"tokens": lambda ids: ids + 1})
+    said = judge(compare(*map(without_prompt, (computed(), other)))).sentence
+    assert "though every row of the logits has the same favourite on both sides: what makes tokens of them" in said
+    with_prompt = judge(compare(computed(), other)).sentence
+    assert "of whose choice the traces hold no row of logits" in with_prompt

@@ -78,6 +78,8 @@ PRESETS: Mapping[str, Preset] = {
 }
 """From the strictest to the loosest."""
 
+_BLOCKS = ("q8_0", "q4")  # presets of quantised weights
+
 _ARITHMETIC = {
     r"(float|f|fp)(32|64)|tf32": "f32",
     r"(float|f|fp)16|half": "f16",
@@ -117,7 +119,10 @@ def _arithmetic(value: str) -> str | None:
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The limits of every stage: a preset's, changed for the stages of a glob, by later rules over earlier ones."""
+    """The limits of every stage: a preset's, changed for the stages of a glob, by later rules over earlier ones.
+
+    The front end has no weights that could be in blocks: of those presets, it has the limits of float32.
+    """
 
     preset: Preset
     rules: tuple[tuple[str, Mapping[str, float]], ...] = field(default=())
@@ -125,6 +130,8 @@ class Tolerances:
     def of(self, stage: str) -> Limits:
         """The limits of a stage."""
         limits = self.preset.limits
+        if self.preset.name in _BLOCKS and stage.startswith("frontend."):
+            limits = PRESETS["f32"].limits
         for glob, changes in self.rules:
             if fnmatchcase(stage, glob):
                 limits = replace(limits, **changes)

@@ -32,9 +32,10 @@ class Verdict:
 
     The *faulty stage* is the one to look at: the first that is in error, be it by tolerance or, where the reference was
     computed in float64 too, because the candidate is farther from that than noise. What float64 finds may be far within
-    tolerance, and often grows beyond it some layers later only. End to end, stages behind it inherit its error; of a
-    candidate that was computed from the reference's own inputs, all that are in error are so by themselves, and are the
-    *faulty stages*.
+    tolerance, and often grows beyond it some layers later only; and what is beyond tolerance is no fault where float64
+    says that a candidate of the reference's own arithmetic has only rounded otherwise. End to end, stages behind it
+    inherit its error; of a candidate that was computed from the reference's own inputs, all that are in error are so by
+    themselves, and are the *faulty stages*, a text only where its tokens are not.
 
     The *first divergent stage* is the first in the order of the computation that is beyond tolerance; the front end and
     the prompt come before any layer, and tokens and text, which are made of the others, last.
@@ -55,7 +56,7 @@ class Verdict:
     sentence: str  # all of it in one
     details: tuple[str, ...]  # further sentences, without their full stops
     first_bug: str | None = None  # the first stage that is farther from float64 than noise, where that was asked
-    faulty_stage: str | None = None  # the earlier of `first_divergent` and `first_bug`
+    faulty_stage: str | None = None  # the earlier of `first_divergent` and `first_bug`, but for noise
     found_by: Evidence | None = None  # what says so of the faulty stage
     faulty_stages: tuple[str, ...] = ()  # see above; end to end, the faulty stage alone
 
@@ -65,7 +66,11 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     first = next((each for each in comparison.stages if not comparison.passes(each)), None)
     largest = _largest(comparison)
     bugs = {each.stage for each in noise.bugs} if noise else set()
-    faulty = [each for each in comparison.stages if each.stage in bugs or not comparison.passes(each)]
+    excused = noise.noise if noise else frozenset[str]()
+    over = [each.stage for each in comparison.stages if each.stage not in excused and not comparison.passes(each)]
+    faulty = [each for each in comparison.stages if each.stage in bugs or each.stage in over]
+    if comparison.isolated:
+        faulty = _by_themselves(faulty)
     hidden = bool(faulty) and comparison.passes(faulty[0])  # the first is found by float64 alone
     parts = [_hidden(comparison, first, faulty[0].stage, noise)] if hidden and noise else [_opening(comparison, first)]
     if comparison.isolated:
@@ -76,7 +81,10 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         parts.append(f"the error grows most {where}, to {largest.growth:.3g} times that of the stage before")
     parts += _about_tokens(comparison)
     if noise and not hidden:
-        parts.append(noise.sentence)
+        parts.append(noise.sentence + (", so no stage is at fault" if first and not faulty else ""))
+    within = [each.stage for each in faulty[1:] if comparison.passes(each)]
+    if comparison.isolated and within:
+        parts.append(f"within tolerance, but no noise either, {_named(within)}")
     details = [
         f"{each.stage}: {each.hint or each.mismatch}" for each in comparison.stages if each.hint or each.mismatch
     ]
@@ -84,7 +92,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     if faulty:
         found_by = "float64" if hidden else "tolerance and float64" if faulty[0].stage in bugs else "tolerance"
     return Verdict(
-        within=not faulty,
+        within=first is None and not faulty,
         first_divergent=first.stage if first else None,
         largest_own=largest.stage if largest else None,
         tokens_agree=comparison.tokens_agree,
@@ -95,6 +103,20 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         found_by=found_by,
         faulty_stages=tuple(each.stage for each in (faulty if comparison.isolated else faulty[:1])),
     )
+
+
+def _by_themselves(faulty: list[StageComparison]) -> list[StageComparison]:
+    """The stages without the texts of tokens that are among them: no text is computed from the reference's tokens."""
+    held = {each.stage for each in faulty}
+    return [each for each in faulty if each.kind != "text" or f"{each.stage.removesuffix('text')}tokens" not in held]
+
+
+def _named(stages: list[str], most: int = 4) -> str:
+    """Some stages by name, and how many more there are, as the subject of a sentence."""
+    if len(stages) == 1:
+        return f"is {stages[0]}"
+    shown = stages if len(stages) <= most else [*stages[: most - 1], f"{len(stages) - most + 1} more"]
+    return f"are {', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _largest(comparison: Comparison) -> StageComparison | None:
@@ -122,6 +144,8 @@ def _tolerance(comparison: Comparison) -> str:
 
 def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     name, count = _tolerance(comparison), len(comparison.stages)
+    if first and not comparison.tolerances.rules and first.limits != comparison.tolerances.preset.limits:
+        name += ", which lets the front end be as far off as f32"
     if first is None:
         how = f", each {INPUTS}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
@@ -134,7 +158,7 @@ def _opening(comparison: Comparison, first: StageComparison | None) -> str:
             said += f", relative L2 at most {worst.numbers.relative_l2:.2g} ({worst.stage})"
         return said
     if comparison.isolated:
-        over = sum(not comparison.passes(each) for each in comparison.stages)
+        over = len(_by_themselves([each for each in comparison.stages if not comparison.passes(each)]))
         some = f"the only of {_stages(count)}" if over == 1 else f"the first of {over} among {_stages(count)}"
         return f"{INPUTS[:1].upper()}{INPUTS[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
     return f"{first.stage} is the first of {_stages(count)} beyond tolerance {name}: {_why(first)}"
@@ -165,15 +189,26 @@ def _about_tokens(comparison: Comparison) -> list[str]:
     if agree:
         return ["the tokens agree"]
     first = comparison.first_token
-    return [
-        "the tokens differ" if first is None else f"the tokens differ from place {first.place} on, {_choice(first)}"
-    ]
+    if first is None:
+        return ["the tokens differ"]
+    return [f"the tokens differ from place {first.place} on, {_choice(first, _unknown(comparison))}"]
 
 
-def _choice(first: FirstToken) -> str:
+def _unknown(comparison: Comparison) -> str:
+    """Why nothing is known of the choice of the first token that differs."""
+    logits = next((each.logits for each in comparison.stages if each.stage == "logits"), None)
+    if logits is None:
+        return "of whose choice the traces hold neither logits nor alternatives"
+    # A language model's logits are those of its prompt, and say nothing of later tokens.
+    if logits.flips or any(each.stage.startswith(("llm.", "prompt.")) for each in comparison.stages):
+        return "of whose choice the traces hold no row of logits"
+    return "though every row of the logits has the same favourite on both sides: what makes tokens of them differs"
+
+
+def _choice(first: FirstToken, unknown: str) -> str:
     ids = " and ".join("the end" if each is None else str(each) for each in (first.reference, first.candidate))
     if first.choice is None:
-        return f"{ids}, of whose choice the traces hold neither logits nor alternatives"
+        return f"{ids}, {unknown}"
     return f"{ids}, {'a near tie' if first.near_tie else 'no near tie'} (margins {margins_of(first.choice)})"
 
 

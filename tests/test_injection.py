@@ -68,6 +68,33 @@ def test_one_in_place_of_a_list_is_refused(wrong: Any) -> None:
         embeddings_given(wrong)
 
 
+def test_a_tensor_is_its_array() -> None:
+    import torch
+
+    values = torch.randn(4, 6)
+    for tensor in (
+        values,
+        values[None],
+        values.clone().requires_grad_(),
+        torch.nn.Parameter(values.t()),
+        values[:, ::2],
+    ):
+        [found] = embeddings_given([tensor])  # type: ignore[list-item]
+        np.testing.assert_array_equal(found.values, tensor.detach().numpy().reshape(tensor.shape[-2:]))
+    for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float64):
+        [found] = embeddings_given([values.to(dtype)])  # type: ignore[list-item]
+        np.testing.assert_array_equal(found.values, values.to(dtype).float().numpy())
+    for wrong, reason in (
+        (values.to_sparse(), "embedding 1 is a tensor that is no array: .*; expected a dense one"),
+        (values.to("meta"), "embedding 1 is a tensor that is no array: "),
+        (values.int(), "embedding 1 holds int32; expected floating-point numbers"),
+        (values[0], r"embedding 1 has the shape \(6,\); expected"),
+    ):
+        with pytest.raises(BadInput, match=f"^{reason}") as refused:
+            embeddings_given([wrong])  # type: ignore[list-item]
+        assert "\n" not in str(refused.value)
+
+
 def test_what_is_no_embedding_is_refused() -> None:
     with pytest.raises(BadInput, match=r"^embedding 2 is of type list; expected an array"):
         embeddings_given([np.ones((2, 3)), [[1.0]]])  # type: ignore[list-item]

@@ -6,6 +6,7 @@ From what a user gives to the ids and rows of every position. This file knows ne
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from workbench.array_headers import said
 from workbench.embeddings import Embedding, embedding_of, read_embedding
 from workbench.errors import BadInput
 
 Injected = np.ndarray | Embedding | Path | bytes | str
 """An embedding as a user gives it: an array [tokens, hidden], one that was read, or what `read_embedding` reads (a file
-by its `Path`, its bytes, or its base64 text)."""
+by its `Path`, its bytes, or its base64 text). A tensor of PyTorch is taken for its array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +88,24 @@ def _given(embedding: Any, number: int) -> Embedding:
         return read_embedding(embedding, name=None if isinstance(embedding, Path) else f"embedding {number}")
     if isinstance(embedding, np.ndarray):
         return embedding_of(embedding, f"embedding {number}")
+    if (torch := sys.modules.get("torch")) and isinstance(embedding, torch.Tensor):
+        return embedding_of(_array(embedding, number), f"embedding {number}")
     raise BadInput(
         f"embedding {number} is of type {type(embedding).__name__}; expected an array [tokens, hidden], or a Path"
     )
+
+
+def _array(tensor: Any, number: int) -> np.ndarray:
+    """The values of a PyTorch tensor, wherever they are; short floats, which numpy does not all know, in float32."""
+    try:
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        short = tensor.is_floating_point() and tensor.element_size() < 4
+        found: np.ndarray = (tensor.float() if short else tensor).numpy()
+    except Exception as error:  # PyTorch has no one error for tensors that are no arrays
+        raise BadInput(
+            f"embedding {number} is a tensor that is no array: {said(error)}; expected a dense one"
+        ) from error
+    return found
 
 
 def check_placeholders(texts: Sequence[str], placeholder: str, count: int) -> None:

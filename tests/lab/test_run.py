@@ -304,10 +304,20 @@ def test_isolated_the_reference_may_be_a_trace_and_a_candidate_may_not(fakes: Fa
         ours, other = run.outcomes
         assert ours.status == "within" and ours.comparison and ours.comparison.isolated
         assert "encoder.layers.7" in {each.stage for each in ours.comparison.stages}
-        assert other.status == "unusable" and "was computed end to end by another program" in other.reason
+        assert other.status == "unusable" and "was computed end to end; expected a trace" in other.reason
         assert run.exact and run.exact.trace.meta["isolated"]
     with parity(fakes, str(path), mapping=mapping) as run:
         assert run.outcomes[0].status == "within"
+
+
+def test_isolated_a_trace_that_was_computed_from_given_stages_is_taken(fakes: FakeRegistry, tmp_path: Path) -> None:
+    with parity(fakes, "gguf", isolated=True) as run:
+        own = run.outcomes[0].computed
+        assert own and own.trace.meta["isolated"]
+        path = own.trace.save(tmp_path / "alone.safetensors")
+    with parity(fakes, str(path), isolated=True) as run:
+        found = run.outcomes[0]
+        assert found.status == "within" and found.comparison and found.comparison.isolated and found.noise
 
 
 def test_isolated_a_runtime_that_takes_no_stages_is_not_even_loaded(fakes: FakeRegistry) -> None:

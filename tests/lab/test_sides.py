@@ -91,6 +91,17 @@ def test_what_is_wrong_is_said(text: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("made", ["checkpoint/config.yaml", "language/config.json", "model.gguf", "MODEL.GGUF"])
+def test_a_model_in_place_of_a_trace_is_to_be_traced_first(made: str, tmp_path: Path) -> None:
+    file = tmp_path / made
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    model = file if file.parent == tmp_path else file.parent
+    with pytest.raises(BadInput, match="is a model, not a trace; to compare it, trace it first") as caught:
+        side(str(model))
+    assert f"--model {model} --out" in str(caught.value) and "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("texts", ["", " , ", []])
 def test_no_candidate_at_all_is_refused(texts: str | list[str]) -> None:
     with pytest.raises(BadInput, match="no candidate"):

@@ -76,7 +76,8 @@ def run_parity(
             nothing of it stays.
         isolated: compute every stage of the candidates, and of float64, from the reference's input of that stage, so
             that each shows its own error alone; else each side goes on from its own values to the end, and errors
-            accumulate. A side that cannot do that has that as its outcome, and so has a candidate that is a trace.
+            accumulate. A side that cannot do that has that as its outcome, and so has a candidate that is a trace and
+            was computed end to end; one that was computed from the stages of this reference is taken.
         preset: what to expect (`workbench.parity.PRESETS`); without, what each candidate's arithmetic asks for.
         settings: such as `threads`, for every side whose runtime has them.
         rules: limits of one's own, as `workbench.parity.read_rules` takes them.
@@ -238,16 +239,17 @@ class _Tracer:
             stages: globs in place of those of the run.
         """
         self._step += 1
-        if side.path is not None and self._given is not None:
-            raise BadInput(
-                f"{side.name} was computed end to end by another program; expected a side that can be computed from "
-                "the reference's own inputs, or a run end to end"
-            )
         if side.runtime is not None and self._given is not None and (why := RUNTIMES[side.runtime].no_given):
             raise Unavailable(why)  # now, since such a runtime may take long to load
         if side.path is not None:
             self._within(0.0, f"reading {side.name}")
-            return Computed(side.name, read_trace(side.path, self._mapping))
+            trace = read_trace(side.path, self._mapping)
+            if self._given is not None and not trace.meta.get("isolated"):
+                raise BadInput(
+                    f"{side.name} was computed end to end; expected a trace that was computed from the stages of the "
+                    "reference (workbench trace --given), a runtime, or a run end to end"
+                )
+            return Computed(side.name, trace)
         begun = time.perf_counter()
         path = self.folder / f"{file}-{_file_name(side.name)}.safetensors"
         self._written.append(path)

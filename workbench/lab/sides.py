@@ -66,6 +66,7 @@ def read_side(text: str | Side, options_class: type, model: str) -> Side:
     if runtime not in RUNTIMES:
         path = _there(text)
         if path is not None:
+            _refuse_model(path)
             return Side(text, path=path)
         raise BadInput(f"{text!r:.80} is neither a runtime nor a trace that is there; expected {_expected()}")
     settings: dict[str, Any] = {}
@@ -111,6 +112,15 @@ def _there(text: str) -> Path | None:
         return path if text and path.exists() else None
     except (OSError, RuntimeError, ValueError):  # longer than a path may be, of a user who is not there, with a null
         return None
+
+
+def _refuse_model(path: Path) -> None:
+    """Says what to do with a checkpoint in place of a trace."""
+    if path.suffix.lower() == ".gguf" or any((path / name).is_file() for name in ("config.yaml", "config.json")):
+        raise BadInput(
+            f"{path} is a model, not a trace; to compare it, trace it first: workbench trace AUDIO --model {path} "
+            "--out FILE.safetensors (with --given REFERENCE.safetensors for a run with --isolated), and name that file"
+        )
 
 
 def _value(spec: OptionSpec, text: str) -> Any:

@@ -24,9 +24,10 @@ from workbench.families.language import PLACEHOLDER
 
 NOT_SHOWN = ("alternatives",)  # options that the tab sets by itself
 SHOW_ANSWERS = """(...values) => {
-  const answers = document.querySelector('#answers');
+  const answers = document.querySelector('#inject-results');
   const top = answers.getBoundingClientRect().top;
-  if (top < 0 || top > innerHeight / 2) answers.scrollIntoView({behavior: 'smooth', block: 'start'});
+  const runs = document.querySelector('#embeddings .held li') && (values[1] || '').trim();
+  if (runs && (top < 0 || top > innerHeight / 2)) answers.scrollIntoView({behavior: 'smooth', block: 'start'});
   return values;
 }"""
 SHOW_LOOK = """() => document.querySelector('#embedding-look').scrollIntoView({behavior: 'smooth', block: 'start'})"""
@@ -92,7 +93,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 start = gr.Button("Inject", variant="primary", elem_id="inject")
                 cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel-inject")
 
-        with gr.Column(scale=8, min_width=300, elem_classes="results"):
+        with gr.Column(scale=8, min_width=300, elem_id="inject-results", elem_classes="results"):
             status = html_block("", elem_id="inject-status", elem_classes="status")
             answers = html_block(NOTHING_YET, elem_id="answers")
             look = html_block("", elem_id="embedding-look")

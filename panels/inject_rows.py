@@ -74,7 +74,7 @@ def answer_html(row: Answer) -> str:
         "waiting": lambda: element("p", "Waiting", "muted"),
         "running": lambda: _writing(row),
         "stopped": lambda: _written(row) + element("p", "Stopped before its end", "muted"),
-        "failed": lambda: element("p", element("span", "Failed", "label") + text(row.error), "fault"),
+        "failed": lambda: element("p", element("span", "Failed", "label") + " " + text(row.error), "fault"),
         "done": lambda: _done(row),
     }[row.status]()
     return element("article", head + body, f"result {row.status}", data_key=row.key, data_copy_scope="row")

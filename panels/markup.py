@@ -24,9 +24,12 @@ def element(tag: str, content: str, css: str = "", **attributes: object) -> str:
     return f"<{tag}{written}>{content}</{tag}>"
 
 
-def button(label: str, event: str, css: str = "quiet", **data: object) -> str:
-    """A button that triggers the event with `data`, in a component that has `events_script`."""
-    sent = {f"data_{name}": value for name, value in data.items()}
+def button(label: str, event: str, css: str = "quiet", *, pressed: bool | None = None, **data: object) -> str:
+    """A button that triggers the event with `data`, in a component that has `events_script`; one of several of which
+    some are pressed says whether it is."""
+    sent: dict[str, object] = {f"data_{name}": value for name, value in data.items()}
+    if pressed is not None:
+        sent["aria_pressed"] = "true" if pressed else "false"
     return element("button", text(label), css, type="button", data_event=event, **sent)
 
 

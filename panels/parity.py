@@ -22,8 +22,11 @@ from workbench.opening import KV_CACHES
 from workbench.parity.presets import MEASURES
 
 SHOW_RESULTS = """(...values) => {
-  const results = document.querySelector('#parity-status');
+  const results = document.querySelector('#parity-results');
   const top = results.getBoundingClientRect().top;
+  const [, recording, prompt, , , candidates, traces] = values;
+  const runs = (recording || prompt || (traces && traces.length)) && (candidates || '').trim();
+  if (!runs) return values;  // what is missing is said, and put right where the page stands
   if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
   return values;
 }"""
@@ -168,7 +171,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 start = gr.Button("Compare", variant="primary", elem_id="parity-run")
                 cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="parity-cancel")
 
-        with gr.Column(scale=8, min_width=300, elem_classes="results"):
+        with gr.Column(scale=8, min_width=300, elem_id="parity-results", elem_classes="results"):
             status = html_block("", elem_id="parity-status", elem_classes="status")
             result = scripted_html("heat.js", NOTHING_YET, elem_id="parity-result")
             with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:

@@ -114,7 +114,7 @@ def closer_html(run: ParityRun, place: int, stage: str) -> str:
         if each.comparison and any(found.stage == stage for found in each.comparison.stages)
     ]
     tabs = "".join(
-        button(name, "look", "quiet chosen" if number == place else "quiet", stage=stage, side=number)
+        button(name, "look", stage=stage, side=number, pressed=number == place)
         for number, name in others
         if len(others) > 1
     )

@@ -12,7 +12,7 @@ from panels.markup import element, text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDE_INCHES, NARROW_INCHES = 10.0, 4.2  # of the pictures, for screens and for phones
+WIDE_INCHES, NARROW_INCHES = 7.5, 4.2  # of the pictures, for screens and for phones
 NARROW_PIXELS = 640
 
 

@@ -127,7 +127,7 @@ def row_html(row: Row) -> str:
         "waiting": lambda: element("p", "Waiting", "muted"),
         "running": lambda: _writing(row) + element("p", text(_activity(row)), "muted working"),
         "stopped": lambda: _stopped(row),
-        "failed": lambda: element("p", element("span", "Failed", "label") + text(row.error), "fault"),
+        "failed": lambda: element("p", element("span", "Failed", "label") + " " + text(row.error), "fault"),
         "done": lambda: _result(row),
     }[row.status]()
     return element("article", head + body, f"result {row.status}", data_key=row.key, data_copy_scope="row")

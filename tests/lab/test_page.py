@@ -133,6 +133,21 @@ def test_it_is_readable_in_a_browser(run: ParityRun, tmp_path: Path, chromium: A
     context.close()
 
 
+@pytest.mark.browser
+def test_on_paper_it_is_whole(run: ParityRun, tmp_path: Path, chromium: Any) -> None:
+    context = chromium.new_context(color_scheme="dark", offline=True)
+    page = context.new_page()
+    page.goto(write_page(run, tmp_path / "report.html").as_uri())
+    page.emulate_media(media="print")
+    for details in page.locator("details").all():
+        details.evaluate("each => { each.open = true; }")
+    cut = """() => [...document.querySelectorAll('.scroll')]
+        .filter((each) => each.scrollHeight > each.clientHeight + 1).length"""
+    assert page.evaluate(cut) == 0
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    context.close()
+
+
 def test_an_isolated_report_says_so(tmp_path: Path) -> None:
     fakes = FakeRegistry()
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.5 * x}

@@ -256,6 +256,24 @@ def test_a_phone_never_scrolls_sideways(lab: Served, page: Any, scheme: str) -> 
 
 
 @pytest.mark.browser
+def test_on_a_phone_the_first_run_comes_into_view_and_fingers_find_what_they_press(lab: Served, page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_tab(page, lab)
+    small = """() => [...document.querySelectorAll('.bench button:not(.icon-button), .bench summary, [role=tab]')]
+        .filter((each) => each.offsetParent && each.getBoundingClientRect().height < 39)
+        .map((each) => each.className + ' ' + each.innerText)"""
+    assert page.evaluate(small) == []
+    page.locator("#parity-run").click()  # the mistake is put right where the page stands
+    expect(page.locator(".toast-body").last).to_contain_text("needs a recording")
+    assert page.locator("#parity-results").bounding_box()["y"] > 844
+    compare(page, "gguf:f32", "gguf:q8_0")
+    until(page, lambda: 0 <= page.locator("#parity-results").bounding_box()["y"] < 422)
+    assert page.evaluate(small) == []
+    chosen = page.locator("#parity-closer .buttons [aria-pressed=true]")
+    expect(chosen).to_have_count(1)
+
+
+@pytest.mark.browser
 def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path: Path) -> None:
     open_tab(page, lab)
     toast = page.locator(".toast-body").last

@@ -19,6 +19,11 @@ from workbench.parity.order import computation_order
 from workbench.parity.stage import StageComparison
 
 METRICS = {"relative_l2": "rel. L2", "peak": "peak", "cosine_distance": "cosine d."}  # the columns of each candidate
+ABOUT = (
+    "Coloured by how many times its limit a value is: blue and yellow within, orange and red beyond. rel. L2: norm of "
+    "the difference over the reference's; peak: its largest element over the reference's RMS; cosine d.: 1 less the "
+    "cosine."
+)
 KEY = ("0", "to 1/1000", "to 1/100", "to 1/10", "to 1", "to 10", "more")
 _STEPS = (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # of error over limit
 _WORST = len(_STEPS)
@@ -63,7 +68,7 @@ def heat_map(run: ParityRun, pressable: bool = False, opened: str = "") -> Itera
         return
     rows = _rows(run, [each for _, each in compared])
     places = [place for place, _ in compared] if pressable else []
-    yield '<p class="faint">Coloured by how many times its limit a value is.</p><p class="key">'
+    yield f'<p class="faint">{ABOUT}</p><p class="key">'
     for kind, meaning in enumerate(KEY):
         yield f'<span class="h{kind}">{meaning}</span>'
     yield "</p>"

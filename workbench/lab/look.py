@@ -83,9 +83,30 @@ PARTS = """
   .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); gap: .75rem;
     margin-top: .5rem; }
   figure { margin: 0; } img { width: 100%; height: auto; display: block; } figure.broad { max-width: 44rem; }
+  @media (max-width: 760px), (pointer: coarse) {
+    .tall { max-height: min(40rem, 70vh); }
+    .heat:has(th button) tbody :is(th, td) { height: 2.5rem; }
+    .heat tbody th button { min-height: 2.5rem; }
+    .heat .group label { padding: .5rem 0; }
+  }
   details { margin: .5rem 0; } summary { cursor: pointer; font-size: .9rem; font-weight: 600; }
   pre { white-space: pre-wrap; background: var(--card); padding: .5rem; border-radius: .3rem; margin: .25rem 0;
     font-size: .8125rem; overflow-wrap: anywhere; }
 }
 """
-STYLE = _COLOURS + _DOCUMENT + PARTS
+# On paper nothing scrolls or sticks, tables are whole, and the heat map keeps its colours.
+_PRINT = """
+@media print {
+  :root { color-scheme: light; --ink: #1d232b; --quiet: #5d6673; --paper: #fff; --card: #f5f7f9; --line: #d8dde3;
+    --good: #1a7f4b; --bad: #c0362c; --other: #8a6100; }
+  body { max-width: none; padding: 0; font-size: .8rem; }
+  .lab.lab :is(.verdict, .heat, .key, tr.over) { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  .lab.lab :is(.scroll, .tall) { overflow: visible; max-height: none; }
+  .lab.lab .heat :is(thead th, th[scope=row]) { position: static; }
+  .lab.lab .heat :is(th, td) { min-width: 0; padding: .1rem; }
+  .lab.lab :is(.verdict, figure, .statistics table) { break-inside: avoid; }
+  .lab.lab tr { break-inside: avoid; }
+  h1, h2, h3 { break-after: avoid; }
+}
+"""
+STYLE = _COLOURS + _DOCUMENT + PARTS + _PRINT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -38,10 +37,8 @@ def pairs(values: Any) -> str:
 
 
 def short(value: float) -> str:
-    """A number in two digits."""
-    if value == 0 or 0.01 <= abs(value) < 1000 or not math.isfinite(value):
-        return f"{value:.2g}"
-    return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
+    """A number in two digits, as the sentences of verdicts have them."""
+    return f"{value:.2g}"
 
 
 def broken(name: str) -> str:

@@ -11,7 +11,8 @@ from tests.parity.networks import META, NUMBERS, STAGES, computed
 from workbench.errors import BadInput
 from workbench.parity import compare
 from workbench.parity.noise import noise_or_bug
-from workbench.parity.presets import PRESETS, Tolerances
+from workbench.parity.presets import PRESETS, Limits, Tolerances
+from workbench.parity.stage import StageComparison
 from workbench.parity.verdict import judge
 from workbench.session import Trace
 
@@ -242,3 +243,18 @@ def test_where_one_side_does_not_tell_there_are_no_margins() -> None:
     torn = reporting(trace, ([2, 1], [-0.5, -0.6]), **{"tokens.logprobs": np.zeros((1, 3))})
     with pytest.raises(BadInput, match=r"tokens.alternatives holds int64 of shape \(1, 2\) and tokens.lo"):
         compare(torn, ours)
+
+
+def test_each_stage_is_judged_a_few_times_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = 0
+    plain = StageComparison._passes
+
+    def counted(self: StageComparison, limits: Limits) -> bool:
+        nonlocal judged
+        judged += 1
+        return plain(self, limits)
+
+    monkeypatch.setattr(StageComparison, "_passes", counted)
+    trace = Trace({f"encoder.layers.{n}": np.ones(1) for n in range(300)}, META)
+    assert compare(trace, trace).within
+    assert judged < 5 * 300

@@ -356,3 +356,14 @@ def test_a_damaged_member_is_refused_when_it_is_read(tmp_path: Path) -> None:
     content[400_000] ^= 1
     path.write_bytes(content)
     refused(path, "'a.npy' of t.npz is truncated or damaged: Bad CRC-32")
+
+
+def test_a_file_that_has_gone_since_is_one_sentence(tmp_path: Path) -> None:
+    save_file({"a": np.ones(4)}, tmp_path / "t.safetensors")
+    read = open_stored(tmp_path / "t.safetensors").arrays["a"]
+    (tmp_path / "t.safetensors").write_bytes(b"1")
+    with pytest.raises(BadInput, match=r"^t.safetensors cannot be read any more: "):
+        read()
+    (tmp_path / "t.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"^t.safetensors cannot be read any more: "):
+        read()

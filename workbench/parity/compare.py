@@ -109,8 +109,9 @@ def compare(
     for pattern in wanted.patterns:
         if not any(map(StageFilter(pattern), both)):
             raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
-    lacking = [stage for stage in compared if stage not in both]
-    surplus = [stage for stage in candidate if wanted(stage) and stage not in both and not is_aside(stage)]
+    shared = set(both)
+    lacking = [stage for stage in compared if stage not in shared]
+    surplus = [stage for stage in candidate if wanted(stage) and stage not in shared and not is_aside(stage)]
     written = [stage for stage in lacking if stage in ("tokens", "text")] if candidate.meta.get("isolated") else []
     if written:
         warnings.append(f"not compared, since the whole model writes them, not one stage: {_names(written)}")
@@ -123,11 +124,12 @@ def compare(
         tolerances = Tolerances(preset)
     order = computation_order(both, recorded=bool(reference.meta))
     found = list[StageComparison]()
+    guess = True
     for number, stage in enumerate(order):
         if on_stage:
             on_stage(number, len(order), stage)
-        guess = all(each.passes or each.sequence for each in found)  # what comes later has the same cause
         found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess))
+        guess = guess and (found[-1].passes or found[-1].sequence is not None)  # what comes later has the same cause
     return Comparison(
         stages=tuple(_alone(found) if candidate.meta.get("isolated") else _with_growth(found, tolerances)),
         tolerances=tolerances,

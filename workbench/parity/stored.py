@@ -116,7 +116,10 @@ def _tensor(path: Path, place: TensorPlace) -> Reader:
     def read() -> np.ndarray:
         if not math.prod(place.shape):
             return np.empty(place.shape, np.float32 if place.code == "BF16" else place.dtype)
-        mapped = np.memmap(path, np.uint8, "r", place.start, (place.bytes,))
+        try:
+            mapped = np.memmap(path, np.uint8, "r", place.start, (place.bytes,))
+        except (ValueError, OSError) as error:  # the file is another one by now, or gone
+            raise BadInput(f"{path.name} cannot be read any more: {said(error)}") from error
         array = np.ndarray(place.shape, place.dtype, mapped)
         return (array.astype(np.uint32) << 16).view(np.float32) if place.code == "BF16" else array
 

@@ -101,6 +101,11 @@ def test_other_inputs_are_refused_unless_they_are_wanted() -> None:
     assert compare(silent, silent).warnings[0].startswith("neither trace says what input")
 
 
+def test_a_digest_that_cannot_be_shown_is_quoted() -> None:
+    with pytest.raises(BadInput, match=r"digests a1b2 and 'x\\x1b\[31m'\)"):
+        compare(computed(), Trace(computed(), META | {"input_digest": "x\x1b[31m"}))
+
+
 def test_models_of_other_depth_are_refused_unless_only_common_layers_are_wanted() -> None:
     ours, theirs = computed(), computed(layers=5)
     with pytest.raises(

@@ -304,6 +304,14 @@ def test_metadata_without_ours_says_what_it_says_plainly(tmp_path: Path) -> None
     assert open_stored(path).meta == {"model": "x"}
 
 
+def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "LARGEST_PACKED", 100_000)
+    np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(100_000))
+    refused(tmp_path / "bomb.npz", "bytes to 800128; expected numbers, which cannot be packed so much")
+    np.savez_compressed(tmp_path / "fair.npz", a=np.random.default_rng(0).standard_normal(100_000))
+    assert len(values(open_stored(tmp_path / "fair.npz"))["a"]) == 100_000
+
+
 def test_what_is_no_trace_is_said_to_be_none(tmp_path: Path) -> None:
     refused(tmp_path / "t.safetensors", "there is no trace ")
     (tmp_path / "t.bin").write_bytes(b"1")

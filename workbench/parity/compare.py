@@ -237,7 +237,8 @@ def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
         return [f"{says} what input it was computed on (input_digest)"]
     if digests[0] == digests[1]:
         return []
-    said = f"the traces are of different inputs (digests {digests[0]!s:.32} and {digests[1]!s:.32})"
+    shown = [f"{each!s:.32}" if str(each).isprintable() else f"{each!r:.32}" for each in digests]
+    said = f"the traces are of different inputs (digests {shown[0]} and {shown[1]})"
     if not force:
         raise BadInput(f"{said}; expected two traces of one input, or to be forced to compare them (--force)")
     return [said]

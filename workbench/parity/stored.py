@@ -33,6 +33,8 @@ Reader = Callable[[], np.ndarray]
 
 MOST_AXES = 64  # of an array of numpy's
 LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech is a tenth of that
+LARGEST_PACKED = 256 << 20  # bytes of an array in an archive that may be packed to any part; it is unpacked in memory
+MOST_PACKED = 100  # times that a larger one may be larger than what it is packed to: numbers never are
 META = "meta.json"  # beside .npy files: who computed them
 LONGEST_META = 1 << 20  # bytes of it
 _EXPECTED = "expected a .safetensors or .npz file, or a directory or .zip of .npy files"
@@ -172,6 +174,11 @@ def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> Stored:
                 raise BadInput(f"{path.name} {what}; expected {expected}")
             types = set()
             for member in files:
+                if member.file_size > max(LARGEST_PACKED, MOST_PACKED * member.compress_size):
+                    raise BadInput(
+                        f"{member.filename!r:.80} of {path.name} unpacks from {member.compress_size} bytes to "
+                        f"{member.file_size}; expected numbers, which cannot be packed so much"
+                    )
                 with archive.open(member) as file:
                     types.add(_header(file, member.file_size, f"{member.filename!r:.80} of {path.name}"))
             meta = {}

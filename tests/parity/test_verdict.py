@@ -209,5 +209,8 @@ def test_other_tokens_of_the_same_logits_are_the_doing_of_what_makes_them() -> N
     other = computed(faults={"tokens": lambda ids: ids + 1})
     said = judge(compare(*map(without_prompt, (computed(), other)))).sentence
     assert "though every row of the logits has the same favourite on both sides: what makes tokens of them" in said
+    more = {"logits": lambda x: np.vstack([x, x[-1:]]), "tokens": lambda ids: ids + 1}
+    longer = judge(compare(*map(without_prompt, (computed(), computed(faults=more))))).sentence
+    assert "of whose choice logits of different shapes do not tell" in longer
     with_prompt = judge(compare(computed(), other)).sentence
     assert "of whose choice the traces hold no row of logits" in with_prompt

@@ -196,9 +196,11 @@ def _about_tokens(comparison: Comparison) -> list[str]:
 
 def _unknown(comparison: Comparison) -> str:
     """Why nothing is known of the choice of the first token that differs."""
-    logits = next((each.logits for each in comparison.stages if each.stage == "logits"), None)
-    if logits is None:
+    held = next((each for each in comparison.stages if each.stage == "logits"), None)
+    if held is None:
         return "of whose choice the traces hold neither logits nor alternatives"
+    if (logits := held.logits) is None:
+        return "of whose choice logits of different shapes do not tell"
     # A language model's logits are those of its prompt, and say nothing of later tokens.
     if logits.flips or any(each.stage.startswith(("llm.", "prompt.")) for each in comparison.stages):
         return "of whose choice the traces hold no row of logits"

@@ -56,9 +56,9 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None) -> Trace:
     """The trace in a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files.
 
     In a directory, folders are parts of names: `encoder/layers.0.npy` is `encoder.layers.0`. Metadata stand in
-    `meta.json` there; a mapping adds its own. Where they do not say what was computed in, halves that the arrays are
-    stored in do. Stages come in the order that a trace of ours recorded, else in that of
-    the computation. Raises `BadInput` where a file is missing, damaged, or not what it claims to be, and later, when a
+    `meta.json` there; a mapping adds its own. Where another program does not say there what it computed in, halves
+    that its arrays are stored in do. Stages come in the order that a trace of ours recorded, else in that of the
+    computation. Raises `BadInput` where a file is missing, damaged, or not what it claims to be, and later, when a
     stage is read, where its values are.
     """
     stored = open_stored(path)
@@ -68,7 +68,7 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None) -> Trace:
     recorded = [name for name in stored.order if name in stages]
     order = [*recorded, *computation_order(stages.keys() - set(recorded))]
     meta = {**stored.meta, **(mapping.meta if mapping else {})}
-    if not any(meta.get(key) for key in ("dtype", "quantization")):
+    if not stored.order and not any(meta.get(key) for key in ("dtype", "quantization")):
         halves = [kind for kind in ("bfloat16", "float16") if kind in stored.types]
         meta |= {"dtype": halves[0]} if halves else {}
     return StoredTrace(stored, {name: stages[name] for name in order}, meta, (Path(path).absolute(), mapping))

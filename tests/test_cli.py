@@ -277,6 +277,18 @@ def test_embeddings_are_injected(capsys: Capture, tmp_path: Path, monkeypatch: p
     assert status == 0 and out == found["text"].splitlines()
     status, _, [said] = run(capsys, *words, *two, "--prompt", prompt)
     assert status == 2 and "two.npz holds 2 tensors: " in said and said.endswith("see --tensor")
+    asked = (*words, *two, *two, "--prompt", prompt.replace(" ", " <|fim_pad|>"))
+    each = [run(capsys, *asked, *names)[1] for names in (("--tensor", "other"), ("--tensor", "speech"))]
+    mixed = run(capsys, *asked, "--tensor", "speech", "--tensor", "other", "--format", "json")
+    assert (
+        mixed[0] == 0 and json.loads(mixed[1][0])["prompt_tokens"] - found["prompt_tokens"] == 3 and each[0] != each[1]
+    )
+    status, _, [said] = run(capsys, *asked, *["--tensor", "speech"] * 3)
+    assert status == 2 and "--tensor is given 3 times, and 2 of the files of --embedding hold several tensors" in said
+    status, _, [said] = run(capsys, *words, "--tensor", "speech", "--prompt", "say <|fim_pad|>")
+    assert status == 2 and "one.npy holds one tensor without a name; expected no name" in said
+    status, _, [said] = run(capsys, *words, "--vad", "silero", "--prompt", "say <|fim_pad|>")
+    assert status == 2 and "unrecognized arguments: --vad silero" in said
     status, _, [said] = run(capsys, *words, "--prompt", "say")
     assert status == 2 and said.endswith('expected one for each, as in "What is said here: <|fim_pad|>"')
     status, _, [said] = run(capsys, *words, "--embedding", "gone.npy", "--prompt", prompt)

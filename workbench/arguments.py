@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     generate.add_argument("prompt", metavar="PROMPT", help="a text, or - to read it from stdin")
     _add_model(generate)
     generate.add_argument("--format", choices=("text", "json"), default="text", help="(default: %(default)s)")
-    _add_options(generate)
+    _add_options(generate, writing=True)
 
     inject = commands.add_parser("inject", help="write on after a text with embeddings in it with a language model")
     _add_embeddings(inject, required=True)
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_model(inject)
     inject.add_argument("--format", choices=("text", "json"), default="text", help="(default: %(default)s)")
-    _add_options(inject)
+    _add_options(inject, writing=True)
 
     trace = commands.add_parser("trace", help="save the stages of a model's computation")
     trace.add_argument("source", metavar="AUDIO", help="an audio file; of a language model, a prompt (- reads stdin)")
@@ -151,7 +151,14 @@ def _add_embeddings(parser: argparse.ArgumentParser, required: bool = False) -> 
         help="stands for a placeholder in a language model's prompt: .npy, .npz, .pt or .safetensors, "
         "[tokens, hidden]; may be repeated",
     )
-    parser.add_argument("--tensor", metavar="NAME", help="which one of a file of embeddings that holds several")
+    parser.add_argument(
+        "--tensor",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="which one of a file of embeddings that holds several; given once, it is that of every such file, else of "
+        "each in order",
+    )
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
@@ -279,10 +286,11 @@ def _add_settings(parser: argparse.ArgumentParser, without: Collection[str] = ()
         )
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of all families; which of them a model has is checked when it is known."""
+def _add_options(parser: argparse.ArgumentParser, writing: bool = False) -> None:
+    """The options of all families, or of those that go on from texts; which of them a model has is checked when it is
+    known."""
     group = parser.add_argument_group("options of the model")
-    for spec in _all_options():
+    for spec in _all_options(writing):
         flag, dest = "--" + spec.name.replace("_", "-"), f"option_{spec.name}"
         if spec.kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, dest=dest, help=spec.help)
@@ -304,9 +312,11 @@ def _metavar(spec: OptionSpec) -> str:
     return "{" + ",".join(spec.choices) + "}" if spec.choices else spec.name.split("_")[-1].upper()
 
 
-def _all_options() -> list[OptionSpec]:
+def _all_options(writing: bool) -> list[OptionSpec]:
     found: dict[str, OptionSpec] = {}
     for family in FAMILIES.values():
+        if writing and not family.reads_text:
+            continue
         for spec in option_specs(family.options_class):
             known = found.setdefault(spec.name, spec)
             if known.choices != spec.choices:  # each model says what it knows where it is asked for something else

@@ -178,17 +178,28 @@ def _inject(parsed: argparse.Namespace) -> int:
 
 
 def _embeddings(parsed: argparse.Namespace) -> list[Embedding]:
-    return [_embedding(path, parsed.tensor) for path in parsed.embedding]
-
-
-def _embedding(path: Path, tensor: str | None) -> Embedding:
-    """The embedding in a file; of several tensors that it holds, the one of that name."""
-    try:
-        return read_embedding(path)
-    except SeveralTensors as several:
-        if tensor is None:
-            raise BadInput(f"{several}; see --tensor") from several
-        return read_embedding(path, tensor=tensor)
+    """Those in the files of --embedding; of files with several tensors, the ones that --tensor names."""
+    found: dict[int, Embedding] = {}
+    several: dict[int, SeveralTensors] = {}
+    for number, path in enumerate(parsed.embedding):
+        try:
+            found[number] = read_embedding(path)
+        except SeveralTensors as error:
+            several[number] = error
+    names = parsed.tensor * len(several) if len(parsed.tensor) == 1 else parsed.tensor
+    if several and not names:
+        first = next(iter(several.values()))
+        raise BadInput(f"{first}; see --tensor") from first
+    if len(parsed.tensor) == 1 and not several:
+        return [read_embedding(path, tensor=parsed.tensor[0]) for path in parsed.embedding]
+    if len(names) != len(several):
+        raise BadInput(
+            f"--tensor is given {len(parsed.tensor)} times, and {len(several)} of the files of --embedding hold "
+            "several tensors; expected one for all of these, or one for each"
+        )
+    for number, name in zip(several, names, strict=True):
+        found[number] = read_embedding(parsed.embedding[number], tensor=name)
+    return [found[number] for number in range(len(parsed.embedding))]
 
 
 def _write(parsed: argparse.Namespace, prompt: str, embeddings: Sequence[Embedding]) -> int:

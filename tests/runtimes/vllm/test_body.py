@@ -1,0 +1,94 @@
+"""Bodies of any length in front of a server: what is too long is refused before it is read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request
+
+from workbench.embeddings import LIMIT
+from workbench.embeddings.payload import as_base64
+from workbench.runtimes.vllm.body import MOST, LimitedBody
+
+FEW = 1000  # bytes
+SAID = "the request has more than 1 kB, which is all that this server reads; expected less"
+
+
+def app() -> FastAPI:
+    """As vLLM's: it reads the whole body."""
+    made = FastAPI()
+    made.state.read = []
+
+    @made.post("/length")
+    async def length(request: Request) -> int:
+        try:
+            body = await request.body()
+        except Exception as error:
+            raise HTTPException(400, "There was an error parsing the body") from error
+        made.state.read.append(len(body))
+        return len(body)
+
+    made.add_middleware(LimitedBody, most=FEW)
+    return made
+
+
+@contextlib.contextmanager
+def serving(made: FastAPI) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(made, port=0, log_level="error"))
+    started = threading.Event()
+    main = server.startup
+
+    async def startup(*given: Any, **named: Any) -> None:
+        await main(*given, **named)
+        started.set()
+
+    server.startup = startup  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert started.wait(30)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def in_chunks(count: int) -> Iterator[bytes]:
+    for _ in range(10):
+        yield bytes(count // 10)
+
+
+@pytest.mark.parametrize("form", [bytes, in_chunks])
+def test_what_is_too_long_is_refused_in_a_sentence(form: Callable[[int], Any]) -> None:
+    made = app()
+    with serving(made) as url, httpx.Client(trust_env=False, base_url=url) as client:
+        assert client.post("/length", content=form(FEW)).json() == FEW
+        for count in (FEW + 100, 50_000_000):
+            response = client.post("/length", content=form(count))
+            assert (response.status_code, response.json()["error"]["message"]) == (413, SAID)
+            assert response.json()["error"]["code"] == 413
+        assert client.post("/length", content=form(300)).json() == 300
+    assert made.state.read == [FEW, 300]
+
+
+def test_the_largest_embedding_fits() -> None:
+    assert len(as_base64(bytes(300_000))) * (LIMIT // 300_000) < MOST < LIMIT * 1.4
+
+
+def test_other_faults_are_not_taken_for_it() -> None:
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("of its own")
+
+    async def unused(*_: Any) -> Any:
+        raise AssertionError
+
+    for kind in ("http", "websocket"):
+        with pytest.raises(RuntimeError, match="of its own"):
+            asyncio.run(LimitedBody(broken)({"type": kind, "headers": []}, unused, unused))

@@ -1,0 +1,83 @@
+"""Keeps requests of any length out of vLLM's server, which reads a whole body, and three times its size, before us.
+
+`vllm serve ... --middleware workbench.runtimes.vllm.body.LimitedBody` refuses larger ones with status 413 and keeps
+nothing of them. This file imports neither vllm nor torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from workbench.embeddings import LIMIT
+from workbench.memory import size
+
+MOST = LIMIT * 4 // 3 + (1 << 20)  # bytes: the largest embedding in base64, and what is around it
+LET_BY = 4_000_000_000  # bytes that are read and dropped: a client that is cut off while it sends may not see why
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class LimitedBody:
+    """An ASGI application in front of another, which gets no body of more than `most` bytes."""
+
+    def __init__(self, app: App, most: int = MOST):
+        self.app, self.most = app, most
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answers a request, or has the application answer it."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        if _claimed(scope) > self.most:
+            return await self._refuse(receive, send)
+        read, begun, over, more = 0, False, False, True
+
+        async def received() -> Message:
+            nonlocal read, over, more
+            if over:
+                return {"type": "http.disconnect"}
+            message = await receive()
+            read += len(message.get("body", b""))
+            over, more = read > self.most, message.get("more_body", False)
+            return {"type": "http.disconnect"} if over else message
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            if begun or not over:  # what is said of a client that seems to have gone is not for it
+                begun = True
+                await send(message)
+
+        try:
+            await self.app(scope, received, sent)
+        except Exception:
+            if begun or not over:
+                raise
+        if over and not begun:
+            await self._refuse(receive, send, more)
+        return None
+
+    async def _refuse(self, receive: Receive, send: Send, more: bool = True) -> None:
+        """Answers 413 behind the rest of the body, if there is more of it."""
+        passed = 0
+        while more and passed < LET_BY:
+            message = await receive()
+            passed += len(message.get("body", b""))
+            more = message.get("more_body", False)
+        sentence = f"the request has more than {size(self.most)}, which is all that this server reads; expected less"
+        error = {"message": sentence, "type": "BadRequestError", "param": None, "code": 413}
+        body = json.dumps({"error": error}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _claimed(scope: Message) -> int:
+    """How many bytes a request says that it has; 0 where it does not say."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0

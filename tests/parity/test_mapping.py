@@ -182,3 +182,9 @@ def test_a_stack_of_ours_may_be_in_several_parts(tmp_path: Path) -> None:
     overlapping = mapping(tmp_path, "[stages]\n'x.{n}' = ['a.{n}', { from = 'b.{n}', first = -1 }]")
     with pytest.raises(BadInput, match=r"^names.toml names x.1 twice, for a.1 and b.0$"):
         overlapping.stages(["a.0", "a.1", "b.0"])
+
+
+def test_one_recording_of_a_padded_batch_is_taken(tmp_path: Path) -> None:
+    batch = np.arange(3 * 40 * 512.0).reshape(3, 40, 512)
+    [rule] = mapping(tmp_path, "[stages]\nx = { from = 'b', shape = [-1, 512], rows = [80, 115] }").rules
+    np.testing.assert_array_equal(rule.apply(batch), batch[2, :35])

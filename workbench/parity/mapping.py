@@ -17,9 +17,9 @@ order: `shape` lays its values out anew (one entry may be -1), `axes` or `transp
 `squeeze` drops those of length 1, `rows` and `columns` keep a range (begin, end; negative ones count from the end),
 `scale` multiplies. Arrays that the file does not name keep their names.
 
-Of several recordings in a batch that were padded to 40 frames, `shape = [-1, 512]` and `rows = [80, 115]` take the third,
-of 35 frames. In `[meta]`, `dtype` or `quantization` choose the tolerance, and the `input_digest` of the reference says
-that both were computed on one input.
+Of several recordings in a batch that were padded to 40 frames, `shape = [-1, 512]` and `rows = [80, 115]` take the
+third, of 35 frames. In `[meta]`, `dtype` or `quantization` choose the tolerance, and the `input_digest` of the
+reference says that both were computed on one input.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from workbench.array_headers import TENSOR_TYPES, TensorPlace, read_tensor_header
-from workbench.embeddings.content import Content, StoredTensor
+from workbench.embeddings.content import Content, StoredTensor, check_shape, shown
 
 TYPES: Mapping[str, str] = {**TENSOR_TYPES, "F8_E4M3": "|u1", "F8_E5M2": "|u1"}
 
 _NAMES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # of what numpy does not know
-_LONGEST_HEADER = 4_000_000  # bytes; parsed as JSON it takes many times that
+_LONGEST_HEADER = 500_000  # bytes, of five thousand tensors; sides of thousands of digits each take their time
 
 
 def is_safetensors(content: bytes) -> bool:
@@ -24,6 +24,8 @@ def is_safetensors(content: bytes) -> bool:
 def open_safetensors(content: bytes, where: str) -> Content:
     """The tensors of a `.safetensors` file by name."""
     places, _ = read_tensor_header(io.BytesIO(content), len(content), where, TYPES, _LONGEST_HEADER)
+    for name, place in places.items():
+        check_shape(place.shape, f"tensor {shown(name)} of {where}")
     return Content("safetensors", {name: _tensor(content, place) for name, place in places.items()})
 
 

@@ -92,10 +92,10 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                         max_lines=12,
                         elem_id="parity-prompt",
                     )
-                    with gr.Accordion("Embeddings in the prompt", open=False, elem_classes="plain"):
+                    with gr.Accordion("Embeddings in the prompt, in order", open=False, elem_classes="plain"):
                         embeddings = gr.File(
                             file_count="multiple",
-                            label="One for each placeholder, in order: .npy, .npz, .pt or .safetensors",
+                            label=".npy, .npz, .pt or .safetensors",
                             height=130,
                             elem_id="parity-embeddings",
                             elem_classes="boxed",
@@ -122,7 +122,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 html_block(TRACES)
                 traces = gr.File(
                     file_count="multiple",
-                    label="Traces: .safetensors, .npz, or a .zip of .npy files",
+                    label=".safetensors, .npz, .zip of .npy",
                     height=130,
                     elem_id="parity-traces",
                     elem_classes="boxed",

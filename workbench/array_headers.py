@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -19,6 +19,7 @@ from workbench.errors import BadInput
 
 LONGEST_HEADER = 64 << 20  # bytes of a safetensors header: a hundred thousand tensors
 MOST_ARRAYS = 100_000
+MOST_AXES = 64  # of an array of numpy's
 
 NUMPY_TYPES: Mapping[str, str] = {
     "F64": "<f8",
@@ -79,12 +80,28 @@ def read_array_header(file: IO[bytes], where: str) -> ArrayHeader:
         raise BadInput(f"{where} is truncated or no .npy array: {said(error)}") from error
     if not all(map(_is_whole, shape)):
         raise BadInput(f"{where} is no .npy array: it claims the shape {shape!s:.80}")
+    check_shape(shape, where)
     return ArrayHeader(shape, fortran_order, dtype)
 
 
 def _is_whole(number: Any) -> bool:
     """Whether a number is whole and not negative; true and false, which Python counts, are none."""
     return type(number) is int and number >= 0
+
+
+def check_shape(shape: Sequence[int], where: str) -> None:
+    """Raises `BadInput` where numpy has no such array, be it of no values.
+
+    The product of its sides is safe to take then: that of thousands of long ones takes a minute.
+    """
+    if len(shape) > MOST_AXES:
+        raise BadInput(f"{where} claims a shape of {len(shape)} axes; expected at most {MOST_AXES}")
+    if math.prod(side for side in shape if side) >= 1 << 56:  # values; an address has 63 bits
+        raise BadInput(f"{where} claims the shape {'×'.join(map(_short, shape)):.120}, which no array has")
+
+
+def _short(side: int) -> str:
+    return str(side) if side < 1 << 63 else "2^63 or more"
 
 
 def check_claim(header: ArrayHeader, there: int, most: int, where: str) -> None:
@@ -135,6 +152,7 @@ def _place(name: str, entry: Any, begin: int, size: int, file: str, types: Mappi
         raise BadInput(f"{where} is not described as safetensors files do, by dtype, shape and data_offsets")
     if not isinstance(code, str) or code not in types:
         raise BadInput(f"{where} holds {code!r:.20}; expected one of {', '.join(types)}")
+    check_shape(shape, where)
     if stop - start != math.prod(shape) * np.dtype(types[code]).itemsize:
         raise BadInput(f"{where} has the shape {shape} of {code} and {stop - start} bytes, which do not fit")
     if begin + stop > size:

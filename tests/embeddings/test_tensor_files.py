@@ -33,7 +33,9 @@ def test_claims_are_held_against_the_file() -> None:
     refused(tensor_file(entry(), bytes(15)), "the embedding is truncated: tensor 'a' of the embedding ends at byte")
     refused(tensor_file(entry(shape=[1 << 40, 2]), bytes(16)), "and 16 bytes, which do not fit")
     refused(tensor_file(entry(dtype="F8_E8M0"), bytes(16)), "holds 'F8_E8M0'; expected one of F64, F32, F16")
-    refused(tensor_file(entry(shape=[1] * 70 + [4]), bytes(16)), "tensor 'a' of the embedding claims a shape of 71 dim")
+    refused(
+        tensor_file(entry(shape=[1] * 70 + [4]), bytes(16)), "tensor 'a' of the embedding claims a shape of 71 axes"
+    )
     minute = tensor_file(entry(shape=[int("9" * 4000)] * 900), bytes(16))  # that it would take to multiply the sides
     refused(minute, "bytes long; expected at most 500000")
     large = tensor_file(b'{"' + b"a" * 5_000_000 + b'":1}')

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.errors import BadInput
-
-MOST_DIMENSIONS = 16  # of any tensor in a file
 NAMELESS = ""  # the name of a tensor that is all there is in its file
 
 
@@ -37,13 +34,3 @@ class Content:
 def shown(name: str) -> str:
     """A name out of a file, as a sentence can have it: in quotes, on one line, cut."""
     return f"{name!r:.80}" if len(repr(name)) <= 80 else f"{name[:70]!r}…"
-
-
-def check_shape(shape: tuple[int, ...], where: str) -> None:
-    """Raises `BadInput` for a shape that is made up: the product of a hundred thousand sides takes a minute."""
-    if len(shape) > MOST_DIMENSIONS:
-        raise BadInput(f"{where} claims a shape of {len(shape)} dimensions; expected at most {MOST_DIMENSIONS}")
-    if any(side >= 1 << 63 for side in shape):
-        raise BadInput(
-            f"{where} claims a shape with a side of 2 to the 63rd or more; expected at most 2 to the 63rd - 1"
-        )

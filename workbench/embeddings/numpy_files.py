@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.array_headers import ArrayHeader, check_claim, read_array_header
 from workbench.embeddings.archive import Archive
-from workbench.embeddings.content import NAMELESS, Content, StoredTensor, check_shape, shown
+from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
 from workbench.embeddings.payload import LIMIT
 from workbench.errors import BadInput
 
@@ -54,7 +54,6 @@ def check_values(header: ArrayHeader, there: int, where: str) -> None:
     """Raises `BadInput` unless an array has its values, and nothing behind them."""
     if header.dtype.hasobject:
         raise BadInput(f"{where} holds objects, which are pickled and not read; expected floating-point numbers")
-    check_shape(header.shape, where)
     check_claim(header, there, LIMIT, where)
     if header.bytes < there:
         raise BadInput(

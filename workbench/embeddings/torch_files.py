@@ -12,8 +12,9 @@ from typing import Literal
 
 import numpy as np
 
+from workbench.array_headers import check_shape
 from workbench.embeddings.archive import Archive
-from workbench.embeddings.content import NAMELESS, Content, StoredTensor, check_shape, shown
+from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
 from workbench.embeddings.floats import FLOATS
 from workbench.embeddings.torch_pickle import LONGEST, TYPES, DescribedTensor, describe
 from workbench.errors import BadInput

@@ -31,7 +31,6 @@ from workbench.parity.order import GROUPS
 
 Reader = Callable[[], np.ndarray]
 
-MOST_AXES = 64  # of an array of numpy's
 LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech is a tenth of that
 LARGEST_PACKED = 256 << 20  # bytes of an array in an archive that may be packed to any part; it is unpacked in memory
 MOST_PACKED = 100  # times that a larger one may be larger than what it is packed to: numbers never are
@@ -82,8 +81,6 @@ def _named(found: Stored, where: str) -> Stored:
 def _safetensors(path: Path) -> Stored:
     with path.open("rb") as file:
         places, metadata = read_tensor_header(file, path.stat().st_size, path.name)
-    for name, place in places.items():
-        _check_shape(place.shape, f"tensor {name!r:.80} of {path.name}")
     arrays = {name: _tensor(path, place) for name, place in places.items()}
     order, strings, meta = (_recorded(path, metadata, key, kind) for key, kind in _RECORDED.items())
     if "meta" not in metadata:
@@ -274,18 +271,5 @@ def _header(file: IO[bytes], size: int, where: str) -> str:
         raise BadInput(
             f"{where} holds {'objects' if header.dtype.hasobject else header.dtype}; expected numbers or a string"
         )
-    _check_shape(header.shape, where)
     check_claim(header, size - file.tell(), LARGEST_ARRAY, where)
     return header.dtype.name
-
-
-def _check_shape(shape: tuple[int, ...], where: str) -> None:
-    """Raises `BadInput` where numpy has no such array, be it of no values."""
-    if len(shape) > MOST_AXES:
-        raise BadInput(f"{where} claims a shape of {len(shape)} axes; expected at most {MOST_AXES}")
-    if math.prod(side for side in shape if side) >= 1 << 56:  # values; an address has 63 bits
-        raise BadInput(f"{where} claims the shape {'×'.join(map(_short, shape)):.120}, which no array has")
-
-
-def _short(side: int) -> str:
-    return str(side) if side < 1 << 63 else "2^63 or more"

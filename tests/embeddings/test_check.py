@@ -34,7 +34,11 @@ def test_another_width_is_named() -> None:
 
 def test_too_many_tokens_are_counted() -> None:
     one, other = embedding(3, 256, "a.npy"), embedding(4, 256, "b.npy")
-    assert refused([one], 256, 2) == ("the embedding a.npy is 3 tokens long; the context of demo/qwen3 has room for 2")
+    assert refused([one], 256, 2) == (
+        "the embedding a.npy is 3 tokens long; the context of demo/qwen3 has room for 2 "
+        "beside the text and max_new_tokens"
+    )
     assert refused([one, other], 256, -1) == (
-        "the 2 embeddings are 3 + 4 = 7 tokens long; the context of demo/qwen3 has room for 0"
+        "the 2 embeddings are 3 + 4 = 7 tokens long; the context of demo/qwen3 has room for 0 "
+        "beside the text and max_new_tokens"
     )

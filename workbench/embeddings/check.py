@@ -29,12 +29,12 @@ def check_embeddings(embeddings: Sequence[Embedding], hidden: int, room: int, wh
     if len(embeddings) == 1:
         raise BadInput(
             f"{_called(embeddings[0], 1, 1)} is {tokens} tokens long; the context of {where} has room for "
-            f"{max(room, 0)}"
+            f"{max(room, 0)} beside the text and max_new_tokens"
         )
     lengths = " + ".join(str(each.tokens) for each in embeddings)
     raise BadInput(
         f"the {len(embeddings)} embeddings are {lengths} = {tokens} tokens long; the context of {where} has room for "
-        f"{max(room, 0)}"
+        f"{max(room, 0)} beside the text and max_new_tokens"
     )
 
 

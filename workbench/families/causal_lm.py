@@ -102,7 +102,7 @@ def token_prompt(
                 "expected a prompt of which its chat template leaves nothing out"
             )
         room = most - options.max_new_tokens - (len(ids) - len(embeddings))
-        check_embeddings(embeddings, model.language.hidden_size, room, f"{where} (beside text and max_new_tokens)")
+        check_embeddings(embeddings, model.language.hidden_size, room, where)
         return injected(ids, placeholder, embeddings)
     if len(ids) + options.max_new_tokens > most:
         raise BadInput(

@@ -120,7 +120,7 @@ def test_an_installation_without_assets_says_so(monkeypatch: pytest.MonkeyPatch,
 
 def test_offline_is_one_sentence_at_once() -> None:
     """As the tests run: with HF_HUB_OFFLINE=1."""
-    assert "not downloaded yet: opening it fetches owner/tiny (5 MB)" in str(why_not_here(hub_card()))
+    assert "not downloaded yet: opening it fetches owner/tiny (5.0 MB)" in str(why_not_here(hub_card()))
     begun = time.monotonic()
     with pytest.raises(
         Unavailable, match=r"tiny is not on this machine and .* cannot be reached; .* owner/tiny"

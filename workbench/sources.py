@@ -13,6 +13,7 @@ from typing import Any
 
 from workbench.cards import Card
 from workbench.errors import BadInput, Unavailable
+from workbench.memory import size
 from workbench.progress import OnProgress
 
 # Patterns of a repository's paths; * also matches folders, such as that of a tokenizer.
@@ -64,8 +65,8 @@ def why_not_here(card: Card) -> str | None:
     if local_checkpoint(card) is not None:
         return None
     if card.kind == "hub":
-        size = f" ({card.megabytes} MB)" if card.megabytes else ""
-        return f"not downloaded yet: opening it fetches {card.place}{size} from the Hugging Face hub"
+        large = f" ({size(card.megabytes * 10**6)})" if card.megabytes else ""
+        return f"not downloaded yet: opening it fetches {card.place}{large} from the Hugging Face hub"
     if card.kind == "gguf":
         missing = next(place for place in card.source.values() if not Path(place).is_file())
         return f"its GGUF file {missing} is missing"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import parity_table
@@ -19,7 +20,7 @@ from workbench.cards import Card
 from workbench.errors import BadInput
 from workbench.lab import ParityRun, run_parity
 from workbench.lab.command import lines
-from workbench.parity import PRESETS, preset_of, read_mapping
+from workbench.parity import PRESETS, preset_of, read_mapping, read_trace
 from workbench.registry import Availability, Registry
 from workbench.sources import assets
 
@@ -232,7 +233,16 @@ def test_the_output_in_the_readme_is_real(registry: Registry) -> None:
     assert found == said
 
 
-def test_the_mapping_in_the_readme_is_one(tmp_path: Path) -> None:
+def test_the_mapping_in_the_readme_does_what_it_says(tmp_path: Path) -> None:
     [block] = re.findall(r"```text\n(\[meta\].*?)```", shown(), flags=re.DOTALL)
     (tmp_path / "names.toml").write_text(block, encoding="utf-8")
-    assert [rule.stage for rule in read_mapping(tmp_path / "names.toml").rules] == ["encoder.layers.{n}", "logits"]
+    layer = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    output = np.arange(1024.0, dtype=np.float32).reshape(2, 512)
+    theirs = {"blk_03_out": layer[None], "enc": output.reshape(512, 2), "lfr": layer.T, "ctc": np.zeros((740, 4))}
+    (tmp_path / "dumps").mkdir()
+    for name, array in theirs.items():
+        np.save(tmp_path / "dumps" / f"{name}.npy", array)
+    found = read_trace(tmp_path / "dumps", read_mapping(tmp_path / "names.toml"))
+    assert found.meta["dtype"] == "float16"
+    assert np.array_equal(found["encoder.layers.3"], layer) and np.array_equal(found["frontend.lfr"], layer)
+    assert np.array_equal(found["encoder.output"], output) and found["logits"].shape == (736, 4)

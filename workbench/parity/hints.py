@@ -65,8 +65,8 @@ def explain_numbers(reference: np.ndarray, candidate: np.ndarray, found: Measure
         return place
     if (left := _affine_left(reference, candidate)) <= enough:
         return (
-            "each channel is a multiple of the reference's plus a constant, as where CMVN or a norm is left out or done "
-            f"twice, beside which it differs by {_percent(left)}"
+            "each channel is a multiple of the reference's plus a constant, as where CMVN or a norm is left out or "
+            f"done twice, beside which it differs by {_percent(left)}"
         )
     return None
 

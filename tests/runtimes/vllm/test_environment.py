@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from workbench.runtimes.vllm.environment import DEFAULTS, THREADS, environment
+from workbench.runtimes.vllm.environment import DEFAULTS, THREADS, UNCOMPILED, environment
 
 
 def test_it_is_there_within_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,6 +17,15 @@ def test_it_is_there_within_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> 
         assert os.environ["VLLM_NO_USAGE_STATS"] == "1" and os.environ[THREADS] == "3"
         assert DEFAULTS.items() <= os.environ.items()
     assert dict(os.environ) == before
+
+
+def test_nothing_is_compiled_where_there_are_no_compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    [name] = UNCOMPILED
+    monkeypatch.delenv(name, raising=False)
+    with environment(None, eager=True):
+        assert os.environ[name] == "1"
+    with environment(None, eager=False):
+        assert name not in os.environ
 
 
 def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:

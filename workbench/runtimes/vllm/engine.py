@@ -130,7 +130,7 @@ class Engine:
 
     def _started(self, log: EngineLog) -> AsyncLLM:
         begun = time.monotonic()
-        with environment(self.options.threads), log.captured(), self._processes.watched():
+        with environment(self.options.threads, self.options.eager), log.captured(), self._processes.watched():
             starting = self._submit(self._made())
             while True:
                 try:

@@ -287,21 +287,26 @@ def _add_settings(parser: argparse.ArgumentParser, without: Collection[str] = ()
 
 
 def _add_options(parser: argparse.ArgumentParser, writing: bool = False) -> None:
-    """The options of all families, or of those that go on from texts; which of them a model has is checked when it is
-    known."""
+    """The options of all families; which of them a model has is checked when it is known.
+
+    Args:
+        writing: the help tells of those alone that go on from texts.
+    """
     group = parser.add_argument_group("options of the model")
-    for spec in _all_options(writing):
+    told = {spec.name for spec in _all_options(writing)}
+    for spec in _all_options():
         flag, dest = "--" + spec.name.replace("_", "-"), f"option_{spec.name}"
+        text = spec.help if spec.name in told else argparse.SUPPRESS
         if spec.kind is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, dest=dest, help=spec.help)
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, dest=dest, help=text)
         elif spec.kind is tuple:
             # One value per flag, so that it never takes the recordings behind it.
-            help_text = f"{spec.help}; separated by commas, and the flag may be repeated"
+            several = f"{text}; separated by commas, and the flag may be repeated" if spec.name in told else text
             group.add_argument(
-                flag, action="extend", type=_words, default=None, dest=dest, metavar="WORD,...", help=help_text
+                flag, action="extend", type=_words, default=None, dest=dest, metavar="WORD,...", help=several
             )
         else:
-            group.add_argument(flag, type=spec.kind, default=None, dest=dest, metavar=_metavar(spec), help=spec.help)
+            group.add_argument(flag, type=spec.kind, default=None, dest=dest, metavar=_metavar(spec), help=text)
 
 
 def _words(text: str) -> list[str]:
@@ -312,7 +317,8 @@ def _metavar(spec: OptionSpec) -> str:
     return "{" + ",".join(spec.choices) + "}" if spec.choices else spec.name.split("_")[-1].upper()
 
 
-def _all_options(writing: bool) -> list[OptionSpec]:
+def _all_options(writing: bool = False) -> list[OptionSpec]:
+    """The options of all families, or of those that go on from texts."""
     found: dict[str, OptionSpec] = {}
     for family in FAMILIES.values():
         if writing and not family.reads_text:

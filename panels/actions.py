@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.blocks import HIDDEN, seen
+from panels.blocks import run_buttons, seen
 from panels.cells import Offer, offers
 from panels.chooser import chooser_value, chosen_in, with_sizes
 from panels.inputs import Shown, by_family, read_inputs, visible_for
@@ -100,11 +100,9 @@ class Actions:
         try:
             with self._stops.run(str(request.session_hash)) as stop:
                 for board in run(self.pool, job, stop):
-                    ended = board.finished
-                    buttons = gr.update(visible=seen(ended)), gr.update(visible=seen(not ended), interactive=True)
-                    yield board_html(board), status_html(board), *buttons, board
+                    yield board_html(board), status_html(board), *run_buttons(not board.finished), board
         except Exception:
-            yield gr.skip(), "", gr.update(visible=True), gr.update(visible=HIDDEN), gr.skip()
+            yield gr.skip(), "", *run_buttons(False), gr.skip()
             raise
 
     def cancel(self, request: gr.Request) -> Update:

@@ -22,6 +22,11 @@ def seen(now: bool) -> Literal["hidden"] | bool:
     return now or HIDDEN
 
 
+def run_buttons(running: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Updates of the button that begins a run and of the one that cancels it: one of them is seen."""
+    return gr.update(visible=seen(not running)), gr.update(visible=seen(running), interactive=True)
+
+
 def seen_classes(now: bool, *others: str) -> list[str]:
     """The `elem_classes` of a row or a column that comes and goes, which Gradio's "hidden" does not hide.
 

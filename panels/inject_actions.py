@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from panels.actions import unavailable_html
-from panels.blocks import HIDDEN, seen, seen_classes
+from panels.blocks import run_buttons, seen_classes
 from panels.cells import Offer, chosen_offers, offers
 from panels.chooser import chooser_value, chosen_in, with_sizes
 from panels.inject_rows import answers_html, status_html
@@ -192,11 +192,9 @@ class InjectActions:
         try:
             with self._stops.run(str(request.session_hash)) as stop:
                 for answers in run(self.pool, job, stop):
-                    ended = answers.finished
-                    buttons = gr.update(visible=seen(ended)), gr.update(visible=seen(not ended), interactive=True)
-                    yield answers_html(answers), status_html(answers), *buttons
+                    yield answers_html(answers), status_html(answers), *run_buttons(not answers.finished)
         except Exception:
-            yield gr.skip(), "", gr.update(visible=True), gr.update(visible=HIDDEN)
+            yield gr.skip(), "", *run_buttons(False)
             raise
 
     def cancel(self, request: gr.Request) -> Update:

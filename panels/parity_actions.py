@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.blocks import HIDDEN, seen, seen_classes
+from panels.blocks import run_buttons, seen, seen_classes
 from panels.markup import datum, element, text
 from panels.parity_markup import closer_html, result_html, sides_html, status_html
 from panels.parity_runs import Kept, Request, follow, request_of
@@ -155,8 +155,7 @@ class ParityActions:
         yield from self._run(asked, str(request.session_hash))
 
     def _run(self, asked: Request, user: str) -> Iterator[tuple[Any, ...]]:
-        busy = gr.update(visible=HIDDEN), gr.update(visible=True, interactive=True)
-        idle = gr.update(visible=True), gr.update(visible=HIDDEN)
+        busy, idle = run_buttons(True), run_buttons(False)
         try:
             with self._stops.run(user) as stop:
                 for step in follow(self.pool.registry, asked, stop):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from panels.inject_runs import Answer, Answers
-from panels.markup import copy_button, element, figures, seconds, text
+from panels.markup import copy_button, element, failure, figures, seconds, text
 from workbench.decoding.agreement import agreement
 from workbench.memory import size
 from workbench.session import Alternative
@@ -74,7 +74,7 @@ def answer_html(row: Answer) -> str:
         "waiting": lambda: element("p", "Waiting", "muted"),
         "running": lambda: _writing(row),
         "stopped": lambda: _written(row) + element("p", "Stopped before its end", "muted"),
-        "failed": lambda: element("p", element("span", "Failed", "label") + " " + text(row.error), "fault"),
+        "failed": lambda: failure(row.error),
         "done": lambda: _done(row),
     }[row.status]()
     return element("article", head + body, f"result {row.status}", data_key=row.key, data_copy_scope="row")

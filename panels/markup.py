@@ -24,6 +24,11 @@ def element(tag: str, content: str, css: str = "", **attributes: object) -> str:
     return f"<{tag}{written}>{content}</{tag}>"
 
 
+def failure(sentence: str) -> str:
+    """What is shown in place of a result that could not be had."""
+    return element("p", element("span", "Failed", "label") + " " + text(sentence), "fault")
+
+
 def button(label: str, event: str, css: str = "quiet", *, pressed: bool | None = None, **data: object) -> str:
     """A button that triggers the event with `data`, in a component that has `events_script`; one of several of which
     some are pressed says whether it is."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from panels.markup import button, chips, copy_button, element, figures, seconds, text
+from panels.markup import button, chips, copy_button, element, failure, figures, seconds, text
 from panels.runs import Board, Row
 from workbench.memory import size
 from workbench.scoring import Difference, Normaliser, Score, pool_scores
@@ -127,7 +127,7 @@ def row_html(row: Row) -> str:
         "waiting": lambda: element("p", "Waiting", "muted"),
         "running": lambda: _writing(row) + element("p", text(_activity(row)), "muted working"),
         "stopped": lambda: _stopped(row),
-        "failed": lambda: element("p", element("span", "Failed", "label") + " " + text(row.error), "fault"),
+        "failed": lambda: failure(row.error),
         "done": lambda: _result(row),
     }[row.status]()
     return element("article", head + body, f"result {row.status}", data_key=row.key, data_copy_scope="row")

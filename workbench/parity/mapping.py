@@ -142,18 +142,18 @@ def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
 def read_mapping(path: str | Path) -> StageMapping:
     """Reads a mapping file, `.toml` or `.json`. Raises `BadInput` that names what is wrong in it."""
     path = Path(path)
+    is_json = path.suffix.lower() == ".json"
     try:
         if path.stat().st_size > _LARGEST:
             raise BadInput(
                 f"{path.name} is {path.stat().st_size} bytes long; expected a mapping file of at most {_LARGEST}"
             )
         text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
-        is_json = path.suffix.lower() == ".json"
         content = json.loads(text, object_pairs_hook=unique_names) if is_json else tomllib.loads(text)
     except OSError as error:
         raise BadInput(f"the mapping file {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        kind, aside = ("JSON", "") if path.suffix.lower() == ".json" else ("TOML", "; names of stages stand in quotes")
+        kind, aside = ("JSON", "") if is_json else ("TOML", "; names of stages stand in quotes")
         raise BadInput(f"the mapping file {path.name} is no {kind}: {error}{aside}") from error
     if not isinstance(content, dict) or (unknown := content.keys() - {"meta", "stages"}):
         said = f"the unknown entry {min(unknown)!r:.80}" if isinstance(content, dict) else "no tables"

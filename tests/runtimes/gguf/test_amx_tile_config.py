@@ -1,0 +1,118 @@
+"""The header that is included when ggml is compiled: the matrix units get the whole of their configuration.
+
+No processor with such units is needed. Before a process has asked for them, and on other processors, ldtilecfg ends in
+SIGILL; what stands in memory then is what the compiler took for worth writing.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from workbench.runtimes.gguf import amx
+
+HEADER = Path(amx.__file__).with_name("amx_tile_config.h")
+# Fills a configuration as ggml does, and prints the 64 bytes that the instruction would load. The address of the
+# operand is read from the instruction: c4 .. .. 49, then ModRM, perhaps SIB, and a displacement of no, 1 or 4 bytes.
+PROGRAM = """
+#include <immintrin.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/ucontext.h>
+#include <unistd.h>
+
+struct tiles {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t colsb[16];
+    uint8_t rows[16];
+};
+
+static void stopped(int, siginfo_t *, void *context) {
+    const greg_t *registers = ((ucontext_t *) context)->uc_mcontext.gregs;
+    const int named[] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
+                         REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+    const uint8_t *code = (const uint8_t *) registers[REG_RIP];
+    const int mode = code[4] >> 6, low = code[4] & 7, high = code[1] & 32 ? 0 : 8;
+    const uint8_t *rest = code + 5;
+    if (code[0] != 0xc4 || code[3] != 0x49 || mode == 3 || (low == 5 && mode == 0)) _exit(3);
+    int base = low;
+    if (low == 4) {
+        base = *rest & 7;
+        if ((*rest >> 3 & 7) != 4 || (base == 5 && mode == 0)) _exit(4);
+        rest++;
+    }
+    int32_t shift = 0;
+    if (mode == 1) shift = (int8_t) *rest;
+    if (mode == 2) memcpy(&shift, rest, 4);
+    _exit(write(1, (const char *) registers[named[base | high]] + shift, 64) == 64 ? 0 : 5);
+}
+
+static __attribute__((noinline)) void soil() {
+    volatile char memory[4096];
+    for (unsigned n = 0; n < sizeof memory; n++) memory[n] = 0x55;
+}
+
+static __attribute__((noinline)) void configure(int rows) {
+    alignas(64) tiles config = {};
+    config.palette = 1;
+    for (int n = 0; n < 8; n++) {
+        config.rows[n] = n < 2 ? 8 : rows;
+        config.colsb[n] = n == 2 || n == 3 ? 32 : 64;
+    }
+    _tile_loadconfig(&config);
+}
+
+int main(int count, char **) {
+    struct sigaction action = {};
+    action.sa_sigaction = stopped;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGILL, &action, nullptr);
+    soil();
+    configure(15 + count);
+    return 6;
+}
+"""
+WHOLE = struct.pack("<BB14x16H16B", 1, 0, *[64, 64, 32, 32, 64, 64, 64, 64, *[0] * 8], *[8, 8, *[16] * 6, *[0] * 8])
+
+
+def compiler(name: str) -> str:
+    found = shutil.which(name)
+    if found is None or platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip(f"needs {name} and a processor of the family x86-64")
+    return found
+
+
+@pytest.mark.parametrize("name", ["g++", "clang++"])
+def test_all_bytes_are_there_when_the_units_are_configured(tmp_path: Path, name: str) -> None:
+    program, source = tmp_path / "it", tmp_path / "it.cpp"
+    source.write_text(PROGRAM)
+    words = [compiler(name), "-O3", "-mamx-tile", "-include", str(HEADER), str(source), "-o", str(program)]
+    compiled = subprocess.run(words, capture_output=True, text=True, check=False)
+    if compiled.returncode and "-mamx-tile" in compiled.stderr:
+        pytest.skip(f"this {name} does not know the units")
+    assert compiled.returncode == 0, compiled.stderr
+    done = subprocess.run([str(program)], capture_output=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout == WHOLE
+
+
+@pytest.mark.parametrize("name, suffix", [("gcc", "c"), ("g++", "cpp"), ("clang", "c"), ("clang++", "cpp")])
+@pytest.mark.parametrize("flags", ["", "-mamx-tile -masm=intel"])
+def test_other_files_compile_as_before(tmp_path: Path, name: str, suffix: str, flags: str) -> None:
+    source = tmp_path / f"it.{suffix}"
+    source.write_text("int it(void) { return 1; }\n")
+    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", *flags.split(), "-c", str(source), "-o"]
+    objects = [tmp_path / "without.o", tmp_path / "with.o"]
+    for target, included in zip(objects, ([], ["-include", str(HEADER)]), strict=True):
+        words = [compiler(name), *included, *strict, str(target)]
+        compiled = subprocess.run(words, capture_output=True, text=True, check=False)
+        if compiled.returncode and "-mamx-tile" in compiled.stderr:
+            pytest.skip(f"this {name} does not know the units")
+        assert compiled.returncode == 0, compiled.stderr
+    assert objects[0].read_bytes() == objects[1].read_bytes()

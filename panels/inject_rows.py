@@ -102,10 +102,10 @@ def _done(row: Answer) -> str:
     ]
     if made.memory_bytes:
         values.append(("memory", size(made.memory_bytes), "most memory that the model's process had in use"))
-    note = ""
+    notes = "".join(element("p", text(note), "note") for note in made.notes)
     if made.finish == "length":
-        note = element("p", "Cut off at the largest number of new tokens; see the options", "note")
-    return shown + note + figures(values) + element("div", copy_button("Copy text"), "actions")
+        notes += element("p", "Cut off at the largest number of new tokens; see the options", "note")
+    return shown + notes + figures(values) + element("div", copy_button("Copy text"), "actions")
 
 
 def first_token_html(rows: Sequence[Answer]) -> str:

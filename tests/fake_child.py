@@ -74,7 +74,8 @@ class FakeSession:
         self.misbehave(do)
         for self.given in range(1, MANY + 1 if do == "many" else 4):
             yield Piece(f"{self.given} ", (self.given,))
-        yield Generation("fake", "fake", str(prompt), (1, 2, 3), 5, "stop", 0.0, 0.0, 0.0)
+        notes = ("this is a note",) if prompt == "noted" else ()
+        yield Generation("fake", "fake", str(prompt), (1, 2, 3), 5, "stop", 0.0, 0.0, 0.0, notes=notes)
 
     def trace(
         self, audio: Any, stages: str = "*", given: Any = None, out: Any = None, do: str = "", **options: Any

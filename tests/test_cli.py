@@ -250,6 +250,12 @@ def test_text_is_written_after_a_prompt(
     assert capsys.readouterr().out == found["text"] + "\n"
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_notes_of_a_text_go_to_stderr(capsys: Capture, fake: None, form: str) -> None:
+    status, _, err = run(capsys, "generate", "noted", "-m", "qwen3", "--format", form)
+    assert (status, err) == (0, ["fake: this is a note"])
+
+
 def test_alternatives_are_listed_beside_the_text(capsys: Capture, folder: Path) -> None:
     words = ("generate", "hello", "-m", "qwen3", "--max-new-tokens", "3", "--alternatives", "2")
     status, [line], _ = run(capsys, *words, "--format", "json")

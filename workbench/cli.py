@@ -206,7 +206,10 @@ def _write(parsed: argparse.Namespace, prompt: str, embeddings: Sequence[Embeddi
     """Prints what a language model writes after a prompt."""
     with _opened(parsed) as (session, options):
         if parsed.format == "json":
-            print(session.generate(prompt, embeddings=embeddings, **options).to_json())
+            generation = session.generate(prompt, embeddings=embeddings, **options)
+            print(generation.to_json())
+            for note in generation.notes:
+                _say(f"{generation.model}: {note}")
             return 0
         with contextlib.closing(session.generate_stream(prompt, embeddings=embeddings, **options)) as pieces:
             for piece in pieces:
@@ -214,7 +217,7 @@ def _write(parsed: argparse.Namespace, prompt: str, embeddings: Sequence[Embeddi
                     print(piece.text, end="", flush=True)
                 else:
                     print(flush=True)
-                    for line in alternatives_table(piece):
+                    for line in (*alternatives_table(piece), *(f"{piece.model}: {note}" for note in piece.notes)):
                         _say(line)
                     if piece.finish == "length":
                         _say(f"{piece.model}: cut off after {len(piece.tokens)} tokens; see --max-new-tokens")

@@ -134,13 +134,18 @@ class DeafSession(Session):
 
 
 class TextSession(DeafSession):
-    """A writer as a session (see `workbench.session.Session`)."""
+    """A writer as a session (see `workbench.session.Session`).
 
-    def __init__(self, model: str, runtime: str, writer: Writer):
+    Args:
+        notes: what the reader of every text should know of the model, a sentence each.
+    """
+
+    def __init__(self, model: str, runtime: str, writer: Writer, notes: tuple[str, ...] = ()):
         self.model = model
         self.runtime = runtime
         self.load_seconds = 0.0  # set by whoever opens the session
         self._writer: Writer | None = writer
+        self._notes = notes
 
     @property
     def writer(self) -> Writer:
@@ -195,6 +200,7 @@ class TextSession(DeafSession):
             first_token_seconds=first,
             memory_bytes=peak_resident_bytes(),
             alternatives=tuple(others),
+            notes=self._notes,
         )
 
     def trace(

@@ -131,6 +131,7 @@ class Generation:
     memory_bytes: int | None = None  # peak resident memory of the session's process
     quantization: str | None = None  # as of a Transcript
     alternatives: tuple[tuple[Alternative, ...], ...] = ()  # of each token, where asked for
+    notes: tuple[str, ...] = ()  # what the user should know about how this came about
 
     def to_dict(self) -> dict[str, Any]:
         """The generation as plain JSON values, in the field order of the class."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,14 @@ def test_every_runtime_answers_in_the_order_chosen(inject_pool: Any) -> None:
     assert answers.finished and not answers.stopped
     [call] = inject_pool.registry.texts["gguf"].calls
     assert call == {"prompt": PROMPT, "lengths": [5], "alternatives": 10, "max_new_tokens": 9}
+
+
+def test_notes_stand_below_the_text(inject_pool: Any) -> None:
+    answers = last(inject_pool, job(inject_pool, BOTH[:1]))
+    [row] = answers.rows
+    assert row.generation and 'class="note"' not in answers_html(answers)
+    noted = replace(row, generation=replace(row.generation, notes=("runs without <AMX>",)))
+    assert '<p class="note">runs without &lt;AMX&gt;</p>' in answers_html(replace(answers, rows=(noted,)))
 
 
 def test_the_text_grows_while_it_is_written(inject_pool: Any) -> None:

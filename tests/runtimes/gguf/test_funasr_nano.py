@@ -109,6 +109,15 @@ def test_the_language_half_beside_the_encoder_is_found(pair: tuple[Path, Path]) 
     opened.close()
 
 
+def test_a_note_of_the_language_half_reaches_the_transcript(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.runtimes.gguf.llama.amx_fault", lambda: "the units fail")
+    opened = open_session(pair[0], "m", Settings(threads=1, language_file=pair[1]))
+    assert "the units fail" in opened.transcribe(noise(1.0), **GENERATION).notes
+    opened.close()
+
+
 def test_llama_cpp_reads_the_pairs_prompt_alike(pair: tuple[Path, Path]) -> None:
     """The tokenizer that is made of llama.cpp's keys gives the ids that llama.cpp itself gives."""
     ear, language = map(read_gguf, pair)

@@ -31,12 +31,13 @@ def open_session(path: Path, name: str, settings: Settings) -> TextSession:
     how = (settings.threads, settings.kv_cache)
     if FILES in file.metadata:
         model = _carried(file)
-        return TextSession(name, "gguf", CausalLm(model, open_language(file, model.language, *how)))
+        language = open_language(file, model.language, *how)
+        return TextSession(name, "gguf", CausalLm(model, language), language.notes)
     if has_other_half(file):
         raise BadInput(f"{file.name} carries no tokenizer ({FILES}); convert the model again")
     language = open_language(file, language_config(file), *how, vocabulary=True)
     try:
-        return TextSession(name, "gguf", CausalLm(_named_by_keys(language, file), language))
+        return TextSession(name, "gguf", CausalLm(_named_by_keys(language, file), language), language.notes)
     except BadInput:
         language.close()
         raise

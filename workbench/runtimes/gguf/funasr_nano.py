@@ -75,4 +75,4 @@ def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
         network.close()
         raise
     ear = NanoEar(model, cmvn, network)
-    return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language), notes(file))
+    return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language), (*notes(file), *language.notes))

@@ -181,7 +181,7 @@ def load_library() -> Library:
         raise Unavailable(missing)
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # or ggml runs a debugger on the process it is about to end
     try:
-        base, cpu = (ctypes.CDLL(str(_linked(stem))) for stem in ("ggml-base", "ggml-cpu"))
+        base, cpu = (ctypes.CDLL(str(file)) for file in library_files())
         base.ggml_version.restype = c_char_p
         version = base.ggml_version().decode()
     except (OSError, AttributeError) as error:
@@ -204,6 +204,11 @@ def check_version(version: str) -> None:
             f"the installed llama-cpp-python brings ggml {version}; tested is {first} and later, before {last}: "
             "run pip install llama-cpp-python==0.3.36"
         )
+
+
+def library_files() -> tuple[Path, Path]:
+    """The files of libggml-base and libggml-cpu that libllama loads; raises `OSError` where there are none."""
+    return _linked("ggml-base"), _linked("ggml-cpu")
 
 
 def _linked(stem: str) -> Path:

@@ -54,6 +54,11 @@ class LanguageModel:
         """What its weights are stored as."""
         return self.file.quantization
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever reads its results should know, a sentence each."""
+        return self.model.notes
+
     def embed(self, ids: np.ndarray) -> np.ndarray:
         """Text embeddings [batch, tokens, hidden] of ids [batch, tokens]; raises `BadInput` for an id it has not."""
         ids = np.asarray(ids, dtype=np.int64)

@@ -15,6 +15,7 @@ from typing import Any
 
 from workbench.errors import BadInput, Unavailable, WorkbenchError
 from workbench.gguf_file import GgufFile
+from workbench.runtimes.gguf.amx import amx_fault
 from workbench.runtimes.gguf.ggml import load_library
 
 OLDEST, NEWEST = (0, 3, 36), (0, 4, 0)  # of llama-cpp-python; tested from the first on, before the second
@@ -88,9 +89,10 @@ def take_reason() -> str:
 class LlamaModel:
     """A model in llama.cpp's hands. Its memory goes back when `close` is called, or nobody refers to it any more."""
 
-    def __init__(self, functions: Any, pointer: int, name: str, keeps: Any = None):
+    def __init__(self, functions: Any, pointer: int, name: str, keeps: Any = None, notes: tuple[str, ...] = ()):
         self.functions = functions
         self.name = name
+        self.notes = notes  # what whoever reads its results should know, a sentence each
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()  # contexts, closed before the model
         self._pointer: int | None = pointer
         # What the model's tensors point into must live as long as the model.
@@ -148,6 +150,9 @@ def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = 
     functions = load_llama()
     parameters = cpu_parameters(functions)
     parameters.vocab_only = vocabulary_only
+    fault = "" if vocabulary_only else amx_fault()
+    if fault:
+        parameters.use_extra_bufts = False
     if rows is not None:
         overrides = _no_vocabulary(functions, file.architecture, rows)
         parameters.kv_overrides = overrides
@@ -155,7 +160,7 @@ def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = 
     pointer = functions.llama_model_load_from_file(os.fsencode(file.path), parameters)
     if not pointer:
         raise BadInput(f"llama.cpp does not load {file.name}: {take_reason()}")
-    return LlamaModel(functions, pointer, file.name)
+    return LlamaModel(functions, pointer, file.name, notes=(fault,) if fault else ())
 
 
 def cpu_parameters(functions: Any) -> Any:

@@ -8,11 +8,20 @@ from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct
 
 
 class Repacking:
-    """Repacks weights where that can be done; without effect in a build of ggml that cannot."""
+    """Repacks weights where that can be done; without effect in a build of ggml that cannot.
 
-    def __init__(self, library: Library):
+    Args:
+        kind: which of ggml's layouts, by the name of its buffer type.
+    """
+
+    def __init__(self, library: Library, kind: bytes = b"CPU_REPACK"):
         self._library = library
-        self._type = _buffer_type(library)
+        self._type = _buffer_type(library, kind)
+
+    @property
+    def possible(self) -> bool:
+        """Whether this build of ggml has the layout, on this processor."""
+        return self._type is not None
 
     def buffer(self, pointer: int, address: int, size: int) -> int | None:
         """Has a tensor hold the values at an address repacked; returns the buffer they are in, for the caller to free.
@@ -39,8 +48,8 @@ class Repacking:
         return buffer
 
 
-def _buffer_type(library: Library) -> int | None:
-    """ggml's buffer type for repacked weights, or None where this build has none."""
+def _buffer_type(library: Library, kind: bytes) -> int | None:
+    """ggml's buffer type of that name, or None where this build has none."""
     registered = library.backend_cpu_reg()
     address = library.backend_reg_get_proc_address(registered, b"ggml_backend_dev_get_extra_bufts")
     if not address:
@@ -49,7 +58,7 @@ def _buffer_type(library: Library) -> int | None:
     found = extra_types(library.backend_reg_dev_get(registered, 0))
     number = 0
     while found and found[number]:
-        if library.backend_buft_name(found[number]) == b"CPU_REPACK":
+        if library.backend_buft_name(found[number]) == kind:
             return found[number]
         number += 1
     return None

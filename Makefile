@@ -13,6 +13,8 @@ ARGS =
 DATA =
 # Where pip may look for PyTorch's CPU build, which is a tenth of the size of PyPI's. Left out where it cannot be reached.
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
+# Where pip may find llama-cpp-python compiled; left out likewise, and then it is compiled here.
+LLAMA_INDEX = https://abetlen.github.io/llama-cpp-python/whl/cpu
 PYTHON = $(shell for p in python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
@@ -59,17 +61,13 @@ endif
 # Without any stamp the environment is missing or was left half made, so it is made from nothing.
 $(READY):
 	@test -n "$(PYTHON)" || { echo 'Python 3.11 was not found; install it (Debian: apt-get install python3.11-venv) or name one: make PYTHON=/path/to/python' >&2; exit 2; }
-	@echo 'Installing the environment in $(VENV); the first time llama.cpp is compiled, which takes some ten minutes. It needs 3.5 GB of disk.' >&2
+	@echo 'Installing the environment in $(VENV): some minutes the first time, and 3.5 GB of disk.' >&2
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null \
 		|| { echo 'llama-cpp-python needs a C++ compiler; on Debian: apt-get install g++' >&2; exit 2; }
 	@{ ls $(VENV)/ready-* && $(PY) -V; } >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) \
 		|| { echo 'The virtual environment could not be made; on Debian: apt-get install python3.11-venv' >&2; exit 2; }
-	@rm -f $(VENV)/ready-*
-	@index=; \
-	if $(PY) -c 'import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=5)' $(TORCH_INDEX)/torch/ 2>/dev/null; \
-		then index='--extra-index-url $(TORCH_INDEX)'; fi; \
-	$(PIP) $$index -r requirements.lock
-	@$(PIP) --no-build-isolation -e .
+	@rm -rf $(VENV)/ready-* $(VENV)/wheels
+	@$(PY) .ci/install.py $(VENV) --torch-index $(TORCH_INDEX) --llama-index $(LLAMA_INDEX)
 	@$(PY) -c 'import torch' || { echo 'PyTorch was installed but does not load; see "Troubleshooting" in the README' >&2; exit 1; }
 	@touch $@
 

@@ -13,7 +13,7 @@ from panels.cells import Cell, runtime_title
 from panels.guard import guarded
 from panels.markup import button, datum, element, seconds, text
 from panels.pool import SessionPool
-from workbench.cards import Card
+from workbench.cards import BadCard, Card
 from workbench.errors import BadInput, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.gguf_weights import Weights
@@ -163,7 +163,9 @@ def cards_html(registry: Registry) -> str:
     names = ("Model", "Languages", "Runs on", "Licence", "Source")
     head = element("tr", "".join(element("th", name, scope="col") for name in names))
     rows = "".join(element("tr", _card(registry, card)) for card in registry.cards())
-    return element("table", element("thead", head) + element("tbody", rows), "stacking cards")
+    table = element("table", element("thead", head) + element("tbody", rows), "stacking cards")
+    bad = "".join(element("li", text(each.reason)) for each in registry.bad_cards())
+    return table + (element("h3", "Cards that cannot be used") + element("ul", bad, "bad-cards") if bad else "")
 
 
 def _card(registry: Registry, card: Card) -> str:
@@ -207,8 +209,9 @@ def _files(offered: Sequence[Weights]) -> str:
 
 def models_list(registry: Registry) -> list[dict[str, Any]]:
     """All cards as plain values: id, name, family, languages, tasks, licence; per runtime whether it is ready, and
-    where it opens GGUF files, the quantisations that can be asked for."""
-    return [
+    where it opens GGUF files, the quantisations that can be asked for. A card of the user's that cannot be used is
+    ready nowhere, and says why."""
+    listed: list[dict[str, Any]] = [
         {
             "id": card.id,
             "name": card.name,
@@ -220,6 +223,14 @@ def models_list(registry: Registry) -> list[dict[str, Any]]:
         }
         for card in registry.cards()
     ]
+    return listed + [_unusable(each) for each in registry.bad_cards() if each.id]
+
+
+def _unusable(card: BadCard) -> dict[str, Any]:
+    found = card.to_dict()
+    del found["source"]
+    found["runtimes"] = {name: {**state, "downloads": False} for name, state in found["runtimes"].items()}
+    return found
 
 
 def _state(registry: Registry, card: Card, runtime: str) -> dict[str, Any]:

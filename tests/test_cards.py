@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.processes import FAKE_CHILD
-from workbench import worker
-from workbench.cards import KEYS, SHIPPED, Card, read_cards, user_cards_path
+from workbench import cards, worker
+from workbench.cards import KEYS, SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.opening import Server, Settings
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 
+KNOWN = ("directory", "gguf", "language", "hub", "server", "key", "pytorch", "vllm", "threads", "dtype")
 GOOD = """
 [[model]]
 id = "mine"
@@ -265,10 +270,137 @@ def test_a_users_card_replaces_the_shipped_one_of_the_same_id(registry: Registry
     assert [card.id for card in registry.cards()].count("sensevoice-small") == 1
 
 
-def test_the_registry_passes_on_what_is_wrong_with_the_users_list(registry: Registry) -> None:
-    write(user_cards_path(), GOOD.replace("[[model]]", "[[modle]]"))
-    with pytest.raises(BadInput, match="unknown entry modle"):
-        registry.cards()
+OF_THE_LIST = ("no TOML", "bytes", "one table", "list of texts")  # nothing in these can be read
+
+
+@pytest.mark.parametrize("name", [name for name in BROKEN if name not in OF_THE_LIST])
+def test_a_broken_card_is_one_line_and_all_others_work(tmp_path: Path, name: str) -> None:
+    text, message = BROKEN[name]
+    found, [bad] = read_list(write(tmp_path / "models.toml", str(text) + GOOD.replace("mine", "other")))
+    assert [card.id for card in found] == ["other"]
+    assert re.search(message, bad.reason) and "\n" not in bad.reason
+
+
+def test_what_cannot_be_read_is_a_bad_card(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "locked").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    look = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if Path(path).name == "locked":  # which root may read all the same
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    sources = {
+        "long": (
+            f'directory = "{"x" * 5000}"',
+            r"directory /.*x\.\.\. \(\d+ characters\) cannot be read: File name too",
+        ),
+        "locked": ('directory = "locked"', "its checkpoint directory .*locked cannot be read: Permission denied"),
+        "loop": ('directory = "loop"', "its checkpoint directory .*loop cannot be read: Too many levels"),
+        "file": ('directory = "models.toml"', "its checkpoint directory .*models.toml is no directory"),
+        "looped": ('gguf = "loop"', "its GGUF file .*loop cannot be read: Too many levels"),
+        "fifo": ('gguf = "fifo"', "its GGUF file .*fifo cannot be read: it is no ordinary file"),
+        "device": ('gguf = "/dev/zero"', "its GGUF file /dev/zero cannot be read: it is no ordinary file"),
+        "halved": ('gguf = "/etc/hostname", language = "fifo"', "its GGUF file .*fifo cannot be read"),
+        "null": ('gguf = "a\\u0000b"', "has a null character in its source gguf"),
+        "nobody": ('directory = "~nobody-here/x"', "and there is no such user"),
+        "long name": (f'gguf = "{"x" * 300}"', "cannot be read: File name too long"),
+    }
+    text = "".join(
+        GOOD.replace("mine", name).replace('directory = "checkpoint"', source) for name, (source, _) in sources.items()
+    )
+    write(tmp_path / "models.toml", text + GOOD)
+    monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
+    assert registry.cards()[-1].id == "mine" and not {card.id for card in registry.cards()} & sources.keys()
+    bad = {each.id: each.reason for each in registry.bad_cards()}
+    assert bad.keys() == sources.keys()
+    for name, (_, message) in sources.items():
+        assert re.search(message, bad[name]) and len(bad[name]) < 600
+        with pytest.raises(BadInput) as caught:
+            registry.open(name)
+        assert str(caught.value) == bad[name]
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('id = "a|b"', "has an id that cannot be asked for"),
+        ('id = "a\\nb"', "has an id that cannot be asked for"),
+        ('family = "whisper"', "its card names the family 'whisper', and there are only sensevoice"),
+        (f"megabytes = 0x{'f' * 6000}", "megabytes = a number with thousands of figures; expected a whole number of"),
+    ],
+)
+def test_odd_values_are_one_line(registry: Registry, line: str, message: str) -> None:
+    key = line.split(" ")[0]
+    text = "\n".join(each for each in GOOD.splitlines() if not each.startswith(key)) + f"\n{line}\n"
+    write(user_cards_path(), text)
+    found = [each.reason for each in registry.bad_cards()]
+    [reason] = found
+    assert re.search(message, reason) and "\n" not in reason and len(reason) < 600
+
+
+def test_a_bad_card_of_a_shipped_id_is_not_replaced_in_silence(registry: Registry) -> None:
+    write(user_cards_path(), GOOD.replace("mine", "demo/sensevoice") + "languages = 3\n")
+    assert "demo/sensevoice" not in {card.id for card in registry.cards()}
+    with pytest.raises(BadInput, match=r"model 'demo/sensevoice' in models\.toml has languages = 3"):
+        registry.card("demo/sensevoice")
+
+
+def test_a_list_that_is_no_toml_leaves_the_shipped_models(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
+    write(user_cards_path(), "[[model]]\nid = 'x'\nfamily = \n")
+    reason = f"the model list {user_cards_path()} is not valid TOML: Invalid value (at line 3, column 10)"
+    assert registry.bad_cards() == [BadCard("", reason)]
+    for _ in range(2):
+        assert registry.card("demo/sensevoice").family == "sensevoice"
+    assert caplog.messages == [reason], "once"
+    with pytest.raises(BadInput, match=r"there is no model 'x' .* is not valid TOML: Invalid value"):
+        registry.card("x")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a = " + b"[" * 10_000, "its brackets are nested too deeply"),
+        (b"# one\n# two \xff\n", "line 2 is not UTF-8"),
+        (b"a = " + b"9" * 5000, "is not valid TOML"),
+    ],
+)
+def test_hostile_lists_are_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+    cards, [bad] = read_list(write(tmp_path / "models.toml", content))
+    assert not cards and message in bad.reason and "\n" not in bad.reason
+
+
+def test_a_list_that_may_not_be_read_or_is_no_file_leaves_the_shipped_models(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = registry.cards()
+    os.mkfifo(tmp_path / "fifo")
+    for place, why in (("fifo", "it is no ordinary file"), ("x" * 300, "File name too long"), ("none", "no such file")):
+        monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / place))
+        [bad] = registry.bad_cards()
+        assert registry.cards() == shipped and why in bad.reason
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.sampled_from(KNOWN), inner),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.sampled_from(sorted(KEYS)) | st.text(max_size=8), VALUES))
+def test_no_card_breaks_the_list(table: dict[str, Any]) -> None:
+    sound = {"id": "sound", "family": "sensevoice", "source": {"demo": "demo-sensevoice"}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cards, "_parsed", lambda path: {"model": [table, sound]})
+        found, bad = read_list(Path("/models.toml"))
+    assert table.get("id") == "sound" or (found[-1].id == "sound" and len(found) + len(bad) == 2)
+    assert all("\n" not in each.reason for each in bad)
 
 
 def test_a_card_whose_directory_is_missing_is_not_ready_and_says_why(registry: Registry, tmp_path: Path) -> None:

@@ -109,11 +109,30 @@ def test_models_as_json(capsys: Capture) -> None:
             assert state["ready"] == (state["reason"] is None)
 
 
-def test_a_broken_list_of_models_is_bad_input(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_list_of_models_is_one_line(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models.toml").write_text("[[model]\n")
     monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
     status, out, err = run(capsys, "models")
-    assert (status, out, len(err)) == (2, [], 1) and "is not valid TOML" in err[0]
+    assert (status, err) == (0, []) and "demo/paraformer: Demo" in "".join(out) and "is not valid TOML" in out[-1]
+    status, out, err = run(capsys, "models", "--json")
+    assert status == 0 and len(err) == 1 and "is not valid TOML" in err[0]
+
+
+def test_a_bad_card_is_one_line_among_the_models(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models.toml").write_text(
+        f'[[model]]\nid = "long"\nfamily = "sensevoice"\nsource = {{ directory = "{"x" * 5000}" }}\n'
+    )
+    monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
+    status, out, err = run(capsys, "models")
+    assert (status, err) == (0, []) and "demo/paraformer: Demo" in "".join(out)
+    assert [line for line in out if "long" in line] == out[-1:]
+    status = main(["models", "--json"])
+    bad = json.loads(capsys.readouterr().out)[-1]
+    assert (status, bad["id"]) == (0, "long") and "File name too long" in bad["runtimes"]["gguf"]["reason"]
+    status, out, err = run(capsys, "transcribe", "long.wav", "--model", "long")
+    assert (status, out, len(err)) == (2, [], 1) and "File name too long" in err[0]
 
 
 # Transcripts.

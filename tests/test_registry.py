@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +18,9 @@ from tests.shared_data import shared
 from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise, tiny_sensevoice
 from tests.tiny_language import tiny_language
 from workbench import worker
+from workbench.budget import estimated_bytes
 from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.opening import SessionSpec
 from workbench.registry import Registry
 from workbench.session import Generation, Progress, Session, Transcript
 
@@ -65,7 +68,6 @@ def test_availability_names_the_reason(
     add_card("here", tiny_sensevoice(tmp_path / "here"))
     add_card("away", "nowhere")
     add_card("barred", tmp_path / "here", more='runtimes = { pytorch = "this one is for show" }')
-    add_card("odd", tmp_path / "here", family="whisper")
 
     def why(name: str, runtime: str = "pytorch") -> str | None:
         state = registry.availability(registry.card(name), runtime)
@@ -79,19 +81,42 @@ def test_availability_names_the_reason(
         why("here", "vllm")
         == "SenseVoice has no autoregressive part, so there is nothing for vLLM to serve; use pytorch or gguf"
     )
-    odd = "its card names the family 'whisper', and there are only sensevoice, "
-    assert str(why("odd")).startswith(odd)
     hub = registry.availability(registry.card("sensevoice-small"), "pytorch")
     assert (
         not hub.ready and hub.fetches and "opening it fetches FunAudioLLM/SenseVoiceSmall (940 MB)" in str(hub.reason)
     )
     monkeypatch.setattr("workbench.runtimes.find_spec", lambda name: None)
     assert why("here") == ("PyTorch needs the Python package torch, which is not installed; run: pip install torch")
-    for use in (lambda: registry.open("odd"), lambda: registry.options_class("odd")):
-        with pytest.raises(BadInput, match="^odd cannot be used: " + odd):
-            use()
     with pytest.raises(Unavailable, match=r"^here cannot run on pytorch: PyTorch needs the Python package torch"):
         registry.open("here")
+
+
+def test_a_family_that_there_is_not_is_named(registry: Registry, add_card: AddCard, tmp_path: Path) -> None:
+    add_card("odd", tmp_path, family="whisper")
+    odd = r"^model 'odd' in models\.toml cannot be used: its card names the family 'whisper', and there are only sensev"
+    for use in (registry.card, registry.open, registry.options_class):
+        with pytest.raises(BadInput, match=odd):
+            use("odd")
+
+
+def test_a_folder_that_may_not_be_read_keeps_no_other_model_from_being_listed(
+    registry: Registry, add_card: AddCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_card("here", tiny_sensevoice(tmp_path / "here"))
+    locked = tmp_path / "here" / "locked"
+    locked.mkdir()
+    inside = Path.iterdir
+
+    def iterdir(folder: Path) -> Any:
+        if folder == locked:  # which root may read all the same
+            raise PermissionError(13, "Permission denied", str(folder))
+        return inside(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    card = registry.card("here")
+    assert registry.weights(card, "gguf") == ()
+    assert registry.availability(card, "pytorch").ready
+    assert estimated_bytes(SessionSpec("here", "sensevoice", "pytorch", tmp_path / "here")) > 0
 
 
 def test_a_runtime_that_cannot_run_the_model_is_not_replaced_by_another(registry: Registry, tmp_path: Path) -> None:

@@ -153,7 +153,14 @@ def _weight_files(checkpoint: Path) -> list[Path]:
         return [checkpoint] if checkpoint.is_file() else []
     # One level down, where language halves lie; these may be links, which a recursive glob does not follow.
     folders = [checkpoint, *(path for path in checkpoint.iterdir() if path.is_dir())]
-    return [path for folder in folders for path in folder.iterdir() if path.suffix in WEIGHT_FILES and path.is_file()]
+    return [path for folder in folders for path in _inside(folder) if path.suffix in WEIGHT_FILES and path.is_file()]
+
+
+def _inside(folder: Path) -> list[Path]:
+    """What is in a folder; nothing of one that may not be read, since whoever needs it says so."""
+    with contextlib.suppress(OSError):
+        return list(folder.iterdir())
+    return []
 
 
 def default_budget() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ BESIDE = {  # what may stand beside a source's place, by name, and what it is
     "gguf": {"language": "language file"},
     "server": {"model": "model name", "key": "key"},
 }
+NOT_IN_IDS = "|"  # stands between a model's id and its runtime on the page
+MOST_MEGABYTES = 10**9
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,27 @@ class Card:
         return Server(self.place, self.source.get("model", ""), self.source.get("key", ""))
 
 
+@dataclass(frozen=True)
+class BadCard:
+    """A card that cannot be used; or what is wrong with a list beside its cards."""
+
+    id: str  # empty where the card has none, or where it is about the list
+    reason: str  # a sentence that names the list, and the card where it is about one
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values, with the keys of a card that can be used: it is ready on no runtime."""
+        return {
+            "id": self.id,
+            "name": self.id,
+            "family": "",
+            "languages": [],
+            "tasks": [],
+            "licence": "",
+            "source": {},
+            "runtimes": {name: {"ready": False, "reason": self.reason} for name in RUNTIMES},
+        }
+
+
 def user_cards_path() -> Path:
     """Where users put their own cards: $WORKBENCH_MODELS, or models.toml in the configuration folder."""
     named = os.environ.get("WORKBENCH_MODELS")
@@ -69,36 +93,75 @@ def user_cards_path() -> Path:
 
 def read_cards(path: Path) -> list[Card]:
     """The cards of a file of `[[model]]` tables; raises `BadInput` that names the file, the card and the key."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows begin files with a mark
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the model list {path} cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"the model list {path} is not valid TOML: {error}") from error
-    tables = content.pop("model", [])
-    if content:
-        raise BadInput(f"the model list {path} has the unknown entry {min(content)}; expected [[model]] tables only")
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise BadInput(f"in the model list {path}, model is not a list of tables; begin each with [[model]]")
-    cards = [_card(table, path) for table in tables]
-    ids = [card.id for card in cards]
-    for name in ids:
-        if ids.count(name) > 1:
-            raise BadInput(f"model {name!r} stands more than once in {path}")
+    cards, bad = read_list(path)
+    if bad:
+        raise BadInput(bad[0].reason)
     return cards
+
+
+def read_list(path: Path) -> tuple[list[Card], list[BadCard]]:
+    """The cards of a file of `[[model]]` tables that are sound, and what is wrong with the others and with the file.
+
+    Of cards that have the same id, none is sound: nobody can say which of them is meant.
+    """
+    try:
+        content = _parsed(path)
+    except BadInput as error:
+        return [], [BadCard("", str(error))]
+    tables = content.pop("model", [])
+    bad = [
+        BadCard("", f"the model list {path} has the unknown entry {name:.80}; expected [[model]] tables only")
+        for name in content
+    ]
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        sentence = f"in the model list {path}, model is not a list of tables; begin each with [[model]]"
+        return [], [*bad, BadCard("", sentence)]
+    ids = [table.get("id") for table in tables]
+    cards = []
+    for number, table in enumerate(tables):
+        try:
+            card = _card(table, path)
+            if ids.count(card.id) == 1:
+                cards.append(card)
+            elif ids.index(card.id) == number:
+                bad.append(BadCard(card.id, f"model {card.id!r} stands more than once in {path}"))
+        except BadInput as error:
+            bad.append(BadCard(ids[number] if isinstance(ids[number], str) else "", str(error)))
+    return cards, bad
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    """What the file says; raises `BadInput` that names the line where it is no TOML."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a FIFO or a device would be read for ever
+            raise BadInput(f"the model list {path} cannot be read: it is no ordinary file")
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"the model list {path!s:.200} cannot be read: {error.strerror or error}") from error
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))  # editors of Windows begin files with a mark
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"the model list {path} cannot be read: line {line} is not UTF-8") from error
+    except ValueError as error:  # of TOML, or a number with too many figures
+        raise BadInput(f"the model list {path} is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise BadInput(f"the model list {path} is not valid TOML: its brackets are nested too deeply") from error
 
 
 def _card(table: Mapping[str, Any], path: Path) -> Card:
     name = table.get("id")
     if not isinstance(name, str) or not name:
         raise BadInput(f"a model in {path.name} has no id")
-    where = f"model {name!r} in {path.name}"
+    where = f"model {name!r:.80} in {path.name}"
+    if not name.isprintable() or name != name.strip() or NOT_IN_IDS in name:
+        raise BadInput(f"{where} has an id that cannot be asked for; expected letters, figures and signs but no |")
     unknown = set(table) - KEYS
     if unknown:
-        raise BadInput(f"{where} has the unknown key {min(unknown)}; known are {', '.join(sorted(KEYS))}")
+        raise BadInput(f"{where} has the unknown key {min(unknown):.80}; known are {', '.join(sorted(KEYS))}")
     for key, (fits, expected) in _EXPECTED.items():
         if key in table and not fits(table[key]):
-            raise BadInput(f"{where} has {key} = {table[key]!r}; expected {expected}")
+            raise BadInput(f"{where} has {key} = {_shown(table[key])}; expected {expected}")
     if "family" not in table:
         raise BadInput(f"{where} needs a family, such as sensevoice")
     source = _source(table.get("source"), path, where)
@@ -117,16 +180,24 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
     )
 
 
+def _shown(value: Any) -> str:
+    """A value as a message can have it."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # a whole number with more figures than Python writes
+        return "a number with thousands of figures"
+
+
 def _settings(given: Mapping[str, Any], runtime: str, where: str) -> dict[str, Any]:
     """The settings of a card on a runtime, each in its type."""
     if runtime not in RUNTIMES:
-        raise BadInput(f"{where} has settings of {runtime}; expected one of {', '.join(RUNTIMES)}")
+        raise BadInput(f"{where} has settings of {runtime:.80}; expected one of {', '.join(RUNTIMES)}")
     known = [name for name in RUNTIMES[runtime].settings if name != "quantization"]  # each is a choice of its own
     for name in given:
         if name not in known:
-            raise BadInput(f"{where} has the setting {name} of {runtime}; expected one of {', '.join(known)}")
+            raise BadInput(f"{where} has the setting {name:.80} of {runtime}; expected one of {', '.join(known)}")
     return {
-        name: check_setting(name, value, f"{where} has settings.{runtime}.{name} = {value!r:.80}", runtime)
+        name: check_setting(name, value, f"{where} has settings.{runtime}.{name} = {_shown(value)}", runtime)
         for name, value in given.items()
     }
 
@@ -142,10 +213,15 @@ def _source(given: Any, path: Path, where: str) -> dict[str, str]:
         raise BadInput(f"{where} has a {BESIDE[having][beside]} beside its {kind}; expected one beside a {having} only")
     for name, place in given.items():
         if not isinstance(place, str) or not place:
-            raise BadInput(f"{where} has the source {name} = {place!r}; expected text")
+            raise BadInput(f"{where} has the source {name} = {_shown(place)}; expected text")
+        if "\0" in place:
+            raise BadInput(f"{where} has a null character in its source {name}; expected text without one")
     if kind == "server":
         return _server(given, where)
-    return {kind: _absolute(kind, path.parent / Path(place).expanduser()) or place for kind, place in given.items()}
+    try:
+        return {name: _absolute(name, path.parent, place) for name, place in given.items()}
+    except RuntimeError as error:  # the home of a user who is not there
+        raise BadInput(f"{where} has the source {kind} = {_shown(given[kind])}, and there is no such user") from error
 
 
 def _server(given: Mapping[str, str], where: str) -> dict[str, str]:
@@ -167,13 +243,14 @@ def _server(given: Mapping[str, str], where: str) -> dict[str, str]:
     return {**given, "server": address.rstrip("/").removesuffix("/v1").rstrip("/")}
 
 
-def _absolute(kind: str, place: Path) -> str | None:
-    """The whole path of a directory or a file; None for a place that is no path."""
+def _absolute(kind: str, folder: Path, place: str) -> str:
+    """The whole path of a directory or a file; a place that is no path, as it is."""
     if kind == "directory":
-        return str(place.resolve())
+        return os.path.realpath(folder / Path(place).expanduser())
     if kind in ("gguf", "language"):
-        return str(place.parent.resolve() / place.name)  # a link keeps its name: the hub's cache has files as links
-    return None
+        path = folder / Path(place).expanduser()
+        return str(Path(os.path.realpath(path.parent)) / path.name)  # a link keeps its name, as in the hub's cache
+    return place
 
 
 def _is_text(value: Any) -> bool:
@@ -192,8 +269,8 @@ def _is_table_of_tables(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
 
 
-def _is_whole_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _is_megabytes(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_MEGABYTES
 
 
 _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -201,5 +278,5 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("languages", "tasks"), (_is_list_of_text, 'a list of texts, such as ["en"]')),
     "runtimes": (_is_table_of_text, 'a sentence per runtime, such as { vllm = "why not" }'),
     "settings": (_is_table_of_tables, "a table per runtime, such as { vllm = { max_length = 4096 } }"),
-    "megabytes": (_is_whole_number, "a whole number"),
+    "megabytes": (_is_megabytes, f"a whole number of at most {MOST_MEGABYTES}"),
 }

@@ -7,39 +7,68 @@ from __future__ import annotations
 
 import difflib
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.cards import SHIPPED, Card, read_cards, user_cards_path
+from workbench.cards import SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
 from workbench.errors import BadInput
 from workbench.families import FAMILIES, family_of
 from workbench.gguf_file import is_gguf
+from workbench.sources import on_disk, why_unreadable
 
 
-def listed_cards() -> list[Card]:
-    """All cards: the shipped ones, then the user's own. Raises `BadInput` for a user file that cannot be read."""
-    cards = read_cards(SHIPPED)
+@dataclass(frozen=True)
+class Catalogue:
+    """The models that there are by name, and what is wrong with those of the user's that cannot be used."""
+
+    cards: tuple[Card, ...]
+    bad: tuple[BadCard, ...] = ()
+
+    @property
+    def ids(self) -> set[str]:
+        """All ids, also those of cards that cannot be used."""
+        return {card.id for card in self.cards} | {each.id for each in self.bad if each.id}
+
+
+def read_catalogue() -> Catalogue:
+    """The shipped cards, then the user's own, which replace those of the same id, also where they cannot be used."""
+    shipped = read_cards(SHIPPED)
     mine = user_cards_path()
-    if os.environ.get("WORKBENCH_MODELS") and not mine.is_file():
-        raise BadInput(f"WORKBENCH_MODELS names {mine}, and there is no such file")
-    if mine.is_file():
-        own = read_cards(mine)
-        cards = [card for card in cards if card.id not in {other.id for other in own}] + own
-    return cards
+    own: list[Card] = []
+    bad: list[BadCard] = []
+    if _is_there(mine):
+        own, bad = read_list(mine)
+    elif os.environ.get("WORKBENCH_MODELS"):
+        bad = [BadCard("", f"WORKBENCH_MODELS names {mine!s:.200}, and there is no such file")]
+    usable = []
+    for card in own:
+        if reason := _why_unusable(card):
+            bad.append(BadCard(card.id, f"model {card.id!r} in {mine.name} cannot be used: {reason}"))
+        else:
+            usable.append(card)
+    taken = {card.id for card in own} | {each.id for each in bad}
+    return Catalogue((*(card for card in shipped if card.id not in taken), *usable), tuple(bad))
 
 
-def find_card(model: str | Path, cards: list[Card]) -> Card:
+def find_card(model: str | Path, catalogue: Catalogue) -> Card:
     """The card of an id, or one made for a checkpoint directory or a GGUF file.
 
-    Raises `BadInput` that suggests the nearest id, or says what is wrong with the directory or the file.
+    Raises `BadInput` that says what is wrong with the card, the directory or the file, or suggests the nearest id.
     """
-    listed = {card.id: card for card in cards}
+    listed = {card.id: card for card in catalogue.cards}
+    for each in catalogue.bad:
+        if each.id == str(model) != "":
+            raise BadInput(each.reason)
     if str(model) in listed:
         return listed[str(model)]
     path, found = on_disk(model)
     if found == "directory":
-        family = family_of(path.resolve())
         source = {"directory": str(path.resolve())}
-        return Card(str(model), path.resolve().name, family.name, source, tasks=family.tasks)
+        card = Card(str(model), path.resolve().name, "", source)
+        if reason := why_unreadable(card):
+            raise BadInput(f"{model} cannot be used: {reason}")
+        family = family_of(path.resolve())
+        return replace(card, family=family.name, tasks=family.tasks)
     if found == "file":
         if not is_gguf(path):
             raise BadInput(
@@ -52,23 +81,23 @@ def find_card(model: str | Path, cards: list[Card]) -> Card:
         return Card(str(model), path.stem, family.name, {"gguf": str(path.absolute())}, tasks=family.tasks)
     near = difflib.get_close_matches(str(model), listed, 1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(listed)}."
-    raise BadInput(f"there is no model {str(model)!r} and no such directory or GGUF file; {hint}")
+    unread = next((f" ({each.reason})" for each in catalogue.bad if not each.id), "")  # it may stand there
+    raise BadInput(f"there is no model {str(model)!r} and no such directory or GGUF file; {hint}{unread}")
 
 
-def on_disk(model: str | Path) -> tuple[Path, str | None]:
-    """The path that a model's name may be, and whether it is a directory or a file; no name is too odd to ask for."""
-    path = Path(model)
+def _is_there(path: Path) -> bool:
+    """Whether there is something at the path, also where nobody may look at it."""
     try:
-        path = path.expanduser()
-        if str(model) == "":  # no name is not the current folder
-            return path, None
-        return path, "directory" if path.is_dir() else "file" if path.is_file() else None
-    except (OSError, RuntimeError, ValueError):  # longer than a path may be, of a user who is not there, with a null
-        return path, None
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # who reads it says why
+    return True
 
 
-def unknown_family(card: Card) -> str | None:
-    """What is wrong with the family that a user's card names, or None."""
-    if card.family in FAMILIES:
-        return None
-    return f"its card names the family {card.family!r}, and there are only {', '.join(FAMILIES)}"
+def _why_unusable(card: Card) -> str | None:
+    """What is wrong with a card of a user's beyond its form, or None; a checkpoint that is missing may still come."""
+    if card.family not in FAMILIES:
+        return f"its card names the family {card.family!r:.80}, and there are only {', '.join(FAMILIES)}"
+    return why_unreadable(card)

@@ -98,17 +98,23 @@ def _app(parsed: argparse.Namespace) -> int:
 
 def _models(parsed: argparse.Namespace) -> int:
     registry = Registry()
-    cards = registry.cards()
+    cards, bad = registry.cards(), registry.bad_cards()
     if parsed.json:
-        print(json.dumps([_listed(registry, card) for card in cards], indent=2, ensure_ascii=False))
+        listed = [*(_listed(registry, card) for card in cards), *(each.to_dict() for each in bad if each.id)]
+        print(json.dumps(listed, indent=2, ensure_ascii=False))
+        for each in bad:
+            if not each.id:
+                _say(f"workbench: {each.reason}")
         return 0
     for card in cards:
         languages = ", ".join(card.languages)
-        print(f"{card.id}: {card.name}" + (f" ({languages})" if languages else ""))
+        print(one_line(f"{card.id}: {card.name}" + (f" ({languages})" if languages else "")))
         for name in RUNTIMES:
             state = registry.availability(card, name)
             sizes = ", ".join(each.label for each in registry.weights(card, name))
             print(f"  {name}: {'ready' if state.ready else state.reason}" + (f" ({sizes})" if sizes else ""))
+    for each in bad:
+        print(one_line(each.reason))
     return 0
 
 

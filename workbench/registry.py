@@ -6,6 +6,7 @@ fit. It loads no model itself.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.budget import MemoryBudget, default_budget
-from workbench.cards import Card
-from workbench.catalogue import find_card, listed_cards, on_disk, unknown_family
+from workbench.cards import BadCard, Card
+from workbench.catalogue import find_card, read_catalogue
 from workbench.conversion.served.cache import served_directory
 from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES
@@ -35,11 +36,13 @@ from workbench.parallel_worker import ParallelSession
 from workbench.progress import OnProgress, listening
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
-from workbench.sources import fetch, why_not_here
+from workbench.sources import fetch, on_disk, why_not_here
 from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
 
 SERVED = "vllm"  # the runtime of a model on a server
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,19 +87,30 @@ class Registry:
         self._holders: dict[SessionSpec, int] = {}
         self._here: weakref.WeakSet[Session] = weakref.WeakSet()  # sessions in this process
         self._closed = False
+        self._warned: set[str] = set()  # what has been said of the user's list
 
     # Models.
 
     def cards(self) -> list[Card]:
-        """All cards: the shipped ones, then the user's own. Raises `BadInput` for a user file that cannot be read."""
-        return listed_cards()
+        """All cards that can be used: the shipped ones, then the user's own."""
+        return list(read_catalogue().cards)
+
+    def bad_cards(self) -> list[BadCard]:
+        """What is wrong with the user's list and with those of its cards that cannot be used; nothing for most."""
+        return list(read_catalogue().bad)
 
     def card(self, model: str | Path) -> Card:
         """The card of an id, or one made for a checkpoint directory or a GGUF file.
 
-        Raises `BadInput` that suggests the nearest id, or says what is wrong with the directory or the file.
+        Raises `BadInput` that suggests the nearest id, or says what is wrong with the card, the directory or the file.
         """
-        return find_card(model, self.cards())
+        catalogue = read_catalogue()
+        found = find_card(model, catalogue)
+        for each in catalogue.bad:
+            if not each.id and each.reason not in self._warned:  # the list may have had another card of that id
+                self._warned.add(each.reason)
+                log.warning("%s", each.reason)
+        return found
 
     def default_runtime(self, card: Card) -> str:
         """The runtime that a model opens on where none is named."""
@@ -104,11 +118,14 @@ class Registry:
 
     def availability(self, card: Card, runtime: str) -> Availability:
         """Whether the card's model can run on that runtime."""
-        reason = unknown_family(card) or _why_not(card, runtime)
+        reason = _why_not(card, runtime)
         if reason:
             return Availability(False, reason)
-        if RUNTIMES[runtime].opens_gguf and (reason := why_not_converted(card)):
-            return Availability(False, reason)
+        try:
+            if RUNTIMES[runtime].opens_gguf and (reason := why_not_converted(card)):
+                return Availability(False, reason)
+        except BadInput as error:  # a folder in the checkpoint directory that may not be read
+            return Availability(False, str(error))
         missing = why_not_here(card)
         return Availability(missing is None, missing, fetches="hub" in card.source and missing is not None)
 
@@ -117,9 +134,12 @@ class Registry:
 
         Empty where the runtime takes the checkpoint as it is, or cannot run the model.
         """
-        if not RUNTIMES[runtime].opens_gguf or unknown_family(card) or _why_not(card, runtime):
+        if not RUNTIMES[runtime].opens_gguf or _why_not(card, runtime):
             return ()
-        return offered_weights(card)
+        try:
+            return offered_weights(card)
+        except BadInput:  # as `availability` says
+            return ()
 
     def measure(self, card: Card, runtime: str, on_progress: OnProgress | None = None) -> tuple[Weights, ...]:
         """As `weights`, with the sizes of all files where the checkpoint is here, which takes some seconds once.
@@ -129,11 +149,8 @@ class Registry:
         return measured_weights(card, on_progress) if self.weights(card, runtime) else ()
 
     def options_class(self, model: str | Path) -> type[Any]:
-        """The dataclass of the model's options; raises `BadInput` for an unknown model or family."""
-        card = self.card(model)
-        if unknown := unknown_family(card):
-            raise BadInput(f"{card.id} cannot be used: {unknown}")
-        return FAMILIES[card.family].options_class
+        """The dataclass of the model's options; raises `BadInput` for an unknown model."""
+        return FAMILIES[self.card(model).family].options_class
 
     # Sessions.
 
@@ -249,7 +266,8 @@ class Registry:
         if not isinstance(vad, (str, Path)) or vad in BUILT_IN:
             return options
         expected = f"{', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
-        if on_disk(vad)[1] is None and str(vad) not in {card.id for card in self.cards()}:
+        catalogue = read_catalogue()
+        if on_disk(vad)[1] is None and str(vad) not in catalogue.ids:
             raise BadInput(f"option vad is {str(vad)!r}; expected {expected}")
         card = self.card(vad)
         if card.family != "fsmn_vad":
@@ -257,8 +275,6 @@ class Registry:
         return {**options, "vad": str(fetch(card))}
 
     def _spec(self, card: Card, runtime: str, given: Mapping[str, Any], on_progress: OnProgress | None) -> SessionSpec:
-        if unknown := unknown_family(card):
-            raise BadInput(f"{card.id} cannot be used: {unknown}")
         if reason := _why_not(card, runtime):
             raise Unavailable(f"{card.id} cannot run on {runtime}: {reason}")
         settings = _settings(given, card, runtime)

@@ -8,6 +8,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ FUNASR_WEIGHTS = ["model.pt"]
 SHARDS = "model.safetensors.index.json"  # which file of several each tensor is in
 
 ANSWER_SECONDS = 5.0  # how long the hub may take to answer a question
+LONGEST_SHOWN = 200  # characters of a path in a message
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -39,18 +43,67 @@ def assets() -> Path:
     raise Unavailable("the assets folder with the demo models is missing from this installation; install it again")
 
 
+def on_disk(model: str | Path) -> tuple[Path, str | None]:
+    """The path that a model's name may be, and whether it is a directory or a file; no name is too odd to ask for."""
+    path = Path(model)
+    try:
+        path = path.expanduser()
+        if str(model) == "":  # no name is not the current folder
+            return path, None
+        return path, "directory" if path.is_dir() else "file" if path.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # longer than a path may be, of a user who is not there, with a null
+        return path, None
+
+
 def local_checkpoint(card: Card) -> Path | None:
     """The checkpoint's directory, or the GGUF file, if it is on this machine already, else None."""
     if card.kind == "server":
         return None
     if card.kind == "demo":
         path = assets() / card.place
-        return path if path.is_dir() else None
+        return path if on_disk(path)[1] == "directory" else None
     if card.kind == "directory":
-        return Path(card.place) if Path(card.place).is_dir() else None
+        return Path(card.place) if on_disk(card.place)[1] == "directory" else None
     if card.kind == "gguf":
-        return Path(card.place) if all(Path(place).is_file() for place in card.source.values()) else None
+        return Path(card.place) if all(on_disk(place)[1] == "file" for place in card.source.values()) else None
     return _cached(card, card.place)
+
+
+def why_unreadable(card: Card) -> str | None:
+    """Why what lies at the place of a card on this machine cannot be read; None where it can, or where it is missing.
+
+    It looks into directories and opens files, as what is permitted shows only then.
+    """
+    if card.kind == "directory":
+        return _trouble("its checkpoint directory", card.place, lambda: os.scandir(card.place).close())
+    if card.kind == "gguf":
+        found = (_trouble("its GGUF file", place, partial(_open_once, place)) for place in card.source.values())
+        return next(filter(None, found), None)
+    return None
+
+
+def _trouble(what: str, place: str, look: Callable[[], None]) -> str | None:
+    """What the system says when the place is looked at."""
+    try:
+        look()
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return f"{what} {_clipped(place)} is no directory" if os.path.lexists(place) else None
+    except OSError as error:
+        return f"{what} {_clipped(place)} cannot be read: {error.strerror or error}"
+    return None
+
+
+def _open_once(place: str) -> None:
+    if not stat.S_ISREG(Path(place).stat().st_mode):  # opening a FIFO would wait for ever
+        raise OSError(errno.EINVAL, "it is no ordinary file")
+    Path(place).open("rb").close()
+
+
+def _clipped(place: str) -> str:
+    """A path as a sentence can have it."""
+    return place if len(place) <= LONGEST_SHOWN else f"{place[:LONGEST_SHOWN]}... ({len(place)} characters)"
 
 
 def why_not_here(card: Card) -> str | None:
@@ -68,9 +121,9 @@ def why_not_here(card: Card) -> str | None:
         large = f" ({size(card.megabytes * 10**6)})" if card.megabytes else ""
         return f"not downloaded yet: opening it fetches {card.place}{large} from the Hugging Face hub"
     if card.kind == "gguf":
-        missing = next(place for place in card.source.values() if not Path(place).is_file())
-        return f"its GGUF file {missing} is missing"
-    return f"its checkpoint directory {card.place} is missing"
+        missing = next(place for place in card.source.values() if on_disk(place)[1] != "file")
+        return why_unreadable(card) or f"its GGUF file {missing} is missing"
+    return why_unreadable(card) or f"its checkpoint directory {_clipped(card.place)} is missing"
 
 
 def fetch(card: Card, on_progress: OnProgress | None = None) -> Path:

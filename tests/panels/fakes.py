@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.audio.read import read
-from workbench.cards import Card
+from workbench.cards import BadCard, Card
 from workbench.errors import Cancelled, Unavailable
 from workbench.families import FAMILIES
 from workbench.gguf_weights import Weights
@@ -112,6 +112,7 @@ class FakeRegistry:
 
     memory_budget = 8 << 30
     listed: tuple[Card, ...] = CARDS
+    bad: tuple[BadCard, ...] = ()
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -127,6 +128,9 @@ class FakeRegistry:
 
     def cards(self) -> list[Card]:
         return list(self.listed)
+
+    def bad_cards(self) -> list[BadCard]:
+        return list(self.bad)
 
     def availability(self, card: Card, runtime: str) -> Availability:
         if runtime == "pytorch":

@@ -25,6 +25,7 @@ from panels.samples import read_samples, reference_text, references
 from panels.segments import editor_value, export, is_edited, rows_of, span_of
 from panels.sounds import Sounds, pictures_html
 from tests.panels.fakes import broken, tone
+from workbench.cards import BadCard
 from workbench.errors import BadInput
 from workbench.session import Segment, Transcript
 
@@ -277,3 +278,12 @@ def test_an_event_that_carries_nothing_is_refused() -> None:
     for data in (None, {}, {"key": 3}):
         with pytest.raises(BadInput, match="no key"):
             datum(data, "key")
+
+
+def test_the_models_tab_has_a_line_for_each_card_that_cannot_be_used(pool: Any) -> None:
+    assert "cannot be used" not in cards_html(pool.registry)
+    pool.registry.bad = (BadCard("mine", "model 'mine' has <b>"), BadCard("", "the model list is not valid TOML"))
+    shown = cards_html(pool.registry)
+    assert shown.count("<li>model &#x27;mine&#x27; has &lt;b&gt;</li>") == 1 and "list is not valid TOML</li>" in shown
+    *_, last = models_list(pool.registry)
+    assert last["id"] == "mine" and not any(state["ready"] for state in last["runtimes"].values())

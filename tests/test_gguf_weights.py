@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -254,3 +255,11 @@ def test_what_cannot_be_converted_is_not_ready_unless_it_has_been(
     path = converted(checkpoint, "sensevoice", "q8_0")
     monkeypatch.setattr("workbench.gguf_weights.find_spec", lambda name: None)
     assert path.is_file() and registry.availability(cards[0], "gguf").ready
+
+
+def test_a_damaged_file_of_the_users_is_left_alone_and_its_place_is_named(registry: Registry, tmp_path: Path) -> None:
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(b"GGUF" + bytes(10))
+    with pytest.raises(BadInput, match=rf"^mine\.gguf is .* \(the file is {re.escape(str(path))}\)$"):
+        registry.open(path)
+    assert path.read_bytes() == b"GGUF" + bytes(10)

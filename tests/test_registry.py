@@ -19,6 +19,7 @@ from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise
 from tests.tiny_language import tiny_language
 from workbench import worker
 from workbench.budget import estimated_bytes
+from workbench.conversion.served import cache as served
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.opening import SessionSpec
 from workbench.registry import Registry
@@ -117,6 +118,27 @@ def test_a_folder_that_may_not_be_read_keeps_no_other_model_from_being_listed(
     assert registry.weights(card, "gguf") == ()
     assert registry.availability(card, "pytorch").ready
     assert estimated_bytes(SessionSpec("here", "sensevoice", "pytorch", tmp_path / "here")) > 0
+
+
+def test_converted_files_that_were_lost_are_made_anew_before_the_next_load(
+    registry: Registry, add_card: AddCard, tmp_path: Path, fake: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    add_card("mine", tmp_path / "here", family="funasr_nano")
+    monkeypatch.setattr("workbench.runtimes.find_spec", lambda name: name)
+
+    def convert(given: dict[str, Any], *_: Any) -> dict[str, Any]:
+        Path(given["served"]).mkdir()
+        (Path(given["served"]) / "config.json").write_text("whole")
+        return {"path": given["served"], "outside": []}
+
+    monkeypatch.setattr(served, "run_child", convert)
+    with registry.open("mine", runtime="vllm") as session:
+        made = session.session.spec.checkpoint / "config.json"  # type: ignore[attr-defined]
+        assert session.transcribe("x").text.endswith("x")
+        made.write_text("cut")
+        registry.unload("mine", "vllm")
+        assert session.transcribe("x").text.endswith("x") and made.read_text() == "whole"
 
 
 def test_a_runtime_that_cannot_run_the_model_is_not_replaced_by_another(registry: Registry, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from workbench.errors import BadInput
 from workbench.gguf_header import MAGIC, Header, Span, TensorInfo, read_header, read_span
 from workbench.gguf_types import BY_NAME, TEXT, dequantised
 
-__all__ = ["GgufFile", "TensorInfo", "is_gguf", "read_gguf"]
+__all__ = ["GgufFile", "TensorInfo", "is_gguf", "read_gguf", "read_own_gguf"]
 
 
 class Metadata(Mapping[str, Any]):
@@ -229,6 +229,15 @@ def read_gguf(path: str | Path) -> GgufFile:
     if not path.is_file():
         raise BadInput(f"there is no GGUF file {path}")
     return GgufFile(path, read_header(path))
+
+
+def read_own_gguf(path: str | Path) -> GgufFile:
+    """As `read_gguf`, of a file of the user's: where it is damaged, the error says where it lies."""
+    try:
+        return read_gguf(path)
+    except BadInput as error:
+        where = str(Path(path).absolute())
+        raise error if where in str(error) else BadInput(f"{error} (the file is {where})") from error
 
 
 def is_gguf(path: str | Path) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cards import Card
 from workbench.errors import BadInput
-from workbench.gguf_file import GgufFile, read_gguf
+from workbench.gguf_file import GgufFile, read_gguf, read_own_gguf
 from workbench.memory import size
 from workbench.opening import Settings
 from workbench.progress import OnProgress
@@ -121,7 +121,7 @@ def gguf_file(
     from workbench.families.gguf_files import family_of_file
     from workbench.runtimes.gguf.language_file import has_other_half
 
-    file = read_gguf(checkpoint)
+    file = read_own_gguf(checkpoint)
     family = family_of_file(file)
     language_half = card.family == "causal_lm" and has_other_half(file)
     if family.name != card.family and not language_half:
@@ -146,7 +146,7 @@ def _with_language(card: Card, file: GgufFile) -> list[GgufFile]:
 
     named = card.source.get("language")
     if file.architecture == NANO_EAR:
-        return [file, read_gguf(Path(named) if named else find_language_file(file.path))]
+        return [file, read_own_gguf(Path(named) if named else find_language_file(file.path))]
     if named:
         raise BadInput(f"{card.id}: its card names the language file {Path(named).name}, and {file.name} needs none")
     return [file]

@@ -6,12 +6,14 @@ fit. It loads no model itself.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from workbench.isolated import IsolatedSession
 from workbench.open_session import OpenSession, quantization_of
 from workbench.opening import SessionSpec, Settings, check_setting, open_here, why_not
 from workbench.parallel_worker import ParallelSession
-from workbench.progress import OnProgress, listening
+from workbench.progress import OnProgress, listening, report
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 from workbench.sources import fetch, on_disk, why_not_here
@@ -84,6 +86,7 @@ class Registry:
         self._budget = MemoryBudget(self.memory_budget, self._sessions)
         self._lock = threading.RLock()
         self._processes: dict[SessionSpec, IsolatedSession] = {}
+        self._makers: dict[SessionSpec, Callable[[], object]] = {}  # make the files of those that are converted
         self._holders: dict[SessionSpec, int] = {}
         self._here: weakref.WeakSet[Session] = weakref.WeakSet()  # sessions in this process
         self._closed = False
@@ -193,16 +196,20 @@ class Registry:
             "tensor_parallel": tensor_parallel,
             "eager": eager,
         }
-        spec = self._spec(card, runtime or self.default_runtime(card), given, on_progress)
+        chosen = runtime or self.default_runtime(card)
+        spec = self._spec(card, chosen, given, on_progress)
         if not self.isolate:
             with listening(on_progress):
                 here = open_here(spec)
             self._here.add(here)
             return OpenSession(spec, here, self.resolve_options, self._release)
+        made = card.kind != "gguf" and (RUNTIMES[chosen].opens_gguf or RUNTIMES[chosen].opens_served)
         with self._lock:
             self._check_open()
             kind = ParallelSession if RUNTIMES[spec.runtime].parallel else ProcessSession
-            process = self._processes.setdefault(spec, kind(spec, self._budget.admitted))
+            process = self._processes.setdefault(spec, kind(spec, self._admitted))
+            if made:
+                self._makers[spec] = partial(self._spec, card, chosen, given, report)
             self._holders[spec] = self._holders.get(spec, 0) + 1
         try:
             with listening(on_progress):
@@ -246,6 +253,7 @@ class Registry:
             self._closed = True
             sessions = [*self._processes.values(), *self._here]
             self._processes.clear()
+            self._makers.clear()
             self._holders.clear()
         # Side by side: the end of an engine takes seconds.
         ending = [threading.Thread(target=session.close) for session in sessions]
@@ -295,8 +303,19 @@ class Registry:
                 return
             self._holders.pop(spec, None)
             process = self._processes.pop(spec, None)
+            self._makers.pop(spec, None)
         if process is not None:
             process.close()
+
+    @contextlib.contextmanager
+    def _admitted(self, session: IsolatedSession) -> Iterator[None]:
+        """Entered while a session loads: its files are whole, also when they were lost since it was opened."""
+        with self._lock:
+            make = self._makers.get(session.spec)
+        if make is not None:
+            make()
+        with self._budget.admitted(session):
+            yield
 
     def _sessions(self) -> list[IsolatedSession]:
         with self._lock:

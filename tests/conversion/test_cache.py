@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,10 +15,13 @@ from typing import Any
 
 import gguf
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.tiny_checkpoints import tiny_sensevoice
 from workbench.conversion import cache, locking, process
 from workbench.conversion.cache import Entry, Offer, converted, measured, offered
+from workbench.conversion.seals import seal, unbroken
 from workbench.conversion.types import TYPES
 from workbench.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 
@@ -51,7 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         if "files" in wanted:
             chosen = "f32" if wanted["quantization"] == "auto" else wanted["quantization"]
             path = Path(wanted["files"][chosen])
-            path.write_bytes(b"x" * sizes[chosen])
+            path.write_bytes(bytes(each % 251 for each in range(sizes[chosen])))
             found["path"] = str(path)
         return found
 
@@ -204,6 +208,63 @@ def test_what_an_interrupted_conversion_left_is_removed(tiny: Path, calls: list[
     (folder / "about.json").write_text("{")  # damaged: nothing is known of the files
     assert converted(tiny, "sensevoice", "bf16").is_file()
     assert sorted(path.name for path in folder.iterdir()) == ["about.json", "tiny-bf16.gguf"]
+
+
+def damages(content: bytes) -> list[bytes]:
+    """A file cut short at its beginning, in its header, in its weights and by one byte, emptied, and zeroed in part."""
+    cuts = [content[:count] for count in (0, 1, 3, 4, 100, len(content) // 2, len(content) - 1)]
+    return [
+        *cuts,
+        content + b"x",
+        bytes(64) + content[64:],
+        content[:200] + bytes(64) + content[264:],
+        bytes(len(content)),
+    ]
+
+
+def test_a_file_that_was_damaged_is_made_anew(
+    tiny: Path, calls: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = converted(tiny, "sensevoice", "f16")
+    other = converted(tiny, "sensevoice", "q8_0")
+    content = path.read_bytes()
+    for number, damaged in enumerate(damages(content), 1):
+        path.write_bytes(damaged)
+        caplog.clear()
+        assert converted(tiny, "sensevoice", "f16") == path and path.read_bytes() == content
+        assert len(calls) == 2 + number
+        assert caplog.messages == [f"{path} is not what was written there, and is made anew when it is wanted"]
+    path.write_bytes(content[:-1])
+    assert not next(each for each in offered(tiny, "sensevoice") if each.name == "f16").converted
+    path.unlink()
+    assert converted(tiny, "sensevoice", "f16").read_bytes() == content
+    count = len(calls)
+    assert converted(tiny, "sensevoice", "q8_0") == other and len(calls) == count, "the other type was left alone"
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_cut_and_no_changed_byte_of_the_head_is_missed(tmp_path: Path, data: st.DataObject) -> None:
+    content = data.draw(st.binary(min_size=1, max_size=200))
+    (path := tmp_path / "file").write_bytes(content)
+    sealed = json.loads(json.dumps(seal(path)))
+    assert unbroken(path, sealed)
+    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+    assert not unbroken(path, sealed)
+    place = data.draw(st.integers(0, len(content) - 1))
+    path.write_bytes(content[:place] + bytes([content[place] ^ data.draw(st.integers(1, 255))]) + content[place + 1 :])
+    assert not unbroken(path, sealed)
+    assert not unbroken(path, None) and not unbroken(path, [1]) and not unbroken(tmp_path / "none", sealed)
+
+
+@pytest.mark.parametrize(
+    "about", ["", "[" * 5000, "[]", '{"outside": 3}', '{"outside": {}, "sizes": {"f16": "x"}}', '{"seals": 3}']
+)
+def test_damaged_notes_are_made_anew(about: str, tiny: Path, calls: list[dict[str, Any]]) -> None:
+    path = converted(tiny, "sensevoice", "f16")
+    (path.parent / "about.json").write_text(about)
+    assert converted(tiny, "sensevoice", "f16") == path and len(calls) == 2
+    assert converted(tiny, "sensevoice", "f16") == path and len(calls) == 2
 
 
 def test_odd_names_make_plain_ones(tmp_path: Path) -> None:

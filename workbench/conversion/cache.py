@@ -1,7 +1,8 @@
 """The GGUF files of checkpoint directories, made when they are first wanted and kept in the user's cache.
 
 A conversion runs in a process of its own, and once however many ask for it. An entry is that of a directory as it is:
-when a file in it changes, or this package, it is made anew and the old one removed. This file imports nothing heavy.
+when a file in it changes, or this package, it is made anew and the old one removed. A file that is not what was written
+any more, such as one that was cut short, is made anew too. This file imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,12 +23,15 @@ from workbench.conversion.files import FORMAT_VERSION
 from workbench.conversion.locking import locked
 from workbench.conversion.places import UNFINISHED, told
 from workbench.conversion.process import run_child
+from workbench.conversion.seals import seal, unbroken
 from workbench.conversion.types import AUTO, LARGE, TYPES, check_type, resolve_quantization
 from workbench.errors import BadInput
 from workbench.progress import OnProgress
 from workbench.user_cache import file_name, user_cache
 
-ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files
+ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files, and whether they are whole
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,10 +67,16 @@ class Entry:
     def sizes(self) -> dict[str, int]:
         """Bytes of the file in every type; empty where they have not been computed yet."""
         about = self._about()
-        if about.get("outside") != _stamps(about.get("outside") or ()):
+        outside = about.get("outside")
+        if not isinstance(outside, dict) or outside != _stamps(outside):
             return {}
-        sizes = about.get("sizes")
-        return {name: sizes[name] for name in TYPES if name in sizes} if isinstance(sizes, dict) else {}
+        sizes = _mapping(about.get("sizes"))
+        return {name: sizes[name] for name in TYPES if type(sizes.get(name)) is int}
+
+    def whole(self, quantization: str) -> bool:
+        """Whether the file of a type is there, as it was written."""
+        path = self.file(quantization)
+        return unbroken(path, _mapping(self._about().get("seals")).get(path.name))
 
     @contextlib.contextmanager
     def locked(self, on_progress: OnProgress | None) -> Iterator[None]:
@@ -78,13 +89,17 @@ class Entry:
     def _about(self) -> dict[str, Any]:
         try:
             content = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
-        return content if isinstance(content, dict) else {}
+        return _mapping(content)
 
     def remember(self, found: Mapping[str, Any]) -> None:
-        """Keeps what a conversion found out: sizes, and the directories outside that the model was read from."""
-        about = {"directory": str(self.directory), "family": self.family, "sizes": found["sizes"]}
+        """Keeps what a conversion found out: sizes, the directories outside that the model was read from, and what
+        tells whether the file that it wrote is whole."""
+        seals = _mapping(self._about().get("seals"))
+        if "path" in found:
+            seals[Path(found["path"]).name] = seal(Path(found["path"]))
+        about = {"directory": str(self.directory), "family": self.family, "sizes": found["sizes"], "seals": seals}
         content = json.dumps({**about, "outside": _stamps(found["outside"])}, indent=1)
         written = self.folder / f".{ABOUT}{UNFINISHED}"
         with told(written):
@@ -95,9 +110,13 @@ class Entry:
         """Removes what interrupted conversions left, and the entries of the same checkpoint as it was before."""
         for path in self.folder.glob(f".*{UNFINISHED}"):
             path.unlink(missing_ok=True)
-        if not self.sizes:  # nothing is known, or something outside has changed
-            for path in self.folder.glob("*.gguf"):
-                path.unlink(missing_ok=True)
+        known = self.sizes  # nothing, where something outside has changed
+        for path in self.folder.glob("*.gguf"):
+            if known and any(path == self.file(name) and self.whole(name) for name in TYPES):
+                continue
+            if known:
+                log.warning("%s is not what was written there, and is made anew when it is wanted", path)
+            path.unlink(missing_ok=True)
         for folder in self.folder.parent.iterdir():
             about = Entry(self.directory, self.family, folder)._about() if folder != self.folder else {}
             if (about.get("directory"), about.get("family")) == (str(self.directory), self.family):
@@ -175,8 +194,8 @@ def _offers(entry: Entry) -> tuple[Offer, ...]:
     found = []
     for name in sizes or TYPES:
         path = entry.file(name)
-        there = bool(sizes) and path.is_file()
-        found.append(Offer(name, path.stat().st_size if there else sizes.get(name), there, name == default))
+        there = name in sizes and path.is_file() and path.stat().st_size == sizes[name]
+        found.append(Offer(name, sizes.get(name), there, name == default))
     return tuple(found)
 
 
@@ -192,8 +211,8 @@ def _existing(entry: Entry, quantization: str) -> Path | None:
     sizes = entry.sizes
     if not sizes:
         return None
-    path = entry.file(resolve_quantization(quantization, sizes))
-    return path if path.is_file() else None
+    chosen = resolve_quantization(quantization, sizes)
+    return entry.file(chosen) if entry.whole(chosen) else None
 
 
 def _run(entry: Entry, on_progress: OnProgress | None, wanted: Mapping[str, Any] = {}) -> dict[str, Any]:
@@ -207,6 +226,11 @@ def _run(entry: Entry, on_progress: OnProgress | None, wanted: Mapping[str, Any]
         raise
     entry.remember(found)
     return found
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """What a file of JSON says, where that is an object."""
+    return value if isinstance(value, dict) else {}
 
 
 def _digest(directory: Path, family: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from workbench.errors import BadInput
 from workbench.families import FAMILIES, Family
 from workbench.families.language import MODEL_TYPES
-from workbench.gguf_file import GgufFile, read_gguf
+from workbench.gguf_file import GgufFile, read_own_gguf
 
 NANO_EAR = "funasr-sensevoice-encoder"  # Fun-ASR-Nano without its language half, which is a file of its own
 
@@ -26,7 +26,7 @@ ARCHITECTURES: Mapping[str, str] = {
 
 def family_of_gguf(path: str | Path) -> Family:
     """The family of a GGUF file; `BadInput` where it is damaged or of an architecture that no family here has."""
-    return family_of_file(read_gguf(path))
+    return family_of_file(read_own_gguf(path))
 
 
 def family_of_file(file: GgufFile) -> Family:

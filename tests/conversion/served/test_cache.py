@@ -168,6 +168,20 @@ def test_two_that_want_the_same_wait_for_each_other(tiny: Path, calls: Given, mo
     assert len(calls) == 1 and found[0] == found[1]
 
 
+def test_a_damaged_file_of_it_is_made_anew(tiny: Path, calls: Given, caplog: pytest.LogCaptureFixture) -> None:
+    place = served_directory(tiny, "funasr_nano")
+    file = place / "config.json"
+    content = file.read_bytes()
+    for number, damaged in enumerate((b"", content[:1], content[:-1], content + b"x", bytes(len(content)), None), 2):
+        caplog.clear()
+        file.unlink() if damaged is None else file.write_bytes(damaged)
+        assert served_directory(tiny, "funasr_nano") == place and file.read_bytes() == content
+        assert len(calls) == number and caplog.messages == [
+            f"{place} is not what it should be any more, and is made anew"
+        ]
+    assert served_directory(tiny, "funasr_nano") == place and len(calls) == number
+
+
 @pytest.mark.parametrize("about", ["", "[]", json.dumps({"outside": 3})])
 def test_damaged_notes_are_made_anew(about: str, tiny: Path, cache_home: Path, calls: Given) -> None:
     first = served_directory(tiny, "funasr_nano")

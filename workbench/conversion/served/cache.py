@@ -1,7 +1,8 @@
 """The directories that vLLM loads, made when they are first wanted and kept in the user's cache.
 
 An entry is that of a checkpoint's contents: the same files elsewhere have the same one, and when they change it is made
-anew. It is made in a process of its own, once however many ask for it. This file imports nothing heavy.
+anew, as it is when its own files are not what was written any more. It is made in a process of its own, once however
+many ask for it. This file imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +22,15 @@ from workbench.conversion.contents import Digests
 from workbench.conversion.locking import locked
 from workbench.conversion.places import UNFINISHED, told
 from workbench.conversion.process import run_child
+from workbench.conversion.seals import seal, unbroken
 from workbench.conversion.served.checkpoint import loads_as_it_is
 from workbench.families.language import SERVED_FORMAT
 from workbench.progress import OnProgress
 
 DIGESTS = "digests.json"  # of files that were read before
 READING = 0.2  # of the progress
+
+log = logging.getLogger(__name__)
 
 
 def served_directory(directory: Path, family: str, on_progress: OnProgress | None = None) -> Path:
@@ -76,14 +81,17 @@ class _Entry:
 
     @property
     def about(self) -> Path:
-        """The file: the checkpoint directories with these contents, the directories outside them that it is made of."""
+        """The file: the checkpoint directories with these contents, the directories outside them that it is made of,
+        and what tells whether its files are whole."""
         return _about(self.place)
 
     def whole(self, digests: Digests) -> bool:
-        """Whether it is there, made of what lies outside the checkpoint as it is now."""
+        """Whether it is there as it was written, made of what lies outside the checkpoint as it is now."""
         known = _read(self.about)
-        outside = known.get("outside")
-        if not isinstance(outside, dict) or not self.place.is_dir():
+        outside, seals = known.get("outside"), known.get("seals")
+        if not isinstance(outside, dict) or not isinstance(seals, dict) or not seals:
+            return False
+        if not all(unbroken(self.place / name, sealed) for name, sealed in seals.items()):
             return False
         return all(Path(name).is_dir() and digests.of(Path(name)) == digest for name, digest in outside.items())
 
@@ -97,14 +105,18 @@ class _Entry:
         given = {"directory": str(self.directory), "family": self.family, "served": str(self.place)}
         found = run_child(given, self.directory.name, told_of)
         outside = {name: digests.of(Path(name)) for name in found["outside"]}
-        self._remember({"family": self.family, "directories": [], "outside": outside})
+        files = sorted(path for path in self.place.rglob("*") if path.is_file())
+        seals = {path.relative_to(self.place).as_posix(): seal(path) for path in files}
+        self._remember({"family": self.family, "directories": [], "outside": outside, "seals": seals})
 
     def claim(self) -> None:
         """Says that it is this directory's, and removes what was this directory's as it was before."""
         known = _read(self.about)
         mine = str(self.directory)
-        if mine not in known.get("directories", []):
-            self._remember({**known, "directories": [*known.get("directories", []), mine]})
+        claimed = known.get("directories")
+        claimed = claimed if isinstance(claimed, list) else []
+        if mine not in claimed:
+            self._remember({**known, "directories": [*claimed, mine]})
         for about in self.place.parent.glob(".*.json"):
             other = _read(about)
             if about == self.about or other.get("family") != self.family or other.get("directories") != [mine]:
@@ -113,7 +125,9 @@ class _Entry:
             about.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Removes what is left of interrupted runs, and of contents that lay outside and have changed."""
+        """Removes what is left of interrupted runs, of contents that lay outside and have changed, and broken files."""
+        if self.place.is_dir():
+            log.warning("%s is not what it should be any more, and is made anew", self.place)
         for folder in [*self.place.parent.glob(f".{self.place.name}.*{UNFINISHED}"), self.place]:
             shutil.rmtree(folder, ignore_errors=True)
         self.about.unlink(missing_ok=True)

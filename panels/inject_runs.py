@@ -15,9 +15,10 @@ from typing import Any, Literal
 from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers, options_for
 from panels.changes import tables
 from panels.pool import SessionPool
-from panels.runs import opened, sentence_of
+from panels.runs import follower, idle_first, opened, sentence_of
 from workbench.embeddings import Embedding
 from workbench.errors import BadInput, Cancelled
+from workbench.progress import listening
 from workbench.registry import Registry
 from workbench.session import Alternative, Generation, Piece, Prompt
 
@@ -99,7 +100,8 @@ def prepare(
 
 def run(pool: SessionPool, job: Injection, stop: threading.Event) -> Iterator[Answers]:
     """Yields the answers whenever one changed, though not more often than `panels.changes` allows, and last as they
-    stay. One model after another; setting `stop` ends the run at once, and so does closing the iterator."""
+    stay. One model after another, those first that are idle; setting `stop` ends the run at once, and so does closing
+    the iterator."""
     rows = job.answers()
     work = partial(_work, pool, job, rows, stop)
     return tables(rows, work, stop, Answers, lambda row: replace(row, status="stopped", activity=""))
@@ -107,7 +109,7 @@ def run(pool: SessionPool, job: Injection, stop: threading.Event) -> Iterator[An
 
 def _work(pool: SessionPool, job: Injection, rows: Sequence[Answer], stop: threading.Event, show: Show) -> None:
     """Shows every change of an answer."""
-    for row in rows:
+    for row in idle_first(rows, lambda row: pool.occupied(row.cell.model, row.cell.runtime, row.cell.quantization)):
         try:
             _answer(pool, job, row, stop, show)
         except Cancelled:
@@ -122,11 +124,17 @@ def _work(pool: SessionPool, job: Injection, rows: Sequence[Answer], stop: threa
 
 def _answer(pool: SessionPool, job: Injection, row: Answer, stop: threading.Event, show: Show) -> None:
     cell = row.cell
-    session = opened(pool, cell, stop, lambda activity: show(replace(row, status="running", activity=activity)))
+    waiting = row
+
+    def tell(activity: str) -> None:
+        show(replace(waiting, status="running", activity=activity))
+
+    session = opened(pool, cell, stop, tell)
     row = replace(row, status="running", activity="writing")
     show(row)
     options = job.options[cell.model]
-    with closing(session.generate_stream(job.prompt, embeddings=list(job.embeddings), **options)) as pieces:
+    pieces = session.generate_stream(job.prompt, embeddings=list(job.embeddings), **options)
+    with listening(follower(stop, tell)), closing(pieces):
         for piece in pieces:
             if stop.is_set():
                 raise Cancelled("the run was stopped")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ class SessionPool:
         self.registry = registry
         self._idle_minutes = idle_minutes
         self._sessions: dict[tuple[Any, ...], OpenSession] = {}
+        self._opening: Counter[tuple[Any, ...]] = Counter()  # how many runs open what is not among them yet
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -64,18 +66,35 @@ class SessionPool:
             settings: others of `workbench.opening.Settings` than the model's card says.
         """
         settings = dict(settings or {})
-        key = (model, runtime, quantization, *sorted(settings.items()))
+        key = _key(model, runtime, quantization, settings)
         with self._lock:
             if key in self._sessions:
                 return self._sessions[key]
-        opened = self.registry.open(
-            model, runtime, quantization=quantization or AUTO, on_progress=on_progress, **settings
-        )
+            self._opening[key] += 1
+        try:
+            if on_progress is not None:
+                on_progress(0.0, "loading the model")
+            opened = self.registry.open(
+                model, runtime, quantization=quantization or AUTO, on_progress=on_progress, **settings
+            )
+        finally:
+            with self._lock:
+                self._opening[key] -= 1
         with self._lock:
             kept = self._sessions.setdefault(key, opened)
         if kept is not opened:  # another run opened it in the meantime; both share one process
             opened.close()
         return kept
+
+    def occupied(
+        self, model: str, runtime: str, quantization: str = "", settings: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Whether a run of that session would have to wait for another run, or for a load that another run asked
+        for."""
+        key = _key(model, runtime, quantization, settings or {})
+        with self._lock:
+            session = self._sessions.get(key)
+            return bool(self._opening[key]) if session is None else session.occupied
 
     def residents(self) -> list[Residency]:
         """The sessions that have a process right now."""
@@ -116,3 +135,7 @@ class SessionPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _key(model: str, runtime: str, quantization: str, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (model, runtime, quantization, *sorted(settings.items()))

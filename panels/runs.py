@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers, options_for
 from panels.changes import tables
@@ -22,6 +22,7 @@ from panels.pool import SessionPool
 from panels.samples import references
 from workbench.errors import BadInput, Cancelled, WorkbenchError
 from workbench.open_session import OpenSession
+from workbench.progress import OnProgress, listening
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.scoring import Score, find_normaliser, score
@@ -31,6 +32,7 @@ from workbench.transcription import join_texts
 ROWS_AT_ONCE = 16  # recordings that one run has under way in a session that takes several calls
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
 Show = Callable[["Row"], None]  # told of a row that has changed
+Step = TypeVar("Step")
 
 log = logging.getLogger(__name__)
 
@@ -153,8 +155,9 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
     """Yields the table whenever it changed, though not more often than `panels.changes` allows, and last as it stays.
 
     Model by model, so that each loads once, and recording by recording, or several at once where the runtime takes
-    several calls; a model or a recording that fails fails its own rows only. Setting `stop`
-    ends the run at once, and the model's work at its next sign of life; so does closing the iterator.
+    several calls; while a model is at work for somebody else, the others go first. A model or a recording that fails
+    fails its own rows only. Setting `stop` ends the run at once, and the model's work at its next sign of life; so
+    does closing the iterator.
     """
     rows = job.rows()
     return tables(
@@ -174,15 +177,24 @@ def _work(
     show: Show,
 ) -> None:
     """Shows every change of a row."""
-    for offer in job.offers:
-        mine = [row for row in rows if row.cell == offer.cell]
+    hopeless: set[Cell] = set()  # what could not be loaded
+
+    def occupied(step: tuple[Offer, list[Row]]) -> bool:
+        cell = step[0].cell
+        return pool.occupied(cell.model, cell.runtime, cell.quantization, job.settings_of(step[0]))
+
+    for offer, mine in idle_first(_steps(job, rows), occupied):
+        if offer.cell in hopeless:
+            continue
         try:
             session = _open(pool, mine[0], job.settings_of(offer), stop, show)
         except Cancelled:
             return
         except Exception as error:  # nor could it be loaded for the next recording
-            for row in mine:
-                show(replace(row, status="failed", error=sentence_of(error)))
+            hopeless.add(offer.cell)
+            for row in rows:
+                if row.cell == offer.cell:
+                    show(replace(row, status="failed", error=sentence_of(error)))
             continue
 
         def hear(row: Row, session: OpenSession = session) -> None:
@@ -194,9 +206,31 @@ def _work(
             except Exception as error:
                 show(replace(row, status="failed", error=sentence_of(error)))
 
-        _each(mine, hear, ROWS_AT_ONCE if RUNTIMES[offer.cell.runtime].parallel else 1, stop)
+        _each(mine, hear, ROWS_AT_ONCE, stop)
         if stop.is_set():
             return
+
+
+def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[Offer, list[Row]]]:
+    """What is done at once: one recording, or all of a model whose runtime takes several calls; model by model."""
+    steps = []
+    for offer in job.offers:
+        mine = [row for row in rows if row.cell == offer.cell]
+        parallel = RUNTIMES[offer.cell.runtime].parallel
+        steps += [(offer, mine)] if parallel else [(offer, [row]) for row in mine]
+    return steps
+
+
+def idle_first(steps: Iterable[Step], occupied: Callable[[Step], bool]) -> Iterator[Step]:
+    """The steps in their order, except that one whose model is at work for somebody else lets the others go first.
+
+    Where all are, the first is given, which then waits its turn. It is looked at anew before each step.
+    """
+    left = list(steps)
+    while left:
+        step = next((each for each in left if not occupied(each)), left[0])
+        left.remove(step)
+        yield step
 
 
 def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: threading.Event) -> None:
@@ -220,10 +254,11 @@ def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: 
 
 
 def _open(pool: SessionPool, row: Row, settings: Mapping[str, Any], stop: threading.Event, show: Show) -> OpenSession:
-    def tell(activity: str) -> None:
-        show(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
+    return opened(pool, row.cell, stop, partial(_tell, row, show), settings)
 
-    return opened(pool, row.cell, stop, tell, settings)
+
+def _tell(row: Row, show: Show, activity: str) -> None:
+    show(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
 
 
 def opened(
@@ -235,19 +270,26 @@ def opened(
 ) -> OpenSession:
     """The session of a cell; `tell` is told how far its model has been loaded. Setting `stop` ends the wait."""
 
+    return pool.session(cell.model, cell.runtime, cell.quantization, follower(stop, tell), settings)
+
+
+def follower(stop: threading.Event, tell: Callable[[str], None]) -> OnProgress:
+    """What `tell` is told of whatever a run waits for: another run of its model, the load, memory. Raises `Cancelled`
+    when `stop` is set."""
+
     def report(done: float, activity: str) -> None:
         if stop.is_set():
             raise Cancelled("the run was stopped")
         tell(activity + (f", {done:.0%}" if done and "%" not in activity else ""))
 
-    report(0.0, "loading the model")
-    return pool.session(cell.model, cell.runtime, cell.quantization, report, settings)
+    return report
 
 
 def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, show: Show) -> None:
     row = replace(row, status="running", weight_bytes=session.weight_bytes)
     written: list[str] = []  # of the segments that are finished
-    with closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
+    heard = listening(follower(stop, partial(_tell, row, show)))  # of what the call waits for before its first event
+    with heard, closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
         for event in events:
             if stop.is_set():
                 raise Cancelled("the run was stopped")

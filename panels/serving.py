@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from workbench.registry import Registry
 
     try:
-        with own_uploads(), SessionPool(Registry()) as pool:
+        with own_uploads(), SessionPool(Registry(patient=True)) as pool:
             page = build_page(pool)
             pool.watch()
             launch(page, server_name=chosen.host, server_port=chosen.port)

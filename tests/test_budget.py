@@ -24,7 +24,7 @@ from workbench.budget import (
     default_budget,
     estimated_bytes,
 )
-from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable
 from workbench.isolated import IsolatedSession
 from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec, Settings
@@ -214,6 +214,40 @@ def test_what_cannot_fit_beside_the_sessions_at_work_is_refused_and_nothing_unlo
             )
             assert isinstance(next(events), Progress)
         assert loaded(registry) == ["one"] and len(registry.residents()) == 1
+
+
+def test_a_patient_newcomer_is_told_of_the_memory_that_it_waits_for(
+    models: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.budget.BEAT_SECONDS", 0.01)
+    with Registry(memory_bytes=room_for(2) - (600 << 20), patient=True) as registry:
+        one = registry.open("one")
+        events = one.stream("x", do="many")
+        next(events)
+        heard: list[str] = []
+
+        def hear(_: float, activity: str) -> None:
+            heard.append(activity)
+            if len(heard) == 3:
+                events.close()
+
+        assert registry.open("two", on_progress=hear).pid
+        waiting = "waiting for memory: two needs about 1.7 GB and sessions at work hold 1.7 GB of the 2.8 GB allowed"
+        assert heard[:3] == [waiting] * 3 and heard[-1] == "loading two"
+
+
+def test_waiting_for_memory_can_be_given_up(models: list[str]) -> None:
+    with Registry(memory_bytes=room_for(2) - (600 << 20), patient=True) as registry:
+        one = registry.open("one")
+        with closing(one.stream("x", do="many")) as events:
+            next(events)
+
+            def leave(_: float, activity: str) -> None:
+                raise Cancelled(activity)
+
+            with pytest.raises(Cancelled, match="waiting for memory"):
+                registry.open("two", on_progress=leave)
+        assert len(registry.residents()) == 1
 
 
 def test_what_is_larger_than_all_that_is_allowed_is_refused_and_nothing_unloaded(

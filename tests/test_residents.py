@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.tiny_language import tiny_language
 from workbench import worker
 from workbench.errors import BadInput, Cancelled, SessionDied
 from workbench.open_session import OpenSession
+from workbench.progress import listening
 from workbench.registry import Registry, Residency
 
 LOADS = ("stuck", "steps", "logging", "fake", "never")  # what `tests.fake_child` knows
@@ -143,3 +145,26 @@ def test_a_holder_stops_the_own_calls_where_several_run(models: None, registry: 
             call()
     sessions[0].cancel()
     assert sessions[1].generate("x").tokens == (1, 2, 3)
+
+
+def test_who_waits_for_anothers_run_hears_of_that_and_may_leave(models: None, registry: Registry) -> None:
+    first, second = registry.open("fake-pytorch"), registry.open("fake-pytorch")
+    assert not second.occupied
+    heard: list[str] = []
+
+    def hear(_: float, activity: str) -> None:
+        heard.append(activity)
+        if len(heard) == 2:
+            raise Cancelled("enough")
+
+    def wait() -> None:
+        with listening(hear):
+            second.transcribe("x")
+
+    with closing(first.stream("x", do="many")) as events:
+        next(events)
+        assert second.occupied
+        assert isinstance(Background(wait).ended().error, Cancelled)
+        assert heard == ["waiting for another run of this model"] * 2
+        next(events)
+    assert not second.occupied and second.transcribe("x").text

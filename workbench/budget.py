@@ -11,13 +11,15 @@ import math
 import os
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from workbench.errors import BadInput, Unavailable
-from workbench.isolated import IsolatedSession
+from workbench.isolated import BEAT_SECONDS, IsolatedSession
 from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec
+from workbench.progress import report
 from workbench.runtimes import CPU_KV_GIGABYTES, RUNTIMES
 
 SHARE = 0.8  # of the machine's memory
@@ -39,11 +41,13 @@ class MemoryBudget:
     Args:
         total: what all may have resident together.
         sessions: gives those there are.
+        patient: a newcomer waits until sessions at work leave room for it; else it is refused.
     """
 
-    def __init__(self, total: int, sessions: Callable[[], Sequence[IsolatedSession]]):
+    def __init__(self, total: int, sessions: Callable[[], Sequence[IsolatedSession]], patient: bool = False):
         self.total = total
         self._sessions = sessions
+        self._patient = patient
         self._lock = threading.Lock()
         self._loading: dict[IsolatedSession, int] = {}  # they do not have yet what they will need
 
@@ -51,19 +55,30 @@ class MemoryBudget:
     def admitted(self, newcomer: IsolatedSession) -> Iterator[None]:
         """Entered while the newcomer loads. Unloads sessions, least recently used first, until it fits.
 
-        Raises `Unavailable`, having unloaded nothing, where it cannot fit beside the sessions at work.
+        Raises `Unavailable`, having unloaded nothing, where it cannot fit beside the sessions at work, unless it is to
+        wait for them: then whoever listens is told of that, and may raise to end it.
         """
-        with self._lock:
-            need = estimated_bytes(newcomer.spec)
-            self._make_room(newcomer, need)
-            self._loading[newcomer] = need
+        while (taken := self._admit(newcomer)) is not None:
+            if not self._patient:
+                raise Unavailable(f"{taken}; wait for them, or set WORKBENCH_MEMORY_GB to allow more")
+            report(0.0, f"waiting for memory: {taken}")
+            time.sleep(BEAT_SECONDS)
         try:
             yield
         finally:
             with self._lock:
                 del self._loading[newcomer]
 
-    def _make_room(self, newcomer: IsolatedSession, need: int) -> None:
+    def _admit(self, newcomer: IsolatedSession) -> str | None:
+        """Makes room and counts the newcomer in, or says what takes the memory."""
+        with self._lock:
+            need = estimated_bytes(newcomer.spec)
+            taken = self._make_room(newcomer, need)
+            if taken is None:
+                self._loading[newcomer] = need
+            return taken
+
+    def _make_room(self, newcomer: IsolatedSession, need: int) -> str | None:
         if need > self.total:
             raise Unavailable(
                 f"{newcomer.model} needs about {_gigabytes(need)}, more than the {_gigabytes(self.total)} that all "
@@ -78,11 +93,11 @@ class MemoryBudget:
             if each.unload():  # else a call has just begun
                 held[each] = 0
         if need + sum(held.values()) > self.total:
-            raise Unavailable(
+            return (
                 f"{newcomer.model} needs about {_gigabytes(need)} and sessions at work hold "
-                f"{_gigabytes(sum(held.values()))} of the {_gigabytes(self.total)} allowed; wait for them, or set "
-                f"WORKBENCH_MEMORY_GB to allow more"
+                f"{_gigabytes(sum(held.values()))} of the {_gigabytes(self.total)} allowed"
             )
+        return None
 
     def _held(self, session: IsolatedSession) -> int:
         """What a session has or will soon have: mapped weights become resident when they are first used."""

@@ -36,6 +36,7 @@ from workbench.session import (
 from workbench.trace_file import discard_partial, trace_place
 
 BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then
+WAITING = "waiting for another run of this model"
 DOING = {
     "stream": "transcribing",
     "stream_batch": "transcribing",
@@ -139,6 +140,11 @@ class IsolatedSession(Calls):
     @abstractmethod
     def busy(self) -> bool:
         """Whether a call is running or the model is being loaded."""
+
+    @property
+    @abstractmethod
+    def occupied(self) -> bool:
+        """Whether a call would have to wait for another one, or for a load that another one asked for."""
 
     @property
     @abstractmethod

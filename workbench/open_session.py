@@ -96,6 +96,11 @@ class OpenSession:
         return self.session.log
 
     @property
+    def occupied(self) -> bool:
+        """Whether a call would have to wait: for a call of another holder's, or for a load that one asked for."""
+        return isinstance(self.session, IsolatedSession) and self.session.occupied
+
+    @property
     def pid(self) -> int | None:
         """The process the model lives in; None while it is unloaded, or in this process."""
         return getattr(self.session, "pid", None)

@@ -22,7 +22,7 @@ from workbench.errors import WorkbenchError
 from workbench.isolated import BEAT_SECONDS, DOING, Calls, IsolatedSession, revived
 from workbench.link import Link, Lost
 from workbench.opening import SessionSpec
-from workbench.progress import report
+from workbench.progress import overhearing, report
 
 CLOSE_SECONDS = 3.0  # how long a child may take to close its model before it is ended
 
@@ -55,6 +55,11 @@ class ParallelSession(IsolatedSession):
         """Whether a call is running or the model is being loaded."""
         life = self._life
         return life is not None and (bool(life.calls) or not life.opened)
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a call would have to wait for a load that another one asked for."""
+        return self.loading
 
     @property
     def loading(self) -> bool:
@@ -303,7 +308,7 @@ class _Life:
     def _load(self) -> None:
         """Starts the process and returns when the model is loaded."""
         session = self._session
-        with session._admitted(session) if session._admitted else contextlib.nullcontext():
+        with overhearing(self._note), session._admitted(session) if session._admitted else contextlib.nullcontext():
             begun = time.perf_counter()
             with session._state:
                 if self._unwanted:
@@ -317,11 +322,17 @@ class _Life:
                 if kind == "error":
                     raise revived(*value)
                 if kind == "progress":
-                    self.told = value
+                    report(*value)
             session._opened(value, time.perf_counter() - begun)
         with session._state:
             self.opened = True
         self.tell("opened")
+
+    def _note(self, fraction: float, activity: str) -> None:
+        """Keeps how far the load is for those who wait for it."""
+        if self._unwanted:
+            raise Lost
+        self.told = fraction, activity
 
     def _write(self, link: Link) -> None:
         """Sends what is to be sent. The outbox may be filled from anywhere, a stream that is collected included."""

@@ -27,3 +27,17 @@ def listening(listener: OnProgress | None) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+@contextmanager
+def overhearing(also: OnProgress) -> Iterator[None]:
+    """Within the block, `also` is told first of what is reported to the listener."""
+    listener = _listener.get()
+
+    def both(fraction: float, activity: str) -> None:
+        also(fraction, activity)
+        if listener is not None:
+            listener(fraction, activity)
+
+    with listening(both):
+        yield

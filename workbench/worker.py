@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from workbench.errors import BadInput, Cancelled, WorkbenchError
-from workbench.isolated import BEAT_SECONDS, DOING, Calls, IsolatedSession, revived
+from workbench.isolated import BEAT_SECONDS, DOING, WAITING, Calls, IsolatedSession, revived
 from workbench.link import Link, Lost
 from workbench.opening import SessionSpec
-from workbench.progress import report
+from workbench.progress import overhearing, report
 
 CHILD = ("-P", "-m", "workbench.child")  # -P: a torch.py in the user's folder is not torch
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
@@ -38,7 +39,7 @@ class ProcessSession(IsolatedSession):
         self._turn = threading.Lock()  # held for the length of a call, also while a stream waits to be read on
         self._holder: tuple[object, int] | None = None  # who moved the call that has the turn
         self._resting = False  # whether that call is a stream that waits to be read on
-        self._told = (0.0, "")  # how far the load is
+        self._told: tuple[float, str] | None = None  # what that call waits for, before the model is loaded
         self._state = threading.Lock()  # guards what follows; held for moments only
         self._link: Link | None = None
         self._number = 0  # of the latest call
@@ -55,6 +56,11 @@ class ProcessSession(IsolatedSession):
     @property
     def busy(self) -> bool:
         """Whether a call is running or the model is being loaded."""
+        return self._turn.locked()
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a call would have to wait for another one."""
         return self._turn.locked()
 
     @property
@@ -116,18 +122,21 @@ class ProcessSession(IsolatedSession):
 
     @contextlib.contextmanager
     def _taking_turn(self) -> Iterator[int]:
-        """Waits for the turn and gives the number of the call."""
-        here, patience = _here(), 0.0
-        while not self._turn.acquire(timeout=patience):
+        """Waits for the turn and gives the number of the call. Whoever listens hears meanwhile what is waited for."""
+        here, patience, beat = _here(), FIRST_CHECK_SECONDS, 0.0
+        due = time.monotonic() + patience
+        while not self._turn.acquire(timeout=beat):
             self._check_open()
-            if self._resting and (patience or self._holder == here):
+            late = time.monotonic() >= due
+            if self._resting and (late or self._holder == here):
                 gc.collect()  # a stream that was dropped inside a cycle of references keeps the turn until then
                 if self._holder == here:
                     raise BadInput(f"a stream of {self.model} is still open here; read it to its end or close it first")
-            patience = min(2 * patience + FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS)
-            if self.loading:  # for another call: whoever listens here may hear of it, too
-                report(*self._told)
-                patience = BEAT_SECONDS
+            if late:
+                patience = min(2 * patience + FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS)
+                due = time.monotonic() + patience
+            report(*(self._told or (0.0, WAITING)))
+            beat = BEAT_SECONDS
         try:
             with self._state:
                 self._holder = here
@@ -180,38 +189,54 @@ class ProcessSession(IsolatedSession):
         link = self._link
         if link is not None and link.alive:
             return link, False
-        with self._admitted(self) if self._admitted else contextlib.nullcontext():
-            begun = time.perf_counter()
-            with self._state:
-                self._check_open()
-                if number <= self._cancelled:
-                    raise Cancelled(f"loading {self.model} was stopped")
-                link = self._link = Link(self.spec, CHILD)
-            try:
-                link.send("open", self.spec, False, None)
-                kind, value = self._loaded(link)
-            except Lost:
-                raise self._died(link, "loading", number) from None
-            except BaseException:
-                self._forget(link)
-                raise
-            if kind == "error":
-                self._forget(link)
-                raise revived(*value)
-            link.opened = True
-            self._opened(value, time.perf_counter() - begun)
-        return link, True
+        try:
+            with (
+                overhearing(partial(self._note, number)),
+                self._admitted(self) if self._admitted else contextlib.nullcontext(),
+            ):
+                return self._load(number), True
+        finally:
+            self._told = None
+
+    def _load(self, number: int) -> Link:
+        """Starts the child and waits until the model is loaded."""
+        begun = time.perf_counter()
+        with self._state:
+            self._check_open()
+            if number <= self._cancelled:
+                raise Cancelled(f"loading {self.model} was stopped")
+            link = self._link = Link(self.spec, CHILD)
+        try:
+            link.send("open", self.spec, False, None)
+            kind, value = self._loaded(link)
+        except Lost:
+            raise self._died(link, "loading", number) from None
+        except BaseException:
+            self._forget(link)
+            raise
+        if kind == "error":
+            self._forget(link)
+            raise revived(*value)
+        link.opened = True
+        self._opened(value, time.perf_counter() - begun)
+        return link
+
+    def _note(self, number: int, fraction: float, activity: str) -> None:
+        """Keeps what the call waits for, for those that wait for their turn; raises where it was cancelled."""
+        self._told = fraction, activity
+        if number <= self._cancelled:
+            raise self._stopped("loading")
 
     def _loaded(self, link: Link) -> tuple[str, Any]:
         """Waits for the end of the load, and passes on meanwhile how far it is."""
-        self._told = (0.0, f"loading {self.model}")
+        told = (0.0, f"loading {self.model}")
         while True:
-            report(*self._told)
+            report(*told)
             if link.waits(BEAT_SECONDS):
                 kind, _, value = link.receive()
                 if kind != "progress":
                     return kind, value
-                self._told = value
+                told = value
 
     def _forget(self, link: Link) -> None:
         """Ends one life of the child."""

@@ -34,6 +34,7 @@ class FakeLanguageSession:
     """Answers with the number of tokens of each embedding, word by word; waits for `gate` after the first word."""
 
     weight_bytes = 1_000_000
+    occupied = False
 
     def __init__(self, runtime: str, words: Sequence[str], probability: float):
         self.model, self.runtime = "fake/text", runtime

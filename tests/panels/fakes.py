@@ -31,6 +31,7 @@ class FakeSession:
     """Hears the words it was given, half a second each. Waits for `gate` after the first of them."""
 
     weight_bytes = 7_200_000
+    occupied = False
 
     def __init__(self, model: str, runtime: str, words: str, gate: threading.Event, tags: dict[str, str]):
         self.model, self.runtime, self.words, self.gate, self.tags = model, runtime, words, gate, tags

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.lab.fakes import FakeRegistry
 from tests.panels.fakes import CARDS, LANGUAGE_CARDS
-from workbench.cards import Card
+from workbench.cards import BadCard, Card
 from workbench.families import FAMILIES
 from workbench.gguf_weights import Weights
 from workbench.registry import Availability, Residency
@@ -20,6 +20,9 @@ class FakeParityRegistry(FakeRegistry):
 
     def cards(self) -> list[Card]:
         return list(self.listed)
+
+    def bad_cards(self) -> list[BadCard]:
+        return []
 
     def card(self, model: str) -> Card:
         return next(card for card in self.listed if card.id == model)

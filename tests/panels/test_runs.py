@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from panels.cells import Cell, chosen_offers, offers, vad_choices
 from panels.chooser import chooser_value, chosen_in
-from panels.runs import Board, prepare, run
+from panels.runs import Board, idle_first, prepare, run
 from tests.panels.fakes import broken, tone
+from tests.processes import Background
 from workbench.errors import BadInput, Cancelled
+from workbench.progress import report
 
 BOTH = ["fake/sense|pytorch", "fake/para|pytorch"]
 
@@ -96,6 +100,56 @@ def test_a_stop_keeps_finished_rows_and_stops_the_model(pool: Any, tmp_path: Pat
     assert boards[-1].finished and boards[-1].stopped and boards[-1].rows[0].transcript
     second.gate.set()
     assert second.abandoned.wait(30), "the model's work went on"
+
+
+def test_an_idle_model_runs_while_another_is_at_work_for_somebody_else(pool: Any, tmp_path: Path) -> None:
+    busy = pool.registry.sessions["fake/sense"]
+    pool.session("fake/sense", "pytorch")
+    busy.occupied, busy.gate = True, threading.Event()
+    order = []
+    recordings = [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")]
+    for board in run(pool, job(pool, recordings), threading.Event()):
+        done = [(row.recording, row.cell.model) for row in board.rows if row.status == "done"]
+        order += [each for each in done if each not in order]
+        if len(order) == 2:
+            busy.gate.set()
+    assert [model for _, model in order] == ["fake/para"] * 2 + ["fake/sense"] * 2
+
+
+def test_a_model_that_another_run_loads_lets_others_go_first(gguf_pool: Any) -> None:
+    registry = gguf_pool.registry
+    registry.conversion.clear()
+    opening = Background(lambda: gguf_pool.session("fake/sense", "gguf", "q8_0", lambda *_: None))
+    assert registry.converting.wait(60)
+    assert gguf_pool.occupied("fake/sense", "gguf", "q8_0") and not gguf_pool.occupied("fake/para", "pytorch")
+    registry.conversion.set()
+    assert opening.ended().error is None and not gguf_pool.occupied("fake/sense", "gguf", "q8_0")
+
+
+@given(st.lists(st.booleans(), max_size=6))
+def test_every_step_is_given_once_and_idle_ones_first(busy: list[bool]) -> None:
+    found = list(idle_first(range(len(busy)), busy.__getitem__))
+    assert found == sorted(range(len(busy)), key=lambda number: busy[number])
+
+
+def test_a_run_says_what_it_waits_for(pool: Any, tmp_path: Path) -> None:
+    """What the session reports before its first event is shown in the row, and nothing claims that the model loads."""
+    session, told = pool.registry.sessions["fake/sense"], threading.Event()
+    pool.session("fake/sense", "pytorch")
+    stream = session.stream
+
+    def waits(*given: Any, **options: Any) -> Any:
+        report(0.0, "waiting for another run of this model")
+        assert told.wait(60), "the run did not say what it waits for"
+        yield from stream(*given, **options)
+
+    session.stream = waits
+    seen = []
+    for board in run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH[:1]), threading.Event()):
+        seen += [row.progress.activity for row in board.rows if row.progress]
+        if "waiting for another run of this model" in seen:
+            told.set()
+    assert seen[0] == "waiting for another run of this model" and "loading the model" not in seen
 
 
 def test_a_closed_run_abandons_the_models_work(pool: Any, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from workbench.parity.mapping import StageMapping
 from workbench.parity.noise import NoiseReport, noise_or_bug
 from workbench.parity.presets import Tolerances, find_preset, preset_of, read_rules
 from workbench.parity.verdict import judge
-from workbench.progress import OnProgress
+from workbench.progress import OnProgress, listening
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.scratch import make_scratch
@@ -275,10 +275,16 @@ class _Tracer:
             return trace()
         self._within(_LOADED, activity)
         found: list[Trace | BaseException] = []
+        told = (0.0, activity)  # when it was said, and what
+
+        def hear(_: float, said: str) -> None:
+            nonlocal told
+            told = time.monotonic(), f"{side.name}: {said}"
 
         def work() -> None:
             try:
-                found.append(trace())
+                with listening(hear):  # what the call waits for is said again and again
+                    found.append(trace())
             except BaseException as error:  # raised again where the run is
                 found.append(error)
 
@@ -290,7 +296,8 @@ class _Tracer:
                 worker.join(BEAT_SECONDS)
                 waited = time.monotonic() - begun
                 share = _LOADED + (_TRACED - _LOADED) * waited / (waited + 10)  # how long it takes, nobody knows
-                self._within(share, f"{activity}, {waited:.0f} s")
+                doing = told[1] if time.monotonic() - told[0] < 2 * BEAT_SECONDS else activity
+                self._within(share, f"{doing}, {waited:.0f} s")
         except BaseException:
             session.cancel()
             worker.join(GRACE_SECONDS)

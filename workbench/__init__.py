@@ -44,3 +44,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES.get(name, "workbench.session")), name)
+
+
+def __dir__() -> list[str]:
+    # Names that are imported on first use are there to be found, too.
+    return sorted({*globals(), *__all__} - {"annotations", "Any", "TYPE_CHECKING"})

@@ -57,6 +57,10 @@ def parser() -> argparse.ArgumentParser:
     )
     models.add_argument("--json", action="store_true", help="print JSON")
 
+    options = commands.add_parser("options", help="list what transcribe, generate and trace take for a model")
+    options.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
+    options.add_argument("--json", action="store_true", help="print JSON")
+
     transcribe = commands.add_parser("transcribe", help="write down what is said in recordings")
     transcribe.add_argument("audio", nargs="+", metavar="AUDIO", help="audio files")
     _add_model(transcribe)

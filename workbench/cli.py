@@ -118,6 +118,14 @@ def _models(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _options(parsed: argparse.Namespace) -> int:
+    from workbench.options_command import option_lines
+
+    for line in option_lines(Registry(), parsed.model, parsed.json):
+        print(line)
+    return 0
+
+
 def _listed(registry: Registry, card: Card) -> dict[str, Any]:
     """A model as plain JSON values."""
     return {
@@ -391,6 +399,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "app": _app,
     "models": _models,
+    "options": _options,
     "transcribe": _transcribe,
     "generate": _generate,
     "inject": _inject,

@@ -152,6 +152,11 @@ class IsolatedSession(Calls):
         """Whether the model is being loaded."""
 
     @property
+    def state(self) -> str:
+        """What it is doing, in words: loading, at work, idle or unloaded."""
+        return "loading" if self.loading else "at work" if self.busy else "idle" if self.pid else "unloaded"
+
+    @property
     def memory_bytes(self) -> int:
         """What the child and the processes that it has started have resident now."""
         pid = self.pid

@@ -37,6 +37,7 @@ from workbench.session import (
     last_transcript,
     last_transcripts,
 )
+from workbench.signatures import session_class
 
 Passed = TypeVar("Passed")
 Resolve = Callable[[dict[str, Any]], dict[str, Any]]
@@ -175,11 +176,23 @@ class OpenSession:
         elif session is not None:
             session.close()
 
+    def __repr__(self) -> str:
+        how = " ".join(filter(None, (self.runtime, self.quantization)))
+        session = self._session
+        state = "closed" if session is None else session.state if isinstance(session, IsolatedSession) else "loaded"
+        return f"<session of {self.model} on {how}: {state}>"
+
     def __enter__(self) -> OpenSession:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def opened(spec: SessionSpec, session: Session, resolved: Resolve, release: Release) -> OpenSession:
+    """An `OpenSession` whose calls show the options of the model's family in their signatures and their help."""
+    kind: type[OpenSession] = session_class(OpenSession, spec.family)
+    return kind(spec, session, resolved, release)
 
 
 def quantization_of(spec: SessionSpec) -> str | None:

@@ -23,9 +23,11 @@ def option(
     choices: Sequence[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
+    runtimes: Sequence[str] = (),
 ) -> Any:
-    """A dataclass field that is a user's option."""
+    """A dataclass field that is a user's option; `runtimes` names those that have it, where not all of them do."""
     known = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
+    known["runtimes"] = tuple(runtimes)
     return field(default=default, metadata=known)
 
 
@@ -63,6 +65,7 @@ class OptionSpec:
     choices: tuple[str, ...]
     minimum: float | None
     maximum: float | None = None
+    runtimes: tuple[str, ...] = ()  # that have it; all, where none is named
 
 
 def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
@@ -77,6 +80,7 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
             f.metadata.get("choices", ()),
             f.metadata.get("minimum"),
             f.metadata.get("maximum"),
+            f.metadata.get("runtimes", ()),
         )
         for f in fields(options_class)
     )

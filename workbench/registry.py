@@ -32,7 +32,8 @@ from workbench.gguf_weights import (
     why_not_converted,
 )
 from workbench.isolated import IsolatedSession
-from workbench.open_session import OpenSession, quantization_of
+from workbench.memory import size
+from workbench.open_session import OpenSession, opened, quantization_of
 from workbench.opening import SessionSpec, Settings, check_setting, open_here, why_not
 from workbench.parallel_worker import ParallelSession
 from workbench.progress import OnProgress, listening, report
@@ -204,7 +205,7 @@ class Registry:
             with listening(on_progress):
                 here = open_here(spec)
             self._here.add(here)
-            return OpenSession(spec, here, self.resolve_options, self._release)
+            return opened(spec, here, self.resolve_options, self._release)
         made = card.kind != "gguf" and (RUNTIMES[chosen].opens_gguf or RUNTIMES[chosen].opens_served)
         with self._lock:
             self._check_open()
@@ -219,7 +220,7 @@ class Registry:
         except BaseException:
             self._release(spec)
             raise
-        return OpenSession(spec, process, self.resolve_options, self._release)
+        return opened(spec, process, self.resolve_options, self._release)
 
     def residents(self) -> list[Residency]:
         """The sessions that are open, loaded or not, in the order they were opened."""
@@ -263,6 +264,13 @@ class Registry:
             thread.start()
         for thread in ending:
             thread.join()
+
+    def __repr__(self) -> str:
+        residents = self.residents()
+        held = sum(each.memory_bytes for each in residents)
+        count = f"{len(residents)} session{'' if len(residents) == 1 else 's'}"
+        closed = "closed, " if self._closed else ""
+        return f"<Registry: {closed}{len(self.cards())} models, {count} in {size(held)} of {size(self.memory_budget)}>"
 
     def __enter__(self) -> Registry:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from workbench.cards import Card
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.lab import ParityRun, run_parity
 from workbench.parity import read_mapping
+from workbench.progress import report
 from workbench.session import Trace
 
 
@@ -54,6 +56,34 @@ def test_each_is_judged_by_its_own_arithmetic(fakes: FakeRegistry) -> None:
         assert run.status == 1
         with pytest.raises(KeyError, match="there are gguf:f32"):
             run["gguf"]
+
+
+def test_a_run_and_its_outcomes_print_as_one_line_each(fakes: FakeRegistry) -> None:
+    with parity(fakes, "gguf:f32", "vllm") as run:
+        assert repr(run) == "<ParityRun of tiny on talk.wav: pytorch against gguf:f32 within, vllm within>"
+        assert repr(run["vllm"]).startswith("<Outcome of vllm: within, ") and len(repr(run["vllm"])) < 250
+
+
+def test_a_trace_says_what_it_waits_for(fakes: FakeRegistry) -> None:
+    heard: list[str] = []
+    told = threading.Event()
+
+    def hear(_: float, activity: str) -> None:
+        heard.append(activity)
+        if "waiting" in activity:
+            told.set()
+
+    def wait(_: Any) -> None:
+        for _ in range(1000):
+            report(0.0, "waiting for another run of this model")
+            if told.wait(0.05):
+                return
+        raise AssertionError("nobody was told")
+
+    fakes.acts["gguf"] = wait
+    with parity(fakes, "gguf", on_progress=hear) as run:
+        assert run.outcomes[0].status == "within"
+    assert any(each.startswith("gguf: waiting for another run of this model, ") for each in heard)
 
 
 def test_one_session_is_open_at_a_time_and_the_reference_is_in_float32(fakes: FakeRegistry) -> None:

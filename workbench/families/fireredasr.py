@@ -47,6 +47,7 @@ LORA_ALPHA = 16.0  # of the original's training; its files do not say
 LENGTH_RULES = ("release", "head")
 SERVED_ARGUMENTS = ("arguments", "encoder_arguments")  # of the two torch files, in a directory made for vLLM
 UNUSED_TENSORS = ("decoder.*", "ctc.*")  # of asr_encoder.pth.tar, which may be a whole recogniser
+BEAM_SEARCHING = ("pytorch", "gguf")  # vLLM's engine follows one hypothesis
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,15 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
         1.0, "divides the scores of tokens generated before; 1 is off; FireRedASR's README recommends 3", minimum=0.01
     )
     beam_size: int = option(
-        1, "hypotheses followed side by side; 1 is greedy; FireRedASR's README recommends 3", minimum=1
+        1,
+        "hypotheses followed side by side; 1 is greedy; FireRedASR's README recommends 3",
+        minimum=1,
+        runtimes=BEAM_SEARCHING,
     )
     length_penalty: float = option(
         0.0,
         "of beam search: power of the length that a score is divided by; FireRedASR's README recommends 1",
+        runtimes=BEAM_SEARCHING,
     )
     length_rule: str = option(
         "checkpoint",

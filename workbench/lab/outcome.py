@@ -16,8 +16,10 @@ from workbench.parity.noise import NoiseReport
 from workbench.parity.report import to_dict
 from workbench.parity.verdict import Verdict
 from workbench.session import Trace
+from workbench.writing import clipped
 
 FORMAT = 1  # of the JSON; goes up when a key changes its meaning
+LONGEST_SHOWN = 160  # characters of a verdict in a notebook
 WITHIN, BEYOND = 0, 1  # exit status, with those of `BadInput` and `Unavailable`
 
 Status = Literal["within", "beyond", "unavailable", "unusable"]
@@ -45,6 +47,9 @@ class Outcome:
     verdict: Verdict | None = None
     noise: NoiseReport | None = None
     no_noise: str = ""  # why noise was not told from a bug, where that was asked for
+
+    def __repr__(self) -> str:
+        return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, LONGEST_SHOWN)}>"
 
     @property
     def sentence(self) -> str:
@@ -92,6 +97,10 @@ class ParityRun:
         self.folder = folder
         self.isolated = isolated
         self._end = None if kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def __repr__(self) -> str:
+        outcomes = ", ".join(f"{each.name} {each.status}" for each in self.outcomes)
+        return f"<ParityRun of {self.model} on {self.source}: {self.reference.name} against {outcomes}>"
 
     def __getitem__(self, name: str) -> Outcome:
         try:

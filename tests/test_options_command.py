@@ -1,0 +1,76 @@
+"""`workbench options`: what a model takes, read from the same declarations as the flags."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.arguments import parser
+from workbench.cards import Card
+from workbench.cli import main
+from workbench.families import FAMILIES
+from workbench.opening import settings_of
+from workbench.options import option_specs
+from workbench.options_command import described
+from workbench.registry import Registry
+from workbench.runtimes import RUNTIMES
+
+
+def card(family: str, kind: str = "directory", **more: Any) -> Card:
+    return Card("m", "m", family, {kind: "/nowhere"}, **more)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_every_option_and_setting_is_told_with_a_flag_that_there_is(family: str) -> None:
+    found = described(card(family))
+    assert [each["name"] for each in found["options"]] == [
+        spec.name for spec in option_specs(FAMILIES[family].options_class)
+    ]
+    runtimes = [name for name in RUNTIMES if FAMILIES[family].cell(name).module]
+    assert found["runtimes"] == runtimes
+    expected = {name for runtime in runtimes for name in settings_of(runtime)}
+    assert {each["name"] for each in found["settings"]} >= expected - {"kv_cache"}
+    for call in found["calls"]:
+        command = parser()._subparsers._group_actions[0].choices[call]  # type: ignore[union-attr,index,call-overload]
+        flags = set(command._option_string_actions)
+        for each in (*found["options"], *found["settings"]):
+            assert set(each["flag"].split(", ")) <= flags and each["help"] and each["runtimes"]
+
+
+def test_a_card_decides_what_is_left() -> None:
+    assert described(card("sensevoice", "gguf"))["runtimes"] == ["gguf"]
+    assert [each["name"] for each in described(card("sensevoice", "gguf"))["settings"]] == ["threads"]
+    assert described(card("causal_lm", "server"))["runtimes"] == ["vllm"]
+    assert described(card("causal_lm", "server"))["settings"] == []
+    own = described(card("causal_lm", runtimes={"gguf": "no"}, settings={"vllm": {"dtype": "bfloat16"}}))
+    assert own["runtimes"] == ["pytorch", "vllm"]
+    [dtype] = [each for each in own["settings"] if each["name"] == "dtype"]
+    assert dtype["defaults"] == {"pytorch": "float32", "vllm": "bfloat16"}
+    [dtype] = [each for each in described(card("sensevoice"))["settings"] if each["name"] == "dtype"]
+    assert dtype["choices"] == ["float32", "float64"]
+
+
+def test_a_line_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "demo/fireredasr"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert (
+        out[0] == "demo/fireredasr: FireRedASR-LLM, on pytorch, gguf, vllm" and out[2] == "options of transcribe, trace"
+    )
+    [beam] = [line.split(maxsplit=5) for line in out if line.startswith("  --beam-size")]
+    assert beam[:5] == ["--beam-size", "whole", "number", "1", "pytorch,gguf"]
+    assert beam[5].startswith("hypotheses followed side by side") and beam[5].endswith("; at least 1")
+
+
+def test_the_same_as_json(capsys: pytest.CaptureFixture[str], registry: Registry) -> None:
+    assert main(["options", "demo/qwen3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads(json.dumps(described(registry.card("demo/qwen3"))))
+    assert found["calls"] == ["generate", "inject", "trace"]
+
+
+def test_an_unknown_model_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["options", str(tmp_path / "none")]) == 2
+    assert "there is no model" in capsys.readouterr().err

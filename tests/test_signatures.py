@@ -1,0 +1,95 @@
+"""What Python shows of an open session and of the package: names, signatures, help, and one line for each object."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench
+from tests.processes import FAKE_CHILD
+from tests.tiny_checkpoints import tiny_sensevoice
+from workbench import worker
+from workbench.families import FAMILIES
+from workbench.open_session import OpenSession
+from workbench.opening import SessionSpec
+from workbench.options import option_specs
+from workbench.registry import Registry
+from workbench.session import Session
+from workbench.signatures import HEARING, WRITING, session_class
+
+
+def test_the_public_names_are_found_by_completion() -> None:
+    code = "import workbench; print(*dir(workbench))"
+    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert set(workbench.__all__) <= set(listed) and "__version__" in listed and "TYPE_CHECKING" not in listed
+    for name in workbench.__all__:
+        assert getattr(workbench, name)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_calls_show_the_options_of_the_family(family: str) -> None:
+    made = session_class(OpenSession, family)
+    assert made is session_class(OpenSession, family) and issubclass(made, OpenSession)
+    takes, refuses = (WRITING, HEARING) if FAMILIES[family].reads_text else (HEARING, WRITING)
+    specs = option_specs(FAMILIES[family].options_class)
+    for name in (*takes, "trace"):
+        signature = inspect.signature(getattr(made, name))
+        own = inspect.signature(getattr(OpenSession, name))
+        for spec in specs:
+            parameter = signature.parameters[spec.name]
+            assert parameter.kind is parameter.KEYWORD_ONLY and parameter.default == spec.default
+            assert parameter.annotation is not parameter.empty
+        assert list(signature.parameters)[: len(own.parameters) - 1] == list(own.parameters)[:-1]
+        text = pydoc.plain(pydoc.render_doc(getattr(made, name)))
+        assert "**options" not in text and "As `Session" not in text
+        assert all(f"    {spec.name} (" in text and spec.help in text for spec in specs)
+    for name in refuses:
+        usual = "generate" if FAMILIES[family].reads_text else "transcribe"
+        assert f"use `{usual}`" in str(getattr(made, name).__doc__)
+
+
+def test_the_options_that_a_runtime_lacks_are_named() -> None:
+    text = str(session_class(OpenSession, "fireredasr").transcribe.__doc__)
+    [line] = [line for line in text.splitlines() if line.strip().startswith("beam_size")]
+    assert line.endswith("; at least 1; on pytorch and gguf")
+    assert "embeddings" in inspect.signature(session_class(OpenSession, "causal_lm").trace).parameters
+
+
+class Recorder(Session):
+    """Takes any options, and keeps them."""
+
+    model, runtime, load_seconds = "m", "pytorch", 0.0
+
+    def trace(self, *given: Any, **options: Any) -> Any:
+        self.given = (*given, options)
+
+
+def test_calls_pass_everything_on(tmp_path: Path) -> None:
+    spec, held = SessionSpec("m", "sensevoice", "pytorch", tmp_path), Recorder()
+    made = session_class(OpenSession, "sensevoice")(spec, held, lambda options: options, lambda spec: None)
+    made.trace("x", "encoder.*", itn=True, nonsense=3)
+    assert held.given == ("x", "encoder.*", None, None, {"itn": True, "nonsense": 3})
+    assert repr(made) == "<session of m on pytorch: loaded>"
+
+
+def test_registries_and_sessions_print_as_one_line(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    count = len(registry.cards())
+    assert repr(registry).startswith(f"<Registry: {count} models, 0 sessions in 0 ")
+    session = registry.open(tiny_sensevoice(tmp_path / "tiny"))
+    assert repr(session) == f"<session of {tmp_path / 'tiny'} on pytorch: idle>" and isinstance(session, Session)
+    assert f"{count} models, 1 session in " in repr(registry)
+    registry.unload(session.model, "pytorch")
+    assert repr(session).endswith(": unloaded>")
+    session.close()
+    assert repr(session).endswith(": closed>")
+    registry.close()
+    assert repr(registry).startswith("<Registry: closed, ")

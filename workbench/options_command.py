@@ -1,0 +1,127 @@
+"""What `workbench options MODEL` tells: the options of the model's calls and the settings of its sessions.
+
+It loads no model, and a model that is not on this machine yet has the same options.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from workbench.cards import Card
+from workbench.conversion.types import AUTO, TYPES
+from workbench.families import FAMILIES, Family
+from workbench.opening import settings_of
+from workbench.options import OptionSpec, option_specs
+from workbench.registry import SERVED, Registry
+from workbench.runtimes import RUNTIMES
+from workbench.signatures import KINDS, range_of, runtimes_of
+
+COLUMNS = ("flag", "type", "default", "runtimes")
+
+
+def option_lines(registry: Registry, model: str, as_json: bool = False) -> list[str]:
+    """The lines to print; raises `BadInput` for an unknown model."""
+    card = registry.card(model)
+    found = described(card)
+    if as_json:
+        return [json.dumps(found, indent=1, ensure_ascii=False)]
+    lines = [f"{card.id}: {FAMILIES[card.family].title}, on {', '.join(found['runtimes'])}"]
+    lines += ["", f"options of {', '.join(found['calls'])}"]
+    lines += _table(found["options"])
+    if found["settings"]:
+        lines += ["", "how it computes"]
+        lines += _table(found["settings"])
+    return lines
+
+
+def described(card: Card) -> dict[str, Any]:
+    """The options and settings of a model as plain JSON values.
+
+    `calls` are the commands, and the methods of a session, that take the options. `runtimes` are those that can run
+    the model, whether or not they are installed; of a setting, `defaults` has by runtime what the model's card says.
+    """
+    family = FAMILIES[card.family]
+    runtimes = _runtimes(card, family)
+    settings: dict[str, dict[str, Any]] = {}
+    for runtime in runtimes if card.kind != "server" else ():  # the server has its own
+        for spec in settings_of(runtime).values():
+            if _applies(spec, card, family):
+                own = card.settings.get(runtime, {})
+                known = settings.setdefault(
+                    spec.name, {**_entry(_fitted(spec, family)), "defaults": {}, "runtimes": []}
+                )
+                known["choices"] = list(dict.fromkeys([*known["choices"], *_fitted(spec, family).choices]))
+                known["defaults"][runtime] = own.get(spec.name, spec.default)
+                known["runtimes"].append(runtime)
+    options = option_specs(family.options_class)
+    return {
+        "model": card.id,
+        "family": family.name,
+        "calls": ["generate", "inject", "trace"] if family.reads_text else ["transcribe", "trace"],
+        "runtimes": runtimes,
+        "options": [
+            {**_entry(spec), "runtimes": [each for each in runtimes_of(spec, family.name) if each in runtimes]}
+            for spec in options
+        ],
+        "settings": list(settings.values()),
+    }
+
+
+def _runtimes(card: Card, family: Family) -> list[str]:
+    """Those that can run the model once they are installed."""
+    found = [name for name in RUNTIMES if family.cell(name).module and name not in card.runtimes]
+    if card.kind == "server":
+        return [SERVED]
+    return [name for name in found if card.kind != "gguf" or RUNTIMES[name].opens_gguf]
+
+
+def _applies(spec: OptionSpec, card: Card, family: Family) -> bool:
+    if spec.name == "quantization":
+        return card.kind != "gguf"  # the file has one
+    return spec.name != "kv_cache" or family.has_language_model
+
+
+def _fitted(spec: OptionSpec, family: Family) -> OptionSpec:
+    """The setting with the choices that the family leaves."""
+    if spec.name == "quantization":
+        return replace(spec, choices=(AUTO, *TYPES))
+    if spec.name == "dtype" and not family.has_language_model:
+        return replace(spec, choices=tuple(name for name in spec.choices if name in ("float32", "float64")))
+    return spec
+
+
+def _entry(spec: OptionSpec) -> dict[str, Any]:
+    flag = "--" + spec.name.replace("_", "-")
+    return {
+        "name": spec.name,
+        "flag": f"{flag}, --no-{flag[2:]}" if spec.kind is bool else flag,
+        "type": KINDS[spec.kind],
+        "default": spec.default,
+        "choices": list(spec.choices),
+        "minimum": spec.minimum,
+        "maximum": spec.maximum,
+        "help": spec.help,
+    }
+
+
+def _table(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each: flag, type, default, runtimes, meaning."""
+    rows = []
+    for each in entries:
+        defaults = list(dict.fromkeys(map(_shown, each.get("defaults", {"": each["default"]}).values())))
+        spec = OptionSpec(each["name"], str, None, "", tuple(each["choices"]), each["minimum"], each["maximum"])
+        meaning = "; ".join(filter(None, (each["help"], range_of(spec))))
+        rows.append((each["flag"], each["type"], "/".join(defaults), ",".join(each["runtimes"]), meaning))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return ["  " + "  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
+
+
+def _shown(value: Any) -> str:
+    if value is None or value in ((), ""):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,96 @@
+"""What the calls of an open session take, where Python shows it: in signatures and in `help()`.
+
+A family's options are declared once as a dataclass (`workbench.options`); here they become keyword parameters with
+types and defaults, and a line each in the docstring. This file calls nothing and checks no value.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, get_type_hints
+
+from workbench.families import FAMILIES
+from workbench.options import OptionSpec, option_specs
+from workbench.runtimes import RUNTIMES
+from workbench.session import Session
+
+HEARING = ("stream", "stream_batch", "transcribe", "transcribe_batch")
+WRITING = ("generate_stream", "generate")
+USUAL = {HEARING: "transcribe", WRITING: "generate"}
+KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number", tuple: "list of texts"}
+
+
+@functools.cache
+def session_class(base: type[Any], family: str) -> type[Any]:
+    """A class like `base` whose calls have the options of a family as parameters, and say what each does."""
+    described = FAMILIES[family]
+    takes = WRITING if described.reads_text else HEARING
+    methods = {name: _described(base, name, family) for name in (*takes, "trace")}
+    others = HEARING if described.reads_text else WRITING
+    methods |= {name: _refused(base, name, described.title, USUAL[takes]) for name in others}
+    return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__doc__": base.__doc__})
+
+
+def runtimes_of(spec: OptionSpec, family: str) -> list[str]:
+    """The runtimes on which an option of a family can be used."""
+    return [name for name in RUNTIMES if FAMILIES[family].cell(name).module and name in (spec.runtimes or RUNTIMES)]
+
+
+def range_of(spec: OptionSpec) -> str:
+    """The values that an option may have, beyond its type; empty where any will do."""
+    if spec.choices:
+        return f"one of {', '.join(spec.choices)}"
+    limits = ((spec.minimum, "at least"), (spec.maximum, "at most"))
+    return ", ".join(f"{word} {limit:g}" for limit, word in limits if limit is not None)
+
+
+def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:
+    """A call of `base` that tells its options."""
+    options_class = FAMILIES[family].options_class
+    specs, hints = option_specs(options_class), get_type_hints(options_class)
+    method = _passing_on(getattr(base, name))
+    signature = inspect.signature(getattr(base, name))
+    named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters = [
+        inspect.Parameter(spec.name, inspect.Parameter.KEYWORD_ONLY, default=spec.default, annotation=hints[spec.name])
+        for spec in specs
+    ]
+    if name == "trace" and FAMILIES[family].reads_text:
+        parameters.insert(
+            0, inspect.Parameter("embeddings", inspect.Parameter.KEYWORD_ONLY, default=(), annotation=Sequence[Any])
+        )
+    method.__signature__ = signature.replace(parameters=[*named, *parameters])  # type: ignore[attr-defined]
+    lines = [_line(spec, family) for spec in specs]
+    method.__doc__ = "\n".join([_doc(name), "", f"Options of {FAMILIES[family].title}:", *lines])
+    return method
+
+
+def _refused(base: type[Any], name: str, title: str, instead: str) -> Callable[..., Any]:
+    """A call of `base` that models of the family do not take, which its help says."""
+    method = _passing_on(getattr(base, name))
+    method.__signature__ = inspect.signature(getattr(base, name))  # type: ignore[attr-defined]
+    method.__doc__ = f"{_doc(name)}\n\n{title} does not do this and raises `BadInput`; use `{instead}`."
+    return method
+
+
+def _passing_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, *args, **kwargs)
+
+    del method.__wrapped__
+    return method
+
+
+def _doc(name: str) -> str:
+    return inspect.getdoc(getattr(Session, name)) or ""
+
+
+def _line(spec: OptionSpec, family: str) -> str:
+    told = [spec.help, range_of(spec)]
+    if len(runtimes := runtimes_of(spec, family)) < sum(bool(each.module) for each in FAMILIES[family].cells.values()):
+        told.append(f"on {' and '.join(runtimes)}")
+    kind = KINDS[spec.kind]
+    return f"    {spec.name} ({kind}, default {spec.default!r}): {'; '.join(filter(None, told))}"

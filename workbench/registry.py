@@ -322,7 +322,7 @@ class Registry:
         """Entered while a session loads: its files are whole, also when they were lost since it was opened."""
         with self._lock:
             make = self._makers.get(session.spec)
-        if make is not None:
+        if make is not None and session.load_seconds:  # the first load follows `open`, which has just looked
             make()
         with self._budget.admitted(session):
             yield

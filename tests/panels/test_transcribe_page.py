@@ -368,7 +368,7 @@ def test_the_endpoints_for_scripts(served: Served, tmp_path: Path) -> None:
 
     for wrong, message in [
         (([good], ["/etc"]), "there is no '/etc'"),
-        (([good], ["fake/sense"], "itn"), "the options are not JSON"),
+        (([good], ["fake/sense"], "itn"), "options is not JSON"),
         (([good], ["fake/sense"], "[]"), "expected a JSON object"),
         (([], ["fake/sense"]), "there is no recording"),
     ]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -233,20 +232,6 @@ print(*sorted({heavy!r} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-
-
-def test_a_port_in_use_is_one_line() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            [sys.executable, "-m", "panels", "--port", port], cwd=ROOT, capture_output=True, text=True
-        )
-    assert done.returncode == 1 and done.stderr.startswith(
-        f"workbench: the page cannot listen on 127.0.0.1, port {port}"
-    )
-    assert done.stderr.count("\n") == 1
 
 
 # Errors.

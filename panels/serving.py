@@ -78,13 +78,14 @@ def launch(page: gr.Blocks, **settings: Any) -> tuple[Any, str, str]:
     """Serves the page; `settings` are further arguments of `Blocks.launch`, whose result is returned."""
     from panels.root import HANDLERS
     from panels.snippets import routes
-    from panels.theme import head, theme
+    from panels.theme import head, theme, words
     from workbench.sources import assets
 
     return page.launch(
         theme=theme(),
         head=head(),
         app_kwargs={"routes": routes(), "exception_handlers": HANDLERS},
+        i18n=words(),
         footer_links=["api", "settings"],
         allowed_paths=[str(assets() / "samples")],
         max_file_size=LARGEST_UPLOAD,

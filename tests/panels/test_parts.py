@@ -141,7 +141,9 @@ def test_an_export_holds_the_edits() -> None:
     assert b"eleven" in base64.b64decode(export(ROW, None, "txt")["base64"])
     assert base64.b64decode(export(ROW, value, "csv")["base64"]).startswith(b"\xef\xbb\xbf"), "for spreadsheets"
     with pytest.raises(BadInput, match="the end of row 1 is 'x'"):
-        export(ROW, {**value, "rows": [["0", "x", "three"]]}, "txt")
+        export(ROW, {**value, "rows": [["0", "x", "three"]]}, "srt")
+    kept = export(ROW, {**value, "rows": [["0", "x", "three"], ["1", "2", "seven"]]}, "txt")
+    assert base64.b64decode(kept["base64"]) == b"three seven\n", "a text has no times"
     with pytest.raises(BadInput, match="no transcript"):
         export(replace(ROW, transcript=None), None, "txt")
 

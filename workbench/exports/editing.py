@@ -61,9 +61,8 @@ def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
     segments.sort(key=lambda segment: segment.start)
     if tuple(segments) == transcript.segments:
         return transcript
-    notes = transcript.notes if EDITED_NOTE in transcript.notes else (*transcript.notes, EDITED_NOTE)
     text = join_units(segment.text for segment in segments if segment.text)
-    return replace(transcript, text=text, segments=tuple(segments), notes=notes)
+    return _changed(transcript, text, segments)
 
 
 def retold(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
@@ -74,7 +73,12 @@ def retold(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
         return edited(transcript, listed)
     except BadInput:
         texts = (" ".join(str(row[2]).split()) for row in listed if len(row) == 3 and not _is_blank(row[2]))
-        return replace(transcript, text=join_units(texts), segments=(), notes=(*transcript.notes, EDITED_NOTE))
+        return _changed(transcript, join_units(texts), ())
+
+
+def _changed(transcript: Transcript, text: str, segments: Iterable[Segment]) -> Transcript:
+    notes = transcript.notes if EDITED_NOTE in transcript.notes else (*transcript.notes, EDITED_NOTE)
+    return replace(transcript, text=text, segments=tuple(segments), notes=notes)
 
 
 def _segment(

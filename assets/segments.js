@@ -13,6 +13,38 @@ const grow = (area) => {
   area.style.height = `${area.scrollHeight + 2}px`;
 };
 
+// Seconds that a cell holds; NaN for what is no time. The form of a time comes from the server, which reads it too.
+const secondsIn = (content) => {
+  const form = new RegExp(`^(?:${props.value.time})$`);
+  const [, hours = 0, minutes = 0, seconds] = form.exec(String(content ?? '').trim()) || [];
+  return seconds === undefined ? NaN : 3600 * hours + 60 * minutes + Number(String(seconds).replace(',', '.'));
+};
+
+const named = (content) => (String(content ?? '').trim() ? `"${content}"` : 'empty');
+
+// What is wrong with the times of a row, and the columns that it is wrong in.
+const faultIn = (row) => {
+  if (row.every((cell) => !String(cell ?? '').trim())) return ['', []];  // an empty row is left out
+  const [start, end] = row.map(secondsIn);
+  const wrong = [start, end].flatMap((moment, column) => (Number.isNaN(moment) ? [column] : []));
+  if (wrong.length) {
+    const said = wrong.map((column) => `the ${['start', 'end'][column]} is ${named(row[column])}`).join(', ');
+    return [`${said[0].toUpperCase()}${said.slice(1)}; expected seconds such as 1.25, or a time such as 0:01.25`, wrong];
+  }
+  if (end < start) return ['The end is before the start; expected the end after the start', [1]];
+  return ['', []];
+};
+
+const check = (item, index) => {
+  const [sentence, wrong] = faultIn(props.value.rows[index]);
+  const note = item.querySelector('.wrong-time');
+  if (note.textContent !== sentence) note.textContent = sentence;
+  item.querySelectorAll('.moment').forEach((field, column) => {
+    if (wrong.includes(column)) field.setAttribute('aria-invalid', 'true');
+    else field.removeAttribute('aria-invalid');
+  });
+};
+
 const change = (index, column, content) => {
   const rows = props.value.rows.map((row) => [...row]);
   rows[index][column] = content;
@@ -22,15 +54,20 @@ const change = (index, column, content) => {
 const drawRow = (row, index) => {
   const item = make('li', {class: 'segment'});
   const number = index + 1;
+  const noteId = `${element.id || 'segments'}-note-${index}`;
   const play = make('button', {type: 'button', class: 'play', 'aria-label': `Play segment ${number}`, title: 'Play this segment'});
   play.textContent = '▶';
-  play.addEventListener('click', () => trigger('play', {index}));
+  // In the value, because of presses soon after one another Gradio keeps the first one's data.
+  play.addEventListener('click', () => {
+    props.value = {...props.value, playing: index};
+    trigger('play');
+  });
   item.append(play);
   ['Start', 'End'].forEach((name, column) => {
-    const field = make('input', {class: 'moment', inputmode: 'decimal', autocomplete: 'off',
+    const field = make('input', {class: 'moment', 'aria-describedby': noteId, inputmode: 'decimal', autocomplete: 'off',
       'aria-label': `${name} of segment ${number} in seconds`});
     field.value = row[column];
-    field.addEventListener('input', () => change(index, column, field.value));
+    field.addEventListener('input', () => { change(index, column, field.value); check(item, index); });
     item.append(field);
     if (column === 0) {
       const dash = make('span', {class: 'dash', 'aria-hidden': 'true'});
@@ -40,8 +77,9 @@ const drawRow = (row, index) => {
   });
   const area = make('textarea', {class: 'words', rows: 1, spellcheck: 'false', 'aria-label': `Text of segment ${number}`});
   area.value = row[2];
-  area.addEventListener('input', () => { change(index, 2, area.value); grow(area); });
-  item.append(area);
+  area.addEventListener('input', () => { change(index, 2, area.value); grow(area); check(item, index); });
+  item.append(area, make('p', {class: 'wrong-time', id: noteId, role: 'status'}));
+  check(item, index);
   return item;
 };
 

@@ -21,7 +21,7 @@ from panels.pool import SessionPool
 from panels.rows import board_html, status_html
 from panels.runs import Board, Row, prepare, run
 from panels.samples import Sample, reference_text, samples_named
-from panels.segments import editor_value, export, is_edited, rows_of, span_of, transcript_of
+from panels.segments import editor_value, export, is_edited, played, rows_of, span_of, transcript_of
 from panels.settings import RUNTIME, read_settings
 from panels.sounds import Sounds, pictures_html
 from panels.stops import Stops
@@ -39,6 +39,7 @@ class Actions:
         self.samples = tuple(samples)
         self.options = tuple(options)
         self._stops = Stops()
+        self._drawings = Stops()  # of the pictures of a row
 
     # Inputs.
 
@@ -117,17 +118,25 @@ class Actions:
     # A row, looked at closely.
 
     def look(
-        self, board: Board, opened: Row | None, editor: Any, edits: dict[str, Any], event: gr.EventData
+        self,
+        board: Board,
+        opened: Row | None,
+        editor: Any,
+        edits: dict[str, Any],
+        event: gr.EventData,
+        request: gr.Request,
     ) -> tuple[Any, ...]:
-        """Opens the row whose button was pressed; edits of the one that was open are kept."""
+        """Opens the row whose button was pressed; edits of the one that was open are kept, its pictures are not."""
+        self._drawings.stop(str(request.session_hash))
         row = board.row(datum(event._data, "key"))
         transcript_of(row)
         if opened is not None and is_edited(editor):
             edits = {**edits, opened.key: rows_of(editor, opened.key)}
         return self._opened(row, edits)
 
-    def look_at_first(self, board: Board, opened: Row | None, editor: Any) -> tuple[Any, ...]:
+    def look_at_first(self, board: Board, opened: Row | None, editor: Any, request: gr.Request) -> tuple[Any, ...]:
         """Opens the first finished row after a run, unless edits of an earlier one would be lost."""
+        self._drawings.stop(str(request.session_hash))
         first = next((row for row in board.rows if row.transcript), None)
         if first is None or (opened is not None and is_edited(editor)):
             return (gr.skip(),) * 7
@@ -140,18 +149,22 @@ class Actions:
         quiet = gr.update(value=None, visible=False)
         return gr.update(visible=True), title, pictures, editor_value(row, edits.get(row.key)), quiet, row, edits
 
-    def draw(self, opened: Row | None) -> str:
-        """The pictures of the open row, which take a while for a long recording."""
+    def draw(self, opened: Row | None, request: gr.Request) -> Any:
+        """The pictures of the open row, which take a while; they are left out where another row was opened since."""
         if opened is None:
             return ""
         spans = [(part.start, part.end, part.text) for part in transcript_of(opened).segments]
-        return pictures_html(self.sounds, opened.path, spans)
+        user = str(request.session_hash)
+        self._drawings.stop(user)
+        with self._drawings.run(user) as stop:
+            pictures = pictures_html(self.sounds, opened.path, spans)
+            return gr.skip() if stop.is_set() else pictures
 
-    def play(self, opened: Row | None, editor: Any, event: gr.EventData) -> Update:
+    def play(self, opened: Row | None, editor: Any) -> Update:
         """The slice of the recording that the pressed segment names, as edited."""
-        index = event._data.get("index") if isinstance(event._data, dict) else None
-        if opened is None or not isinstance(index, int):
-            raise BadInput("no segment was named; reload the page")
+        if opened is None:
+            raise BadInput("no row is open; press Segments and export in one")
+        index = played(editor)
         start, end = span_of(opened, editor, index)
         label = f"Segment {index + 1}: {seconds(start)} to {seconds(end)}"
         return gr.update(value=self.sounds.clip(opened.path, start, end), label=label, visible=True)

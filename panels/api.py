@@ -7,73 +7,117 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
 
 from panels.cells import Cell
-from panels.guard import guarded
 from panels.models import models_list
+from panels.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, TEXTS, UPLOAD, Parameter, endpoint
 from panels.pool import SessionPool
+from panels.root import Page
 from panels.runs import Row, prepare, run
-from panels.settings import RUNTIME, check_settings
+from panels.samples import read_samples
+from panels.settings import RUNTIME, SHOWN, check_settings
+from panels.snippets import File
 from panels.transcribe import COMPUTE, RUNS_AT_ONCE
-from workbench.errors import BadInput
 from workbench.exports import FORMATS
-from workbench.scoring import Score
+from workbench.registry import Registry
+from workbench.runtimes import RUNTIMES
+from workbench.scoring import NORMALISERS, Score
+
+LIMITS: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}  # of endpoints that compute
 
 
-def build(pool: SessionPool) -> None:
-    """Adds the endpoints to the page in whose context it is called."""
+MODELS = Parameter(
+    "models",
+    "The id of a model or a list of them, as /models lists them. One may name its runtime and a quantisation too, as "
+    "in demo/sensevoice|gguf|q8_0.",
+    TEXTS,
+)
+RUNTIME_OF_MODELS = Parameter(
+    "runtime", f"What runs the models that name no runtime themselves: {', '.join(RUNTIMES)}.", TEXT, "pytorch"
+)
+OPTIONS = Parameter(
+    "options",
+    'Options of the models, an object such as {"language": "en"}, or JSON text of one; each model gets those it has. '
+    "The command `workbench options MODEL` lists them.",
+    OBJECT,
+    {},
+)
+TRANSCRIBE = {
+    "audio": Parameter("recordings", f"One recording or a list of them, as files: {UPLOAD}.", FILES),
+    "models": MODELS,
+    "runtime": RUNTIME_OF_MODELS,
+    "options": OPTIONS,
+    "reference": Parameter(
+        "reference text", "What is really said, one line for each recording; with it, error rates come.", TEXT, ""
+    ),
+    "normaliser": Parameter(
+        "normaliser", f"What both texts go through before they are compared: {', '.join(NORMALISERS)}.", TEXT, "basic"
+    ),
+    "engine": Parameter(
+        "engine",
+        'Settings of vLLM engines, an object such as {"max_length": 4096}, or JSON text of one: '
+        f"{', '.join(spec.name for spec in SHOWN)}.",
+        OBJECT,
+        {},
+    ),
+}
+
+
+def build(page: Page, pool: SessionPool) -> None:
+    """Adds the endpoints to the page, in the current context."""
 
     def transcribe(
-        audio: list[str], models: list[str], runtime: str, options: str, reference: str, normaliser: str, engine: str
+        audio: list[str],
+        models: list[str],
+        runtime: str,
+        options: dict[str, Any],
+        reference: str,
+        normaliser: str,
+        engine: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        return transcripts(pool, audio or [], models or [], runtime, options, reference, normaliser, engine)
+        return transcripts(pool, audio, models, runtime, options, reference, normaliser, engine)
 
     def models() -> list[dict[str, Any]]:
         return models_list(pool.registry)
 
-    ids = [card.id for card in pool.registry.cards() if "transcribe" in card.tasks]
     with gr.Column(visible=False):
-        inputs = [
-            gr.File(file_count="multiple", label="audio files"),
-            gr.Dropdown(ids, value=[], multiselect=True, allow_custom_value=True, label="ids of models"),
-            gr.Textbox("pytorch", label="runtime"),
-            gr.Textbox("{}", label="options of the models, a JSON object"),
-            gr.Textbox("", label="reference text, one line for each of several recordings"),
-            gr.Textbox("basic", label="normaliser"),
-            gr.Textbox("{}", label="settings of vLLM engines, a JSON object"),
-        ]
         endpoint(
+            page,
             transcribe,
-            inputs,
+            TRANSCRIBE,
             "transcripts",
+            OBJECTS_SCHEMA,
             "transcribe",
-            "Transcribes recordings with models; one object for each recording and model.",
+            "Transcribes recordings with models; gives one object for each recording and model.",
+            {"audio": sample(), "models": first_of(pool.registry, "transcribe"), "runtime": "pytorch", "options": {}},
+            **LIMITS,
         )
-    gr.api(
-        guarded(models),
-        api_name="models",
-        api_description="All models, and per runtime whether they are ready.",
-        queue=False,
-    )
+        endpoint(
+            page,
+            models,
+            {},
+            "models",
+            OBJECTS_SCHEMA,
+            "models",
+            "Lists all models, and per runtime whether they are ready.",
+            {},
+            queue=False,
+        )
 
 
-def endpoint(
-    function: Callable[..., Any], inputs: Sequence[gr.components.Component], output: str, name: str, description: str
-) -> None:
-    """Adds a computing endpoint of that name, which takes what the inputs hold and gives JSON, called `output`."""
-    gr.Button().click(
-        guarded(function),
-        inputs,
-        gr.JSON(label=output),
-        api_name=name,
-        api_description=description,
-        concurrency_limit=RUNS_AT_ONCE,
-        concurrency_id=COMPUTE,
-    )
+def sample() -> File:
+    """The recording of the programs that the page shows."""
+    listed = read_samples()
+    return File(listed[0].path.name) if listed else File("recording.wav", served=False)
+
+
+def first_of(registry: Registry, task: str) -> str:
+    """The id of the model of the programs that the page shows: the first that does the task."""
+    return next((card.id for card in registry.cards() if task in card.tasks), "")
 
 
 def transcripts(
@@ -81,10 +125,10 @@ def transcripts(
     recordings: Sequence[str],
     models: Sequence[str],
     runtime: str = "pytorch",
-    options: str = "{}",
+    options: Mapping[str, Any] | None = None,
     reference: str = "",
     normaliser: str = "basic",
-    engine: str = "{}",
+    engine: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Runs the models over the recordings: a JSON object for each recording and model, recording by recording.
 
@@ -94,25 +138,13 @@ def transcripts(
     `model`, `runtime`, `quantization`, `file` and `error` instead. A model may name its runtime and a quantisation, as
     in `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for what is wrong with the request as a whole.
     """
-    given = json_object(options, "the options", '{"itn": true}')
-    settings = {RUNTIME: check_settings(json_object(engine, "the settings", '{"max_length": 4096}'))}
+    settings = {RUNTIME: check_settings(engine or {})}
     cells = [model if "|" in model else Cell(model, runtime).value for model in models]
-    job = prepare(pool.registry, recordings, cells, reference, normaliser, given, None, settings)
+    job = prepare(pool.registry, recordings, cells, reference, normaliser, options or {}, None, settings)
     rows: Sequence[Row] = ()
     for board in run(pool, job, threading.Event()):
         rows = board.rows
     return [row_dict(row) for row in rows]
-
-
-def json_object(written: str, what: str, example: str) -> dict[str, Any]:
-    """What a script wrote as a JSON object; raises `BadInput` that says what it is of and gives an example."""
-    try:
-        given = json.loads(written or "{}")
-    except ValueError as error:
-        raise BadInput(f"{what} are not JSON ({error}); expected an object such as {example}") from error
-    if not isinstance(given, dict):
-        raise BadInput(f"{what} are {written[:40]}; expected a JSON object such as {example}")
-    return given
 
 
 def row_dict(row: Row) -> dict[str, Any]:

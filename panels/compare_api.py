@@ -11,80 +11,133 @@ from typing import Any
 
 import gradio as gr
 
-from panels.api import endpoint, json_object
+from panels.api import LIMITS, sample
+from panels.parameters import (
+    FILE,
+    FILES,
+    OBJECT,
+    OBJECT_SCHEMA,
+    SWITCH,
+    TEXT,
+    TEXTS,
+    UPLOAD,
+    Parameter,
+    endpoint,
+)
 from panels.parity_runs import compute, request_of
 from panels.parity_sides import find_card, traceable, traces_by_name
 from panels.pool import SessionPool
+from panels.root import Page
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.parity.command import compare_files
+from workbench.parity.presets import PRESETS
 from workbench.registry import Registry
 
 SETTINGS = ("rules", "float64", "force", "profiles")
 
+COMPARE = {
+    "model": Parameter(
+        "model", "The id of the model, as /models lists them; empty where two traces are given.", TEXT, ""
+    ),
+    "reference": Parameter(
+        "reference",
+        "What the others are held against: a runtime with a type behind a colon, or a trace file by its name.",
+        TEXT,
+        "pytorch:f32",
+    ),
+    "candidates": Parameter(
+        "candidates",
+        "One or a list of them, each written as the reference is, such as gguf:q8_0; +name=value behind it gives it "
+        "settings and options of its own.",
+        TEXTS,
+        [],
+    ),
+    "audio": Parameter("recording", f"What a speech model hears, a file: {UPLOAD}.", FILE),
+    "prompt": Parameter("prompt", "What a language model reads.", TEXT, ""),
+    "stages": Parameter("stages", "A pattern such as encoder.*, several with commas between them.", TEXT, "*"),
+    "options": Parameter(
+        "options", 'Options of the model, an object such as {"cmvn": "off"}, or JSON text of one.', OBJECT, {}
+    ),
+    "preset": Parameter(
+        "preset",
+        f"What to expect: {', '.join(PRESETS)}; empty for what the arithmetic of each candidate asks for.",
+        TEXT,
+        "",
+    ),
+    "isolated": Parameter(
+        "isolated", "Whether each stage of a candidate is given what the reference's stage was given.", SWITCH, False
+    ),
+    "traces": Parameter(
+        "traces",
+        f"Trace files that the sides name; without a model two: reference, candidate. Files: {UPLOAD}.",
+        FILES,
+    ),
+    "mapping": Parameter("mapping", "A file of names and layouts for the stages of the candidates' traces.", FILE),
+    "settings": Parameter(
+        "settings",
+        'Settings of the comparison, an object such as {"float64": false, "rules": ["relative_l2=1e-3"]}, or JSON text '
+        f"of one: {', '.join(SETTINGS)}.",
+        OBJECT,
+        {},
+    ),
+    "embeddings": Parameter("embeddings", f"Files for the placeholders in the prompt, in order: {UPLOAD}.", FILES),
+}
 
-def build(pool: SessionPool) -> None:
-    """Adds the endpoint to the page in whose context it is called."""
+
+def build(page: Page, pool: SessionPool) -> None:
+    """Adds the endpoint to the page, in the current context."""
 
     def compare(
-        model: str = "",
-        reference: str = "",
-        candidates: list[str] | None = None,
-        audio: str | None = None,  # None as the default of a function makes a file's input one that may be left out
+        model: str,
+        reference: str,
+        candidates: list[str],
+        audio: str | None = None,  # Gradio takes None as the default of an input only where the function has it too
         prompt: str = "",
         stages: str = "*",
-        options: str = "{}",
+        options: dict[str, Any] | None = None,
         preset: str = "",
         isolated: bool = False,
         traces: list[str] | None = None,
         mapping: str | None = None,
-        settings: str = "{}",
+        settings: dict[str, Any] | None = None,
         embeddings: list[str] | None = None,
     ) -> dict[str, Any]:
-        given = json_object(settings, "the settings", '{"float64": false, "rules": ["relative_l2=1e-3"]}')
         common: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
-        common |= checked(given)
+        common |= checked(settings or {})
         if not model:
             common.pop("float64", None)  # of traces, there is only what is in them
             return compared_files(traces or [], **common)
-        asked = json_object(options, "the options", '{"cmvn": "off"}')
         return compared(
             pool.registry,
             model,
             audio,
             prompt,
             reference,
-            candidates or [],
+            candidates,
             traces or [],
-            asked,
+            options or {},
             isolated,
             embeddings or [],
             **common,
         )
 
-    ids = [card.id for card in traceable(pool.registry)]
     with gr.Column(visible=False):
-        inputs = [
-            gr.Dropdown(["", *ids], value="", allow_custom_value=True, label="id of the model; none: traces only"),
-            gr.Textbox("pytorch:f32", label="reference, such as pytorch:f32, or the name of one of the trace files"),
-            gr.Dropdown([], value=[], multiselect=True, allow_custom_value=True, label="candidates, as the reference"),
-            gr.File(label="audio file"),
-            gr.Textbox("", label="prompt, of a language model"),
-            gr.Textbox("*", label="stages, a pattern"),
-            gr.Textbox("{}", label="options of the model, a JSON object"),
-            gr.Textbox("", label="preset; none: what each candidate's arithmetic asks for"),
-            gr.Checkbox(False, label="isolated"),
-            gr.File(file_count="multiple", label="trace files; without a model, reference and candidate"),
-            gr.File(label="mapping file for the names and layouts of the candidates' traces"),
-            gr.Textbox("{}", label=f"settings of the comparison ({', '.join(SETTINGS)}), a JSON object"),
-            gr.File(file_count="multiple", label="embeddings for the placeholders in the prompt, in order"),
-        ]
         endpoint(
+            page,
             compare,
-            inputs,
+            COMPARE,
             "comparison",
+            OBJECT_SCHEMA,
             "compare",
-            "Compares a model on several runtimes stage by stage, or two trace files.",
+            "Compares a model on several runtimes stage by stage, or two trace files; gives one object.",
+            {
+                "model": next((card.id for card in traceable(pool.registry)), ""),
+                "reference": "pytorch:f32",
+                "candidates": "pytorch:f64",
+                "audio": sample(),
+            },
+            **LIMITS,
         )
 
 

@@ -4,40 +4,72 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from panels.api import endpoint, json_object
+from panels.api import LIMITS, MODELS, OPTIONS, RUNTIME_OF_MODELS, first_of
 from panels.cells import Cell
 from panels.inject_runs import Answer, prepare, run
+from panels.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, UPLOAD, Parameter, endpoint
 from panels.pool import SessionPool
+from panels.root import Page
+from panels.snippets import File
 from workbench.embeddings import read_embedding
 from workbench.families.language import PLACEHOLDER
 
+INJECT = {
+    "embeddings": Parameter(
+        "embeddings",
+        f"One file or a list of them, in the order of their placeholders (.npy, .npz, .pt, .safetensors): {UPLOAD}.",
+        FILES,
+    ),
+    "models": MODELS,
+    "prompt": Parameter("prompt", f"The text, with {PLACEHOLDER} where each embedding goes.", TEXT, PLACEHOLDER),
+    "runtime": RUNTIME_OF_MODELS,
+    "options": OPTIONS,
+    "tensors": Parameter(
+        "names of arrays",
+        'Which array to take of a file that has several, an object such as {"probe.npz": "layer_3"}, or JSON text of '
+        "one.",
+        OBJECT,
+        {},
+    ),
+}
 
-def build(pool: SessionPool) -> None:
-    """Adds the endpoint to the page in whose context it is called."""
+
+def build(page: Page, pool: SessionPool) -> None:
+    """Adds the endpoint to the page, in the current context."""
 
     def inject(
-        embeddings: list[str], models: list[str], prompt: str, runtime: str, options: str, tensors: str
+        embeddings: list[str],
+        models: list[str],
+        prompt: str,
+        runtime: str,
+        options: dict[str, Any],
+        tensors: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        return injected(pool, embeddings or [], models or [], prompt, runtime, options, tensors)
+        return injected(pool, embeddings, models, prompt, runtime, options, tensors)
 
-    ids = [card.id for card in pool.registry.cards() if "generate" in card.tasks]
     with gr.Column(visible=False):
-        inputs = [
-            gr.File(file_count="multiple", label="embedding files, in the order of their placeholders"),
-            gr.Dropdown(ids, value=[], multiselect=True, allow_custom_value=True, label="ids of models"),
-            gr.Textbox("", label=f"prompt, with {PLACEHOLDER} where each embedding goes"),
-            gr.Textbox("pytorch", label="runtime"),
-            gr.Textbox("{}", label="options of the models, a JSON object"),
-            gr.Textbox("{}", label="names of arrays by the names of files that have several, a JSON object"),
-        ]
         endpoint(
-            inject, inputs, "answers", "inject", "Runs embeddings through language models; one object for each model."
+            page,
+            inject,
+            INJECT,
+            "answers",
+            OBJECTS_SCHEMA,
+            "inject",
+            "Runs embeddings through language models; gives one object for each model.",
+            {
+                "embeddings": File("embedding.npy", served=False),
+                "models": first_of(pool.registry, "generate"),
+                "prompt": f"What is {PLACEHOLDER}?",
+                "runtime": "pytorch",
+                "options": {"max_new_tokens": 16},
+            },
+            **LIMITS,
         )
 
 
@@ -47,8 +79,8 @@ def injected(
     models: Sequence[str],
     prompt: str,
     runtime: str = "pytorch",
-    options: str = "{}",
-    tensors: str = "{}",
+    options: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Runs the prompt with the embeddings in it on the models: a JSON object for each, with the fields of a generation.
 
@@ -57,17 +89,15 @@ def injected(
 
     Args:
         embeddings: paths of files.
-        options: a JSON object.
-        tensors: which array to take of a file that has several, by the file's name, a JSON object.
+        tensors: which array to take of a file that has several, by the file's name.
 
     Raises `BadInput` for what is wrong with the request as a whole.
     """
-    given = json_object(options, "the options", '{"max_new_tokens": 64}')
-    named = json_object(tensors, "the names of arrays", '{"probe.npz": "layer_3"}')
+    named = tensors or {}
     read = [read_embedding(Path(path), tensor=named.get(Path(path).name), name=Path(path).name) for path in embeddings]
     cells = [model if "|" in model else Cell(model, runtime).value for model in models]
     rows: Sequence[Answer] = ()
-    for answers in run(pool, prepare(pool.registry, prompt, read, cells, given), threading.Event()):
+    for answers in run(pool, prepare(pool.registry, prompt, read, cells, options or {}), threading.Event()):
         rows = answers.rows
     return [answer_dict(row) for row in rows]
 

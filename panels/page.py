@@ -10,6 +10,7 @@ from panels import api, compare_api, inject, inject_api, models, parity, transcr
 from panels.blocks import html_block
 from panels.markup import text
 from panels.pool import SessionPool
+from panels.root import Page
 from workbench import __version__
 
 TITLE = "Speech Workbench"
@@ -33,16 +34,16 @@ PRIVACY = "Recordings stay on the machine that runs this page, unless a model on
 FOOTER = f'<p class="foot">{TITLE} {text(__version__)} · {PRIVACY}</p>'
 
 
-def build_page(pool: SessionPool) -> gr.Blocks:
+def build_page(pool: SessionPool) -> Page:
     """The page with all tabs; `serving.launch` starts it."""
-    with gr.Blocks(title=TITLE, fill_width=True, analytics_enabled=False, delete_cache=(3600, 24 * 3600)) as page:
+    with Page(title=TITLE, fill_width=True, analytics_enabled=False, delete_cache=(3600, 24 * 3600)) as page:
         html_block(HEADER, elem_id="masthead")
         with gr.Tabs(elem_id="tabs"):
             for key, label, build in TABS:
                 with gr.Tab(label, id=key) as tab:
                     build(page, pool, tab)
-        api.build(pool)
-        compare_api.build(pool)
-        inject_api.build(pool)
+        api.build(page, pool)
+        compare_api.build(page, pool)
+        inject_api.build(page, pool)
         html_block(FOOTER)
     return page

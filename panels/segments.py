@@ -16,7 +16,7 @@ import gradio as gr
 
 from panels.runs import Row
 from workbench.errors import BadInput
-from workbench.exports import edited, find_format
+from workbench.exports import TIME, edited, find_format, retold
 from workbench.session import Transcript
 from workbench.sources import assets
 
@@ -24,8 +24,9 @@ from workbench.sources import assets
 def segment_editor(**settings: Any) -> gr.HTML:
     """Rows of start, end and text that can be edited and heard.
 
-    Its value is `{"key": row, "rows": [[start, end, text], ...], "original": [...]}`; it triggers `play` with the
-    index of a row.
+    Its value is `{"key": row, "rows": [[start, end, text], ...], "original": [...], "time": ...}`, the last the form of
+    a time, by which the browser says at a cell that it holds none. It triggers `play` when a row is to be heard, whose
+    index is then in the value as `playing`.
     """
     script = (assets() / "segments.js").read_text(encoding="utf-8")
     return gr.HTML(
@@ -57,6 +58,7 @@ def editor_value(row: Row, rows: Sequence[Sequence[Any]] | None = None) -> dict[
         "key": row.key,
         "rows": [list(each) for each in rows] if rows is not None else original,
         "original": original,
+        "time": TIME,
     }
 
 
@@ -79,6 +81,14 @@ def is_edited(value: Any) -> bool:
     return isinstance(value, dict) and value.get("rows") != value.get("original")
 
 
+def played(value: Any) -> int:
+    """The index of the row that is to be heard; raises `BadInput` where the value names none."""
+    index = value.get("playing") if isinstance(value, dict) else None
+    if not isinstance(index, int):
+        raise BadInput("no segment was named; reload the page")
+    return index
+
+
 def span_of(row: Row, value: Any, index: int) -> tuple[float, float]:
     """Start and end in seconds of a row of the editor, as edited. Raises `BadInput` where they make no sense."""
     rows = rows_of(value, row.key) or []
@@ -91,12 +101,15 @@ def span_of(row: Row, value: Any, index: int) -> tuple[float, float]:
 
 
 def export(row: Row, value: Any, form: str) -> dict[str, Any]:
-    """The row's transcript, with the editor's changes, as a file for `saver`. Raises `BadInput` for senseless times."""
+    """The row's transcript, with the editor's changes, as a file for `saver`.
+
+    Raises `BadInput` for senseless times where the file has times.
+    """
     rows = rows_of(value, row.key)
     transcript = transcript_of(row)
-    if rows is not None:
-        transcript = edited(transcript, rows)
     chosen = find_format(form)
+    if rows is not None:
+        transcript = (edited if chosen.timed else retold)(transcript, rows)
     content = chosen.write([transcript], [row.recording]).encode(chosen.encoding)
     made_by = "-".join(filter(None, (row.cell.model.replace("/", "-"), row.cell.quantization)))
     return saved(f"{Path(row.recording).stem}.{made_by}.{chosen.extension}", chosen.media_type, content)

@@ -9,13 +9,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from panels.address import PORT, address
 from workbench.scratch import make_scratch
 
 if TYPE_CHECKING:
     import gradio as gr
 
 LARGEST_UPLOAD = "1gb"
-PORT = 7860
 UPLOADS = "GRADIO_TEMP_DIR"  # an environment variable of Gradio's
 
 
@@ -23,25 +23,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line, builds the page and serves it until interrupted."""
     parser = argparse.ArgumentParser(prog="python app.py", description="The Speech Workbench in a browser.")
     parser.add_argument("--host", help="address to listen on; 0.0.0.0 for other machines too (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, help=f"port to listen on (default: {PORT}, or the next that is free)")
+    parser.add_argument("--port", help=f"port to listen on (default: {PORT}, or the next that is free)")
     chosen = parser.parse_args(arguments)
     quieten()
 
-    from panels.page import build_page
-    from panels.pool import SessionPool
     from workbench.errors import WorkbenchError
-    from workbench.registry import Registry
 
     try:
-        with own_uploads(), SessionPool(Registry(patient=True)) as pool:
-            page = build_page(pool)
-            pool.watch()
-            launch(page, server_name=chosen.host, server_port=chosen.port)
+        host, port = address(chosen.host, chosen.port)  # before all that takes a while
+        serve(host, port)
     except WorkbenchError as error:  # such as a model list that cannot be read
         parser.exit(error.exit_status, f"workbench: {error}\n")
     except (OSError, OverflowError) as error:
-        where = f"{chosen.host or '127.0.0.1'}, port {chosen.port or PORT}"
-        parser.exit(1, f"workbench: the page cannot listen on {where}: {' '.join(str(error).split())}\n")
+        parser.exit(1, f"workbench: the page cannot be served: {' '.join(str(error).split())}\n")
+
+
+def serve(host: str, port: int) -> None:
+    """Builds the page over the registry of models and serves it until interrupted."""
+    from panels.page import build_page
+    from panels.pool import SessionPool
+    from workbench.registry import Registry
+
+    with own_uploads(), SessionPool(Registry(patient=True)) as pool:
+        page = build_page(pool)
+        pool.watch()
+        launch(page, server_name=host, server_port=port)
 
 
 def quieten() -> None:
@@ -70,12 +76,16 @@ def own_uploads() -> Iterator[None]:
 
 def launch(page: gr.Blocks, **settings: Any) -> tuple[Any, str, str]:
     """Serves the page; `settings` are further arguments of `Blocks.launch`, whose result is returned."""
-    from panels.theme import head, theme
+    from panels.root import HANDLERS
+    from panels.snippets import routes
+    from panels.theme import head, theme, words
     from workbench.sources import assets
 
     return page.launch(
         theme=theme(),
         head=head(),
+        app_kwargs={"routes": routes(), "exception_handlers": HANDLERS},
+        i18n=words(),
         footer_links=["api", "settings"],
         allowed_paths=[str(assets() / "samples")],
         max_file_size=LARGEST_UPLOAD,

@@ -31,6 +31,11 @@ def head() -> str:
     return f"<style>{(assets() / 'style.css').read_text(encoding='utf-8')}{PARTS}</style>"
 
 
+def words() -> gr.I18n:
+    """What Gradio's own buttons are called where it has no words for them; the page is in English."""
+    return gr.I18n(en={"common.upload": "Add files"})
+
+
 def theme() -> gr.Theme:
     """The page's theme, for light and dark."""
     base = gr.themes.Base(

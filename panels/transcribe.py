@@ -154,9 +154,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
 
     looked = wire(table.look, actions.look, [board, opened, editor, edits], shown)
     looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
-    drawn = [wire(event.success, actions.draw, opened, pictures) for event in (first, looked)]
-    table.look(None, None, None, cancels=drawn, api_visibility="private")  # the pictures of the row before
-    wire(editor.play, actions.play, [opened, editor], player)
+    for event in (first, looked):
+        wire(event.success, actions.draw, opened, pictures, trigger_mode="always_last")
+    wire(editor.play, actions.play, [opened, editor], player, trigger_mode="always_last")
     for button, form in exports:
         wire(button.click, partial(actions.save, form), [opened, editor], download)
     wire(revert.click, actions.revert, opened, editor)

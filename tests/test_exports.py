@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import BadInput
-from workbench.exports import FORMATS, cues, edited, find_format
+from workbench.exports import FORMATS, TIME, cues, edited, find_format, retold
 from workbench.exports.subtitles import tokens_in
 from workbench.session import Segment, Token, Transcript
 
@@ -169,6 +169,26 @@ def test_json_has_every_field_and_the_promised_ones_first() -> None:
     }
     assert list(found.items())[: len(promised)] == list(promised.items())
     assert list(found)[len(promised) :] == ["memory_bytes", "tags", "notes", "quantization"]
+
+
+@given(segment_lists())
+def test_times_in_json_are_whole_milliseconds(segments: list[Segment]) -> None:
+    found = json.loads(FORMATS["json"].write(transcript(*segments)))
+    for segment, written in zip(segments, found["segments"], strict=True):
+        pairs = [(segment.start, written["start"]), (segment.end, written["end"])]
+        for token, spelled in zip(segment.tokens, written["tokens"], strict=True):
+            pairs += [(token.start, spelled["start"]), (token.end, spelled["end"])]
+        for meant, time in pairs:
+            assert time == round(time, 3) and abs(time - meant) <= 0.0005 + 1e-9
+
+
+def test_sums_of_times_have_no_tail_in_json() -> None:
+    token = Token(3, "three", 0.1 + 0.2, 0.15 + 0.3)
+    talk = transcript(Segment(0.15 + 0.3, 1.1 + 2.2, "three", (token,)), audio_seconds=1.1 + 2.2, compute_seconds=1 / 3)
+    line = FORMATS["json"].write(talk)
+    assert '"start": 0.45, "end": 3.3' in line and '"start": 0.3, "end": 0.45' in line
+    assert '"audio_seconds": 3.3,' in line and '"compute_seconds": 0.333333,' in line
+    assert ",0.450,3.300," in FORMATS["csv"].write(talk)
 
 
 def test_json_of_several_is_one_object_per_line_in_order() -> None:
@@ -348,6 +368,36 @@ def test_rows_are_sorted_and_may_overlap_be_split_or_added() -> None:
     assert [[token.id for token in segment.tokens] for segment in after.segments] == [[3], [7], [1], []]
     assert [segment.tags.get("emotion") for segment in after.segments] == ["happy", "happy", "sad", None]
     assert edited(transcript(*SEGMENTS), []).text == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("1.25", 1.25), ("1,25", 1.25), (".5", 0.5), ("5.", 5.0), ("1:02", 62.0), ("0:01:02,500", 62.5), (" 2 ", 2.0)],
+)
+def test_times_as_people_write_them(written: str, seconds: float) -> None:
+    assert edited(transcript(), [(written, 100, "a")]).segments[0].start == seconds
+
+
+@given(st.one_of(st.text(max_size=30), st.from_regex(TIME, fullmatch=True)))
+def test_any_text_is_a_time_or_is_refused(written: str) -> None:
+    rows = [(written, 1e15, "a")]
+    if re.fullmatch(TIME, written.strip()):
+        (segment,) = edited(transcript(), rows).segments
+        assert 0 <= segment.start < 1e13
+    else:
+        with pytest.raises(BadInput, match="the start of row 1 is"):
+            edited(transcript(), rows)
+
+
+def test_a_text_needs_no_times() -> None:
+    before = transcript(*SEGMENTS)
+    wrong = [("soon", 1, "three  seven"), (3, 2, "two"), (None, "", ""), (2.0, 3.0, "one")]
+    told = retold(before, wrong)
+    assert (told.text, told.segments) == ("three seven two one", ())
+    assert told.notes[-1] == "segments edited by hand"
+    right = [(2.0, 3.0, "one"), (0.123, 1.456, "three eight")]
+    assert retold(before, right) == edited(before, right), "in the order of their times, where these can be read"
+    assert [name for name, form in FORMATS.items() if not form.timed] == ["txt"]
 
 
 def test_edited_chinese_is_joined_without_spaces() -> None:

@@ -68,12 +68,27 @@ class Transcript:
         return self.compute_seconds / self.audio_seconds if self.audio_seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The transcript as plain JSON values, in the field order of the class."""
-        return asdict(self)
+        """The transcript as plain JSON values, in the field order of the class: times to the millisecond."""
+        return dict(_rounded(asdict(self)))
 
     def to_json(self) -> str:
         """One line of JSON; text stays readable (no ASCII escapes)."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+def _rounded(value: Any, name: str = "") -> Any:
+    """A plain value with the seconds in it rounded, by the names of fields.
+
+    Times in a recording come of counts of samples and frames: sums of them have digits that mean nothing, such as
+    0.44999999999999996. How long something took is given to the microsecond.
+    """
+    if isinstance(value, dict):
+        return {key: _rounded(each, key) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_rounded(each) for each in value)
+    if isinstance(value, float) and name in ("start", "end", "audio_seconds"):
+        return round(value, 3)
+    return round(value, 6) if isinstance(value, float) and name.endswith("_seconds") else value
 
 
 @dataclass(frozen=True)
@@ -135,7 +150,7 @@ class Generation:
 
     def to_dict(self) -> dict[str, Any]:
         """The generation as plain JSON values, in the field order of the class."""
-        return asdict(self)
+        return dict(_rounded(asdict(self)))
 
     def to_json(self) -> str:
         """One line of JSON; text stays readable (no ASCII escapes)."""

@@ -184,7 +184,7 @@ def test_an_empty_list_says_what_to_do() -> None:
 def test_the_endpoint_answers_for_every_model(inject_pool: SessionPool, tmp_path: Path) -> None:
     path = saved(tmp_path / "speech.npy")
     prompt, models = f"What is {PLACEHOLDER}?", ["fake/text", "fake/text|gguf"]
-    answers = injected(inject_pool, [path], models, prompt, options='{"max_new_tokens": 4}')
+    answers = injected(inject_pool, [path], models, prompt, options={"max_new_tokens": 4})
     assert [(each["runtime"], each["text"]) for each in answers] == [
         ("pytorch", "seven one three"),
         ("gguf", "seven one three"),
@@ -199,7 +199,7 @@ def test_the_endpoint_takes_a_named_array(inject_pool: Any, tmp_path: Path) -> N
     np.savez(path, speech=VALUES, noise=VALUES[:2])
     with pytest.raises(BadInput, match="speech"):
         injected(inject_pool, [str(path)], ["fake/text"], PLACEHOLDER)
-    injected(inject_pool, [str(path)], ["fake/text"], PLACEHOLDER, tensors='{"two.npz": "noise"}')
+    injected(inject_pool, [str(path)], ["fake/text"], PLACEHOLDER, tensors={"two.npz": "noise"})
     assert inject_pool.registry.texts["pytorch"].calls[-1]["lengths"] == [2]
 
 

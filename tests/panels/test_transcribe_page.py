@@ -14,9 +14,11 @@ import pytest
 
 from panels.actions import Actions
 from panels.samples import read_samples
+from panels.sounds import Sounds
 from tests.browser import PATIENCE
 from tests.panels.conftest import Served
 from tests.panels.fakes import broken, tone
+from workbench.exports import FORMATS
 
 LONG = 60_000  # milliseconds; a first run loads its models
 
@@ -155,6 +157,84 @@ def test_a_segment_can_be_heard_as_edited(served: Served, page: Any) -> None:
     page.get_by_label("End of segment 1").fill("soon")
     page.get_by_role("button", name="Play segment 1").click()
     expect(page.locator(".toast-body")).to_contain_text("the end of row 1 is 'soon'")
+
+
+@pytest.mark.browser
+def test_of_quick_presses_the_last_is_heard(served: Served, page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, clip = threading.Event(), Sounds.clip
+
+    def late(self: Sounds, *args: Any) -> str:
+        assert gate.wait(60)
+        return clip(self, *args)
+
+    monkeypatch.setattr(Sounds, "clip", late)
+    open_page(page, served)
+    page.locator("button.sample").first.click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    page.locator("#run").click()
+    expect(page.locator(".segment")).to_have_count(3)
+    for number in (1, 2, 3):  # while the first is still made
+        page.get_by_role("button", name=f"Play segment {number}").click()
+    gate.set()
+    expect(page.locator("#player")).to_contain_text("Segment 3: 1.00 s to 1.50 s")
+
+
+@pytest.mark.browser
+def test_a_wrong_time_is_said_at_its_cell_and_keeps_no_text_back(served: Served, page: Any) -> None:
+    open_page(page, served)
+    page.locator("button.sample").first.click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    page.locator("#run").click()
+    notes, start = page.locator(".wrong-time"), page.get_by_label("Start of segment 2")
+    expect(notes).to_have_text(["", "", ""])
+    for content, begin in [
+        ("soon", 'The start is "soon"; expected seconds such as 1.25, or a time such as 0:01.25'),
+        ("", "The start is empty; expected seconds"),
+        ("-1", 'The start is "-1"; expected'),
+        ("2", "The end is before the start"),
+        ("0:00,7", ""),
+        ("1e3", 'The start is "1e3"; expected'),
+    ]:
+        start.fill(content)
+        expect(notes.nth(1)).to_have_text(re.compile(f"^{re.escape(begin)}.*" if begin else "^$"))
+        expect(notes.nth(0)).to_have_text("")
+    expect(start).to_have_attribute("aria-invalid", "true")
+    expect(start).to_have_accessible_description(re.compile("expected seconds such as 1.25"))
+    for form in FORMATS:
+        if FORMATS[form].timed:
+            page.locator(f"#export-{form}").click()
+            expect(page.locator(".toast-body").last).to_contain_text("the start of row 2 is '1e3'")
+            page.locator(".toast-close").last.click()
+            expect(page.locator(".toast-body")).to_have_count(0)
+    with page.expect_download() as waiting:
+        page.locator("#export-txt").click()
+    assert Path(waiting.value.path()).read_text(encoding="utf-8") == "three eleven one\n"
+
+
+@pytest.mark.browser
+def test_the_pictures_are_those_of_the_row_looked_at_last(
+    served: Served, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+
+    def drawn(sounds: Sounds, path: str, spans: Any) -> str:
+        if path.endswith("first.wav"):
+            assert gate.wait(60)
+        return f'<img alt="{Path(path).name}">'
+
+    monkeypatch.setattr("panels.actions.pictures_html", drawn)
+    open_page(page, served)
+    add_files(page, tone(tmp_path / "first.wav"), tone(tmp_path / "second.wav"))
+    page.locator("#run").click()
+    expect(page.locator(".result.done")).to_have_count(4)
+    expect(page.locator("#closer h3")).to_contain_text("first.wav")
+    page.locator(".result.done").nth(2).get_by_role("button", name="Segments and export").click()
+    expect(page.locator("#closer h3")).to_contain_text("second.wav")
+    expect(page.locator("#pictures img")).to_have_attribute("alt", "second.wav")
+    gate.set()
+    page.locator(".result.done").nth(3).get_by_role("button", name="Segments and export").click()
+    expect(page.locator("#closer h3")).to_contain_text("Fake Paraformer")
+    expect(page.locator("#pictures img")).to_have_attribute("alt", "second.wav")
 
 
 @pytest.mark.browser
@@ -368,7 +448,7 @@ def test_the_endpoints_for_scripts(served: Served, tmp_path: Path) -> None:
 
     for wrong, message in [
         (([good], ["/etc"]), "there is no '/etc'"),
-        (([good], ["fake/sense"], "itn"), "the options are not JSON"),
+        (([good], ["fake/sense"], "itn"), "options is not JSON"),
         (([good], ["fake/sense"], "[]"), "expected a JSON object"),
         (([], ["fake/sense"]), "there is no recording"),
     ]:

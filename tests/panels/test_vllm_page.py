@@ -315,6 +315,6 @@ def test_the_endpoint_takes_settings_of_engines(served_engine: Served, tmp_path:
     assert (found["runtime"], found["text"]) == ("vllm", "three seven one")
     client.predict(*asked, api_name="/transcribe")  # as before there were any
     assert list(served_engine.registry.engines) == ["fake/nano {'max_length': 256}", "fake/nano {}"]
-    for wrong, sentence in (("[]", "the settings are"), ("{", "not JSON"), ('{"device": "x"}', "no setting 'device'")):
+    for wrong, sentence in (("[]", "engine is"), ("{", "not JSON"), ('{"device": "x"}', "no setting 'device'")):
         with pytest.raises(client_module.exceptions.AppError, match=sentence):
             client.predict(*asked, wrong, api_name="/transcribe")

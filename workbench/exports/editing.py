@@ -19,7 +19,9 @@ from workbench.writing import join_units
 
 EDITED_NOTE = "segments edited by hand"
 _SAME_SECONDS = 0.0051  # times shown with two decimals come back this far from what they were
-_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+TIME = r"(?:(?:([0-9]{1,9}):)?([0-9]{1,9}):)?([0-9]{1,9}(?:[.,][0-9]*)?|[.,][0-9]+)"
+"""A time as people write it: seconds, or hours, minutes and seconds, as a regular expression of Python and JavaScript
+alike, with those three as its groups."""
 
 
 def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
@@ -59,8 +61,23 @@ def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
     segments.sort(key=lambda segment: segment.start)
     if tuple(segments) == transcript.segments:
         return transcript
-    notes = transcript.notes if EDITED_NOTE in transcript.notes else (*transcript.notes, EDITED_NOTE)
     text = join_units(segment.text for segment in segments if segment.text)
+    return _changed(transcript, text, segments)
+
+
+def retold(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
+    """The transcript with the rows' texts, for a file without times: as `edited`; where a time of a row cannot be read,
+    without segments, and the texts are in the order of the rows."""
+    listed = [list(row) for row in rows]
+    try:
+        return edited(transcript, listed)
+    except BadInput:
+        texts = (" ".join(str(row[2]).split()) for row in listed if len(row) == 3 and not _is_blank(row[2]))
+        return _changed(transcript, join_units(texts), ())
+
+
+def _changed(transcript: Transcript, text: str, segments: Iterable[Segment]) -> Transcript:
+    notes = transcript.notes if EDITED_NOTE in transcript.notes else (*transcript.notes, EDITED_NOTE)
     return replace(transcript, text=text, segments=tuple(segments), notes=notes)
 
 
@@ -85,16 +102,12 @@ def _is_blank(cell: Any) -> bool:
 
 
 def _seconds(cell: Any, column: str, number: int) -> float:
-    given = str(cell).strip().replace(",", ".")
-    clock = _CLOCK.fullmatch(given)
-    if clock:
-        hours, minutes, seconds = clock.groups(default="0")
-        value = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
-    else:
-        try:
-            value = float(given)
-        except ValueError:
-            value = math.nan
+    value = math.nan
+    if isinstance(cell, (int, float)) and not isinstance(cell, bool):
+        value = float(cell)
+    elif written := re.fullmatch(TIME, str(cell).strip()):
+        hours, minutes, seconds = written.groups(default="0")
+        value = 3600 * int(hours) + 60 * int(minutes) + float(seconds.replace(",", "."))
     if not math.isfinite(value) or value < 0:
         shown = "empty" if _is_blank(cell) else repr(str(cell))
         raise BadInput(

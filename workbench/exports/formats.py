@@ -28,6 +28,7 @@ class Format:
     several: bool  # whether one file can hold the transcripts of several recordings
     writer: Writer
     encoding: str = "utf-8"  # of a file; what goes to a terminal or a browser needs no byte order mark
+    timed: bool = True  # whether its files say when something is said
 
     def write(self, transcripts: Transcript | Sequence[Transcript], files: Sequence[str] = ()) -> str:
         """The content of a file with one or several transcripts, in the order given.
@@ -110,7 +111,7 @@ def write_csv(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
 
 
 FORMATS = {
-    "txt": Format("Plain text", "txt", "text/plain", True, write_txt),
+    "txt": Format("Plain text", "txt", "text/plain", True, write_txt, timed=False),
     "srt": Format("Subtitles, SubRip", "srt", "application/x-subrip", False, write_srt),
     "vtt": Format("Subtitles, WebVTT", "vtt", "text/vtt", False, write_vtt),
     "json": Format("JSON, one object per recording", "json", "application/json", True, write_json),

@@ -1,0 +1,87 @@
+"""Where the page listens: an address and a port of this machine that are free, found out before the page is built.
+
+Gradio would try port after port for an address that this machine does not have.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+from workbench.errors import BadInput
+
+HOST, PORT = "127.0.0.1", 7860
+PORTS = 100  # that are tried where none was asked for
+LARGEST = 65535
+# Of hosts that run pages of Gradio's, such as Spaces.
+HOST_VARIABLE, PORT_VARIABLE = "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT"
+
+
+def address(host: str | None = None, port: str | None = None) -> tuple[str, int]:
+    """The host and the port to listen on.
+
+    Args:
+        host: a name or an address of this machine; else what the environment names, else this machine alone.
+        port: a number as it was written; else what the environment names, else the first from 7860 on that is free.
+
+    Raises `BadInput` for a host that is none of this machine's, and for a port that is no port or is taken.
+    """
+    host = host if host is not None else os.environ.get(HOST_VARIABLE) or HOST
+    port = port if port is not None else os.environ.get(PORT_VARIABLE) or None
+    places = _places(host)
+    if ":" in host and not host.startswith("["):
+        host = f"[{host}]"  # as it stands in the address of the page
+    if port is not None:
+        number = _number(port)
+        if not _free(places, host, number):
+            raise BadInput(
+                f"port {number} of {host} is taken by another program; choose another with --port, or leave it away "
+                "for the next that is free"
+            )
+        return host, number
+    for number in range(PORT, PORT + PORTS):
+        if _free(places, host, number):
+            return host, number
+    raise BadInput(f"the ports {PORT} to {PORT + PORTS - 1} of {host} are all taken; choose another with --port")
+
+
+def _number(port: str) -> int:
+    if port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= LARGEST and len(port) < 6:
+        return int(port)
+    raise BadInput(f"the port is {port!r:.40}; expected a number from 1 to {LARGEST}")
+
+
+def _places(host: str) -> list[tuple[socket.AddressFamily, str]]:
+    """The addresses that a host stands for, each with its family."""
+    try:
+        found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # the second for a label that is empty or too long
+        found = []
+    if not found or not host:
+        raise BadInput(
+            f"the host {host!r:.80} is no name or address that this machine knows; expected one such as {HOST}, or "
+            "0.0.0.0 for other machines too"
+        )
+    return [(family, str(where[0])) for family, _, _, _, where in found]
+
+
+def _free(places: list[tuple[socket.AddressFamily, str]], host: str, port: int) -> bool:
+    """Whether nobody listens there. Raises `BadInput` where this machine may not."""
+    for family, where in places:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: what is left of one ended
+            try:
+                trial.bind((where, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return False
+                if error.errno in (errno.EACCES, errno.EPERM):
+                    raise BadInput(
+                        f"this user may not listen on port {port}; choose one from 1024 on with --port"
+                    ) from error
+                raise BadInput(
+                    f"{host} is not an address of this machine; expected one such as {HOST}, or 0.0.0.0 for other "
+                    "machines too"
+                ) from error
+    return True

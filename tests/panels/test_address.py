@@ -1,0 +1,82 @@
+"""Where the page listens, and what is said where it cannot."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from panels.address import HOST_VARIABLE, PORT, PORT_VARIABLE, address
+from tests.panels.conftest import free_port
+from workbench.errors import BadInput
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_OURS = "192.0.2.1"  # of those kept for documentation, which no machine has
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as somebody:
+        somebody.bind(("127.0.0.1", 0))
+        somebody.listen()
+        yield int(somebody.getsockname()[1])
+
+
+def start(*arguments: str) -> tuple[int, str, float]:
+    """The exit code of the page's program, what it said, and the seconds that it took."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "panels", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    return done.returncode, done.stderr, time.monotonic() - began
+
+
+def test_what_is_free_is_taken_as_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    assert address("127.0.0.1", str(port)) == ("127.0.0.1", port)
+    assert address("localhost", str(port)) == ("localhost", port)
+    host, chosen = address()
+    assert host == "127.0.0.1" and PORT <= chosen < PORT + 100
+    monkeypatch.setenv(HOST_VARIABLE, "0.0.0.0")
+    monkeypatch.setenv(PORT_VARIABLE, str(port))
+    assert address() == ("0.0.0.0", port), "as Spaces ask for"
+
+
+def test_the_next_port_is_taken_where_none_was_asked_for(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+    monkeypatch.setattr("panels.address.PORT", taken)
+    assert taken < address()[1] < taken + 100
+
+
+@pytest.mark.parametrize("port", ["0", "70000", "-1", "+80", "1e3", "", "x", "9" * 40, "٣٠٠٠"])
+def test_what_is_no_port_is_refused(port: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        address("127.0.0.1", port)
+    assert str(caught.value) == f"the port is {port!r:.40}; expected a number from 1 to 65535"
+
+
+@pytest.mark.parametrize("host", ["", "no such host", "256.1.1.1", "a..b", "x" * 80, "http://127.0.0.1"])
+def test_what_is_no_host_is_refused(host: str) -> None:
+    with pytest.raises(BadInput, match="is no name or address that this machine knows; expected one such as 127"):
+        address(host, None)
+
+
+@pytest.mark.parametrize("port", [None, "7860"])
+def test_an_address_of_another_machine_is_refused(port: str | None) -> None:
+    with pytest.raises(BadInput) as caught:
+        address(NOT_OURS, port)
+    assert str(caught.value).startswith(f"{NOT_OURS} is not an address of this machine; expected one such as 127.0.0.1")
+
+
+def test_the_program_says_at_once_what_is_wrong(taken: int) -> None:
+    status, said, seconds = start("--port", str(taken))
+    assert (status, said.count("\n")) == (2, 1)
+    assert said.startswith(f"workbench: port {taken} of 127.0.0.1 is taken by another program; choose another with")
+    status, said, seconds = start("--host", NOT_OURS)
+    assert (status, said.count("\n")) == (2, 1) and "is not an address of this machine" in said
+    assert seconds < 60, "nothing was built or tried before"

@@ -1,0 +1,154 @@
+"""What the page tells scripts of its endpoints, that the programs it shows run, and how a wrong call is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from panels.samples import read_samples
+from panels.snippets import File, snippets
+from tests.panels.conftest import Served
+from tests.panels.fakes import tone
+
+FILE = {"_type": "gradio.FileData"}
+
+
+def described(served: Served) -> dict[str, Any]:
+    return dict(httpx.get(f"{served.url}gradio_api/info").json()["named_endpoints"])
+
+
+@pytest.fixture
+def client(served: Served) -> Any:
+    return pytest.importorskip("gradio_client").Client(served.url, verbose=False)
+
+
+def upload(path: Path) -> Any:
+    from gradio_client import handle_file
+
+    return handle_file(str(path))
+
+
+def answer_to(served: Served, endpoint: str, values: list[Any]) -> str:
+    """The events that a plain POST of the values ends in."""
+    asked = httpx.post(f"{served.url}gradio_api/call/{endpoint}", json={"data": values})
+    return httpx.get(f"{served.url}gradio_api/call/{endpoint}/{asked.json()['event_id']}", timeout=60).text
+
+
+def test_endpoints_and_parameters_are_described(served: Served) -> None:
+    endpoints = described(served)
+    assert set(endpoints) == {"/transcribe", "/models", "/compare", "/inject"}
+    for name, endpoint in endpoints.items():
+        assert endpoint["description"].endswith("."), name
+        for each in endpoint["parameters"]:
+            about, kind = each["python_type"]["description"], each["python_type"]["type"]
+            assert about and "The FileData class" not in about and about.endswith("."), (name, each["parameter_name"])
+            assert kind != "Any" and "Literal[]" not in kind, (name, each["parameter_name"])
+        assert [each["label"] for each in endpoint["returns"]] != ["1st"]
+    types = {each["parameter_name"]: each["python_type"]["type"] for each in endpoints["/transcribe"]["parameters"]}
+    assert types["audio"] == "filepath | list[filepath]" and types["models"] == "list[str] | str"
+    compared = {each["parameter_name"]: each["python_type"]["type"] for each in endpoints["/compare"]["parameters"]}
+    assert compared["candidates"] == "list[str] | str"
+
+
+def test_the_programs_that_the_page_shows_run(served: Served, tmp_path: Path) -> None:
+    shown = described(served)
+    name = read_samples()[0].path.name
+    for endpoint, expected in (("/transcribe", "three eleven one"), ("/models", "Fake SenseVoice")):
+        program = shown[endpoint]["code_snippets"]["python"]
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0 and expected in done.stdout, done.stderr
+    assert (tmp_path / name).is_file()
+    for shell in filter(shutil.which, ("bash", "sh")):
+        program = shown["/transcribe"]["code_snippets"]["bash"]
+        done = subprocess.run([shell, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.stdout.startswith("event: complete") and "three eleven one" in done.stdout, done
+    for endpoint in shown:
+        script = shown[endpoint]["code_snippets"]["javascript"]
+        constants = re.findall(r"^const (\w+)", script, re.MULTILINE)
+        assert len(constants) == len(set(constants)), "declared twice"
+
+
+@pytest.mark.slow
+def test_a_comparison_as_the_page_shows_it_runs(demos: Served, tmp_path: Path) -> None:
+    program = described(demos)["/compare"]["code_snippets"]["python"]
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and "'candidates'" in done.stdout, done.stderr
+
+
+def test_values_with_quotes_stay_whole_in_a_shell(tmp_path: Path) -> None:
+    call = {"prompt": 'it\'s a "text"', "isolated": True, "embeddings": File("x.npy", served=False)}
+    written = snippets("http://127.0.0.1:1", "/inject", call)
+    compile(written["python"], "snippet", "exec")
+    echoing = written["cli"].replace("{command}", "printf '%s\n'")
+    said = subprocess.run(["sh", "-c", echoing], capture_output=True, text=True, check=True).stdout
+    assert '"it\'s a \\"text\\""' in said and '"isolated": true' in said
+
+
+def test_one_value_is_taken_as_a_list_is(client: Any, served: Served, tmp_path: Path) -> None:
+    sound = upload(tone(tmp_path / "a.wav"))
+
+    def transcribe(**given: Any) -> Any:
+        return client.predict(api_name="/transcribe", **given)
+
+    [one] = transcribe(audio=sound, models="fake/sense", options={"itn": True})
+    [other] = transcribe(audio=[sound], models=["fake/sense"], options='{"itn": true}')
+    assert one == other and one["file"] == "a.wav"
+    assert [given["itn"] for given in served.registry.sessions["fake/sense"].calls] == [True, True]
+    assert len(transcribe(audio=[sound, sound], models=["fake/sense", "fake/para"])) == 4
+
+
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"audio": "a.wav"}, 'audio is "a.wav"; expected an uploaded file, with gradio_client as handle_file(PATH)'),
+    ({"audio": {"path": "/etc/passwd"}}, 'audio is {"path": "/etc/passwd"}; expected an uploaded file'),
+    ({"audio": None}, "there is no recording"),
+    ({"models": 3}, "models is 3; expected a text or a list of texts"),
+    ({"models": "d"}, "there is no 'd'"),
+    ({"options": "itn"}, "options is not JSON (Expecting value: line 1 column 1 (char 0)); expected an object"),
+    ({"options": [1]}, "options is [1]; expected a JSON object"),
+    ({"runtime": 3}, "runtime is 3; expected a text"),
+    ({"engine": {"nope": 1}}, "an engine has no setting 'nope' here"),
+)
+
+
+def test_a_wrong_value_is_one_sentence(client: Any, tmp_path: Path) -> None:
+    from gradio_client.exceptions import AppError
+
+    fine: dict[str, Any] = {"audio": upload(tone(tmp_path / "a.wav")), "models": "fake/sense"}
+    for given, sentence in WRONG:
+        with pytest.raises(AppError, match=re.escape(sentence)) as caught:
+            client.predict(api_name="/transcribe", **fine | given)
+        assert "\n" not in str(caught.value)
+
+
+def test_what_the_toolkit_refuses_is_said_in_our_words(served: Served, tmp_path: Path) -> None:
+    path = str(tone(tmp_path / "never_uploaded.wav"))
+    rest = ["fake/sense", "pytorch", "{}", "", "basic", "{}"]
+    for values, sentence in [
+        ([], "/transcribe got 0 values; expected 7, one for each parameter"),
+        ([{"path": path, "meta": FILE}, *rest], "/transcribe got a file that was not uploaded to this page"),
+        ([{"path": path, "meta": FILE, "size": "x"}, *rest], "/transcribe got a value that cannot be read"),
+        ([{"path": "http://127.0.0.1:1/a.wav", "meta": FILE}, *rest], "/transcribe got a value that cannot be read"),
+    ]:
+        told = answer_to(served, "transcribe", values)
+        assert "event: error" in told and sentence in told, told
+        assert str(tmp_path) not in told and "pydantic" not in told and "gradio_api" not in told
+
+
+def test_a_call_by_name_with_wrong_names_is_refused(served: Served) -> None:
+    def call(endpoint: str, **given: Any) -> httpx.Response:
+        return httpx.post(f"{served.url}gradio_api/call/v2/{endpoint}", json=given)
+
+    for given in ({"models": "fake/sense"}, {"audio": None, "models": "x", "modls": "fake/sense"}):
+        refused = call("transcribe", **given)
+        assert refused.status_code == 422 and "given must be audio, models" in refused.json()["error"]
+    unknown = call("nothing")
+    assert unknown.status_code == 404 and "there is no endpoint /nothing" in unknown.json()["error"]

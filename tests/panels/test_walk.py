@@ -1,0 +1,114 @@
+"""A walk through all tabs: what the console says, what a screen reader hears, where the keyboard is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.panels.conftest import Served
+from tests.panels.test_transcribe_page import expect, open_page
+
+TABS = ("Transcribe", "Parity", "Inject", "Models")
+
+# What can be reached with the keyboard, with what its focus ring lacks. The ring may be drawn around a label.
+RINGS = """() => {
+  const found = new Set();
+  const pressable = 'button, input, textarea, a[href], summary, [tabindex="0"]';
+  for (const each of document.querySelectorAll(pressable)) {
+    const seen = each.checkVisibility({visibilityProperty: true, opacityProperty: true});
+    if (!seen || each.disabled || each.closest('.visually-hidden')) continue;
+    each.scrollIntoView({block: 'center'});
+    document.activeElement?.blur();  // one that was pressed with the mouse has no ring
+    each.focus({focusVisible: true});
+    if (document.activeElement !== each) continue;
+    const name = `${each.tagName} ${each.getAttribute('aria-label') || each.textContent.trim().slice(0, 30)}`;
+    let ringed = each;
+    while (ringed && getComputedStyle(ringed).outlineStyle === 'none') ringed = ringed.parentElement;
+    if (!ringed) { found.add(`${name} has none`); continue; }
+    const style = getComputedStyle(ringed);
+    const room = parseFloat(style.outlineWidth) + parseFloat(style.outlineOffset) - 0.5;
+    const box = ringed.getBoundingClientRect();
+    for (let up = ringed.parentElement; up !== document.documentElement; up = up.parentElement) {
+      const {overflowX, overflowY} = getComputedStyle(up);
+      const edge = up.getBoundingClientRect();
+      const aside = overflowX !== 'visible' && (box.left - room < edge.left || box.right + room > edge.right);
+      const above = overflowY !== 'visible' && (box.top - room < edge.top || box.bottom + room > edge.bottom);
+      if (aside || above) { found.add(`${name} is cut off by ${up.tagName}.${up.className}`); break; }
+    }
+  }
+  return [...found];
+}"""
+# Of everything that can be pressed or written in.
+NAMES = """() => [...document.querySelectorAll('button, input, textarea, summary')]
+  .filter((each) => each.checkVisibility({visibilityProperty: true}) && !each.closest('[aria-hidden=true]'))
+  .map((each) => each.getAttribute('aria-label') || each.textContent.trim() || each.title
+    || [...(each.labels || [])].map((label) => label.textContent.trim()).join(' '))"""
+# Labels in the corner of a box that something stands under.
+OVERLAPS = """() => [...document.querySelectorAll('label[data-testid="block-label"]')].filter((label) => {
+  if (!label.checkVisibility()) return false;
+  const box = label.getBoundingClientRect();
+  const crosses = (other) => other.width && other.left < box.right && other.right > box.left
+    && other.top < box.bottom - 1 && other.bottom > box.top + 1;
+  const range = document.createRange();
+  return [...label.parentElement.querySelectorAll('svg, .wrap, .wrap *')].some((each) => {
+    if (label.contains(each) || !each.checkVisibility()) return false;
+    if (each.tagName === 'svg') return crosses(each.getBoundingClientRect());
+    return [...each.childNodes].filter((node) => node.nodeType === 3 && node.textContent.trim()).some((node) => {
+      range.selectNodeContents(node);
+      return [...range.getClientRects()].some(crosses);
+    });
+  });
+}).map((label) => label.textContent.trim())"""
+
+
+def open_all(page: Any) -> None:
+    """Opens what can be opened in the tab."""
+    page.evaluate("""document.querySelectorAll('.label-wrap:not(.open), details:not([open]) > summary')
+      .forEach((each) => { if (each.checkVisibility()) each.click(); })""")
+    expect(page.locator(".label-wrap:not(.open):visible")).to_have_count(0)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_walk_through_all_tabs(served: Served, page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    said: list[str] = []
+    refused: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("response", lambda answer: refused.append(f"{answer.status} {answer.url}") if answer.status > 399 else None)
+    open_page(page, served)
+    tabs = page.get_by_role("tab")
+    found: dict[str, list[str]] = {}
+
+    def look(tab: str) -> None:
+        found[tab] = [f"the label {label} stands on something" for label in page.evaluate(OVERLAPS)]
+        found[tab] += [f"the ring of {each}" for each in page.evaluate(RINGS)]
+        names = page.evaluate(NAMES)
+        found[tab] += [f"called {name!r}" for name in names if not name or re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", name)]
+
+    for tab in TABS:
+        tabs.filter(has_text=tab).first.click()
+        open_all(page)
+        look(tab)
+    tabs.filter(has_text="Transcribe").first.click()
+    page.locator("button.sample").first.click()
+    expect(page.locator("#recordings")).to_contain_text("three_seven_one")
+    page.locator("#run").click()
+    for row in (1, 0):
+        page.locator(".result.done").nth(row).get_by_role("button", name="Segments and export").click()
+        expect(page.locator("#pictures img")).to_have_count(2)
+    look("Transcribe, after a run")
+    assert not any(found.values()), found
+    expect(page.get_by_role("button", name="Add files")).to_be_visible()
+    assert not said and not refused, (said, refused)
+
+
+@pytest.mark.browser
+def test_boxes_to_tick_are_dark_on_a_dark_page(served: Served, page: Any) -> None:
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        open_page(page, served)
+        for box in page.locator("#models input[type=checkbox]").all():
+            assert box.evaluate("(each) => getComputedStyle(each).colorScheme.includes('dark')") == (scheme == "dark")

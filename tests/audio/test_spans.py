@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.audio.spans import Span, cap_spans, frame_levels
+from workbench.audio.spans import Span, between, cap_spans, frame_levels, widened
 from workbench.errors import BadInput
 
 RATE = 16_000
@@ -22,6 +22,11 @@ def span_lists(draw: st.DrawFn) -> list[Span]:
         spans.append(Span(at + gap, at + gap + length))
         at += gap + length
     return spans
+
+
+def on_a_grid(spans: list[Span]) -> list[Span]:
+    """The spans with edges whose sums are exact."""
+    return [Span(round(span.start * 64) / 64, round(span.end * 64) / 64) for span in spans]
 
 
 def covered(spans: list[Span]) -> set[int]:
@@ -118,6 +123,31 @@ def test_refused() -> None:
     with pytest.raises(ValueError, match="ends before"):
         cap_spans([Span(2, 1)])
     assert cap_spans([Span(0, 90)], float("inf")) == [Span(0, 90)]
+
+
+@given(spans=span_lists().map(on_a_grid), by=st.floats(0, 3), rest=st.floats(0, 3))
+def test_widened_spans_grow_by_no_more_and_never_overlap(spans: list[Span], by: float, rest: float) -> None:
+    seconds = (spans[-1].end if spans else 0.0) + rest
+    wide = widened(spans, by, seconds)
+    assert len(wide) == len(spans)
+    for old, new in zip(spans, wide, strict=True):
+        assert max(old.start - by, 0) - 1e-9 <= new.start <= old.start
+        assert old.end <= new.end <= min(old.end + by, seconds) + 1e-9
+    for before, after in pairwise(wide):
+        assert before.end <= after.start and before.slice.stop <= after.slice.start
+
+
+def test_widened_neighbours_share_the_middle_of_a_short_pause() -> None:
+    wide = widened([Span(0.2, 1.0), Span(1.6, 2.0), Span(4.0, 4.5)], 0.5, 4.75)
+    assert wide == [Span(0.0, 1.3), Span(1.3, 2.5), Span(3.5, 4.75)]
+
+
+@given(spans=span_lists().map(on_a_grid), rest=st.floats(0, 3))
+def test_spans_and_what_is_between_them_are_the_recording(spans: list[Span], rest: float) -> None:
+    seconds = (spans[-1].end if spans else 0.0) + rest
+    both = sorted([*(span for span in spans if span.end > span.start), *between(spans, seconds)])
+    assert [one.end for one in both[:-1]] == [two.start for two in both[1:]]
+    assert not both or (both[0].start, both[-1].end) == (0.0, seconds)
 
 
 def test_levels() -> None:

@@ -13,7 +13,9 @@ from tests.tiny_checkpoints import noise
 from workbench.audio.read import read
 from workbench.audio.spans import Span
 from workbench.errors import BadInput
+from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.options import ListeningOptions
+from workbench.runtimes.pytorch import fsmn_vad
 from workbench.voice_activity import MERGE_SECONDS, speech_spans
 
 RATE = 16000
@@ -102,6 +104,31 @@ def test_fsmn_vad_may_be_in_a_gguf_file(tmp_path: Path) -> None:
     samples = read(shared("speech/funasr_sample.wav")).samples
     one, other = (speech_spans(samples, ListeningOptions(vad=str(place))).spans for place in (path, shared("fsmn-vad")))
     assert one == other and len(one) == 2
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 800), (0, 0), (300, 300)])
+def test_the_silence_that_ends_a_stretch_reaches_fsmn_vad(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: int | None, expected: int
+) -> None:
+    asked: list[FsmnVadOptions] = []
+
+    class Detector:
+        def spans(self, samples: np.ndarray, options: FsmnVadOptions) -> list[Span]:
+            asked.append(options)
+            return [Span(1.0, 2.0)]
+
+    monkeypatch.setattr(fsmn_vad, "open_fsmn_vad", lambda place: Detector())
+    speech_spans(noise(3.0)[0], ListeningOptions(vad=str(tmp_path), end_silence_ms=given))
+    assert asked == [FsmnVadOptions(end_silence_ms=expected)]
+
+
+@pytest.mark.parametrize("vad", ["auto", "silero", "none"])
+def test_the_silence_that_ends_a_stretch_is_refused_where_no_fsmn_vad_serves(vad: str) -> None:
+    with pytest.raises(BadInput) as error:
+        speech_spans(noise(1.0)[0], ListeningOptions(vad=vad, end_silence_ms=500))
+    assert str(error.value) == (
+        f"option end_silence_ms is 500 and option vad is {vad!r}; end_silence_ms applies where vad names an FSMN-VAD"
+    )
 
 
 def test_a_detector_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

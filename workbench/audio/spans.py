@@ -59,6 +59,27 @@ def widened(spans: Sequence[Span], by: float, seconds: float) -> list[Span]:
     return [Span(start, end) for start, end in wide]
 
 
+def joined_short(spans: Sequence[Span], short: float, gap: float, longest: float) -> list[Span]:
+    """The spans, those below `short` seconds joined with neighbours up to `gap` seconds away.
+
+    `spans` are in order and do not overlap. What lies between them is included; none becomes longer than `longest`
+    seconds by it.
+    """
+    joined: list[Span] = []
+    for span in spans:
+        before = joined[-1] if joined else None
+        if (
+            before is not None
+            and min(before.seconds, span.seconds) < short
+            and span.start - before.end <= gap
+            and span.end - before.start <= longest
+        ):
+            joined[-1] = Span(before.start, span.end)
+        else:
+            joined.append(span)
+    return joined
+
+
 def between(spans: Sequence[Span], seconds: float) -> list[Span]:
     """What the spans, in order and disjoint, leave of a recording of `seconds`."""
     edges = [0.0, *(edge for span in spans for edge in (span.start, span.end)), seconds]

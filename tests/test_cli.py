@@ -382,6 +382,11 @@ def test_every_recipe_can_be_asked_for() -> None:
             "option language of sensevoice is 'de'; expected one of auto",
         ),
         ("transcribe short.wav -m sensevoice --dither nan", 2, "option dither of sensevoice is nan; expected a finite"),
+        (
+            "transcribe short.wav -m sensevoice --end-silence-ms 500",
+            2,
+            "option end_silence_ms is 500 and option vad is 'auto'; end_silence_ms applies where vad names an FSMN-VAD",
+        ),
         ("transcribe short.wav -m sensevoice --vad loud", 2, "option vad is 'loud'; expected auto, silero, none, or"),
         ("transcribe short.wav -m sensevoice --threads 0", 2, "threads is 0; expected at least 1"),
         ("transcribe short.wav -m sensevoice --device abacus", 2, "device is 'abacus'; expected a name such as cpu"),

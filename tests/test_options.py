@@ -106,3 +106,9 @@ def test_every_option_of_every_family_can_be_shown_and_is_valid_by_default(famil
 def test_a_segment_cap_below_a_second_is_refused() -> None:
     with pytest.raises(BadInput, match=r"max_segment_seconds of a model is 0.5; expected at least 1$"):
         build_options(ListeningOptions, {"max_segment_seconds": 0.5}, "a model")
+
+
+def test_none_is_as_if_an_option_without_a_default_were_not_given() -> None:
+    assert build_options(ListeningOptions, {"end_silence_ms": None}, "a model") == ListeningOptions()
+    with pytest.raises(BadInput, match=r"max_segment_seconds of a model is None; expected a number$"):
+        build_options(ListeningOptions, {"max_segment_seconds": None}, "a model")

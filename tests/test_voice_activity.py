@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soxr
 
 from tests.shared_data import shared
 from tests.tiny_checkpoints import noise
+from workbench.audio.levels import raised
 from workbench.audio.read import read
+from workbench.audio.silero import SileroOptions, silero_spans
 from workbench.audio.spans import Span
 from workbench.errors import BadInput
+from workbench.families.fsmn_vad import FsmnVadOptions
+from workbench.opening import SessionSpec, Settings, open_here
 from workbench.options import ListeningOptions
-from workbench.voice_activity import MERGE_SECONDS, speech_spans
+from workbench.registry import Registry
+from workbench.runtimes.pytorch import fsmn_vad
+from workbench.scoring import score
+from workbench.sources import local_checkpoint
+from workbench.training.digits import load_fsdd
+from workbench.voice_activity import MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
 
 RATE = 16000
+LONG_DIGITS = Path(__file__).parents[1] / "assets" / "samples" / "long_digits.wav"
 
 
 def detector(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float]) -> list[int]:
     """Makes silero find these spans; returns the lengths it is asked about."""
     asked: list[int] = []
 
-    def silero_spans(samples: np.ndarray) -> list[Span]:
+    def silero_spans(samples: np.ndarray, options: SileroOptions) -> list[Span]:
+        assert options == SileroOptions(min_speech_ms=SHORTEST_MS)
         asked.append(len(samples))
         return [Span(*span) for span in spans]
 
     monkeypatch.setattr("workbench.audio.silero.silero_spans", silero_spans)
+    monkeypatch.setattr("workbench.audio.silero.fresh_spans", lambda samples, options: [])
     return asked
 
 
@@ -39,18 +53,29 @@ def test_what_fits_is_taken_whole_without_a_detector(monkeypatch: pytest.MonkeyP
 
 
 def test_longer_recordings_are_searched_for_speech(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = detector(monkeypatch, (1.0, 2.0), (2.0 + MERGE_SECONDS, 9.0), (12.0, 13.0))
+    near = 2 * PAD_SECONDS + MERGE_SECONDS
+    asked = detector(monkeypatch, (1.0, 2.0), (2.0 + near, 9.0), (9.1 + near, 20.0))
     found = speech_spans(np.zeros(30 * RATE + 1, np.float32), ListeningOptions())
-    assert found.spans == (Span(1.0, 9.0), Span(12.0, 13.0)) and asked == [30 * RATE + 1]
+    assert found.spans == (Span(1.0 - PAD_SECONDS, 9.0 + PAD_SECONDS), Span(9.1 + near - PAD_SECONDS, 20.5))
+    assert asked == [30 * RATE + 1] and not found.notes
 
 
 def test_a_detector_that_was_asked_for_also_searches_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     detector(monkeypatch, (1.0, 2.0))
-    assert speech_spans(np.zeros(3 * RATE, np.float32), ListeningOptions(vad="silero")).spans == (Span(1.0, 2.0),)
+    found = speech_spans(np.zeros(4 * RATE, np.float32), ListeningOptions(vad="silero"))
+    assert found.spans == (Span(1.0 - PAD_SECONDS, 2.0 + PAD_SECONDS),)
+
+
+def test_lone_words_are_heard_with_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector(monkeypatch, (1.0, 1.3), (5.0, 5.3), (8.0, 8.3), (20.0, 20.3))
+    samples = np.zeros(31 * RATE, np.float32)
+    assert speech_spans(samples, ListeningOptions()).spans == (Span(0.5, 8.8), Span(19.5, 20.8))
+    short = speech_spans(samples, ListeningOptions(vad="silero", max_segment_seconds=2.0)).spans
+    assert [round(span.seconds, 6) for span in short] == [1.3, 1.3, 1.3, 1.3]
 
 
 def test_speech_longer_than_the_cap_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    detector(monkeypatch, (0.5, 70.0))
+    detector(monkeypatch, (0.5 + PAD_SECONDS, 70.0 - PAD_SECONDS))
     samples = noise(75.0)[0]
     samples[int(17.9 * RATE) : int(18.1 * RATE)] = 0  # the only pause in reach of the first cut
     spans = speech_spans(samples, ListeningOptions(max_segment_seconds=20.0)).spans
@@ -70,13 +95,107 @@ def test_speech_is_found_in_a_long_recording() -> None:
     speech = read(shared("speech/funasr_sample.wav")).samples
     silence = np.zeros(30 * RATE, np.float32)
     found = speech_spans(np.concatenate([silence, speech, silence]), ListeningOptions())
-    assert found.spans and all(30.0 < span.start < span.end < 30.0 + len(speech) / RATE for span in found.spans)
+    assert found.spans and not found.notes
+    assert found.spans[0].start > 30.0 and found.spans[-1].end < 30.0 + len(speech) / RATE + PAD_SECONDS
+
+
+def joined(speaker: str, pauses: tuple[float, float], seconds: float) -> np.ndarray:
+    """Takes of single digits of the speaker with digital silence between them, with a root mean square of 0.05."""
+    rng = np.random.default_rng(1)
+    takes = [take for take in load_fsdd(shared("fsdd")) if take.speaker == speaker]
+    parts: list[np.ndarray] = []
+    while sum(map(len, parts)) < seconds * RATE:
+        take = takes[rng.integers(len(takes))]
+        pause = np.zeros(int(rng.uniform(*pauses) * RATE), np.float32)
+        parts += [soxr.resample(take.samples, take.sample_rate, RATE), pause]
+    samples = np.concatenate(parts)
+    return (samples * (0.05 / np.sqrt(np.mean(samples**2)))).astype(np.float32)
+
+
+def heard(samples: np.ndarray, vad: str = "silero") -> float:
+    return sum(span.seconds for span in speech_spans(samples, ListeningOptions(vad=vad)).spans)
+
+
+@pytest.mark.parametrize("kind", ["silero", "fsmn-vad"])
+def test_quiet_speech_is_found_as_loud_speech_is(kind: str) -> None:
+    vad = kind if kind == "silero" else str(shared("fsmn-vad"))
+    samples = read(LONG_DIGITS).samples
+    loud = heard(samples, vad)
+    for level in (-20.0, -40.0):
+        quiet = np.round(samples * 10 ** (level / 20) * 32768) / 32768
+        assert heard(quiet.astype(np.float32), vad) == pytest.approx(loud, rel=0.05)
+    if kind == "silero":
+        assert sum(span.seconds for span in silero_spans(quiet.astype(np.float32))) < 0.3 * loud
+
+
+def test_quiet_digits_are_written_as_without_a_detector() -> None:
+    registry = Registry()
+    card = registry.card("demo/sensevoice")
+    directory = local_checkpoint(card)
+    assert directory is not None
+    session = open_here(SessionSpec(card.id, card.family, "pytorch", directory, Settings(threads=1)))
+    said = json.loads((LONG_DIGITS.parent / "samples.json").read_text())
+    [reference] = [each["text"] for each in said if each["file"] == LONG_DIGITS.name]
+    quiet = read(LONG_DIGITS).samples * np.float32(0.01)
+    lost = {
+        vad: score(reference, session.transcribe((quiet, RATE), vad=vad).text).words.errors for vad in ("none", "auto")
+    }
+    session.close()
+    assert lost["auto"] <= lost["none"] + 1
+
+
+def test_speech_is_found_where_the_networks_memory_takes_it_for_noise() -> None:
+    samples = joined("jackson", (0.05, 0.3), 60.0)
+    stuck = silero_spans(raised(samples))
+    assert sum(span.seconds for span in stuck) < 10, "the network alone misses this recording"
+    found = speech_spans(samples, ListeningOptions())
+    assert sum(span.seconds for span in found.spans) > 0.9 * len(samples) / RATE and not found.notes
+
+
+def test_what_is_loud_enough_and_found_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = read(shared("fsmn-vad/vad_example.wav")).samples
+    expected = silero_spans(samples, SileroOptions(min_speech_ms=SHORTEST_MS))
+
+    def fresh_spans(samples: np.ndarray, options: SileroOptions) -> list[Span]:
+        raise AssertionError("nothing loud was left out")
+
+    monkeypatch.setattr("workbench.audio.silero.fresh_spans", fresh_spans)
+    monkeypatch.setattr("workbench.voice_activity.PAD_SECONDS", 0.0)
+    monkeypatch.setattr("workbench.voice_activity.MERGE_SECONDS", -1.0)
+    monkeypatch.setattr("workbench.voice_activity.SHORT_SECONDS", 0.0)
+    found = speech_spans(samples, ListeningOptions(max_segment_seconds=100.0, vad="silero"))
+    assert list(found.spans) == expected
+
+
+@pytest.mark.parametrize("level", [-20.0, -40.0, -60.0])
+def test_noise_is_not_taken_for_speech(level: float) -> None:
+    hiss = np.random.default_rng(0).standard_normal(40 * RATE).astype(np.float32) * np.float32(10 ** (level / 20))
+    found = speech_spans(hiss, ListeningOptions())
+    assert found.spans == ()
+    assert found.notes == (
+        "silero-vad found no speech in the recording, though 40 s of it are not silent; "
+        "if words are missing, try --vad none",
+    )
+
+
+def test_much_that_is_as_loud_as_the_speech_and_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector(monkeypatch, (1.0, 5.0))
+    samples = np.random.default_rng(0).uniform(-0.1, 0.1, 40 * RATE).astype(np.float32)
+    samples[20 * RATE :] = 0
+    [note] = speech_spans(samples, ListeningOptions()).notes  # all but 0.5 to 5.5 s of the 20
+    assert note == (
+        "silero-vad left out 15 s that are about as loud as the speech that it found; "
+        "if words are missing, try --vad none"
+    )
+    samples[6 * RATE :] *= 0.1
+    assert speech_spans(samples, ListeningOptions()).notes == ()
 
 
 def test_fsmn_vad_is_a_choice() -> None:
     samples = read(shared("speech/funasr_sample.wav")).samples
-    first, last = speech_spans(samples, ListeningOptions(vad=str(shared("fsmn-vad")))).spans  # a pause of 1 s between
-    assert (first.start, last.end) == (pytest.approx(0.77, abs=0.02), pytest.approx(5.98, abs=0.02))
+    [span] = speech_spans(samples, ListeningOptions(vad=str(shared("fsmn-vad")))).spans  # a pause of 1 s inside
+    assert span.start == pytest.approx(0.77 - PAD_SECONDS, abs=0.02)
+    assert span.end == pytest.approx(len(samples) / RATE, abs=0.02)  # half a second from 5.98 s would be beyond it
     silent = speech_spans(np.zeros(5 * RATE, np.float32), ListeningOptions(vad=str(shared("fsmn-vad"))))
     assert silent.spans == () and silent.notes == ("FSMN-VAD found no speech in the recording",)
 
@@ -101,7 +220,32 @@ def test_fsmn_vad_may_be_in_a_gguf_file(tmp_path: Path) -> None:
     [path] = writer.write(fsmn_vad.plans(shared("fsmn-vad"), "workbench"), "f32", tmp_path / "vad.gguf")
     samples = read(shared("speech/funasr_sample.wav")).samples
     one, other = (speech_spans(samples, ListeningOptions(vad=str(place))).spans for place in (path, shared("fsmn-vad")))
-    assert one == other and len(one) == 2
+    assert one == other and len(one) == 1
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 800), (0, 0), (300, 300)])
+def test_the_silence_that_ends_a_stretch_reaches_fsmn_vad(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: int | None, expected: int
+) -> None:
+    asked: list[FsmnVadOptions] = []
+
+    class Detector:
+        def spans(self, samples: np.ndarray, options: FsmnVadOptions) -> list[Span]:
+            asked.append(options)
+            return [Span(1.0, 2.0)]
+
+    monkeypatch.setattr(fsmn_vad, "open_fsmn_vad", lambda place: Detector())
+    speech_spans(noise(3.0)[0], ListeningOptions(vad=str(tmp_path), end_silence_ms=given))
+    assert asked == [FsmnVadOptions(end_silence_ms=expected)]
+
+
+@pytest.mark.parametrize("vad", ["auto", "silero", "none"])
+def test_the_silence_that_ends_a_stretch_is_refused_where_no_fsmn_vad_serves(vad: str) -> None:
+    with pytest.raises(BadInput) as error:
+        speech_spans(noise(1.0)[0], ListeningOptions(vad=vad, end_silence_ms=500))
+    assert str(error.value) == (
+        f"option end_silence_ms is 500 and option vad is {vad!r}; end_silence_ms applies where vad names an FSMN-VAD"
+    )
 
 
 def test_a_detector_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

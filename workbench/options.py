@@ -41,6 +41,12 @@ class ListeningOptions:
         "or the id, directory or GGUF file of an FSMN-VAD model",
     )
     max_segment_seconds: float = option(30.0, "no segment is longer than this", minimum=1.0)
+    end_silence_ms: int | None = option(
+        None,
+        "silence that ends a stretch of speech, in ms, where an FSMN-VAD finds speech (where vad names one: 800 unless "
+        "given; 0: 2000 at first, less in long stretches)",
+        minimum=0,
+    )
     dither: float = option(0.0, "amplitude of the noise added before the filter bank, in int16 steps", minimum=0.0)
     cmvn: str = option(
         "checkpoint", "apply the checkpoint's CMVN as its configuration says, or not", ("checkpoint", "off")
@@ -115,6 +121,8 @@ def build_options(options_class: type[Options], given: Mapping[str, Any], what: 
 
 def check_value(spec: OptionSpec, value: Any, where: str) -> Any:
     """The value in the option's type; `where` says in messages what was given. Raises `BadInput` as `build_options`."""
+    if value is None and spec.default is None:
+        return None  # as if it were not given
     fitted = _fitted(spec.kind, value)
     if fitted is None:
         raise BadInput(f"{where}; expected {_EXPECTED.get(spec.kind, 'a list of texts')}")

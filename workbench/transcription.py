@@ -41,7 +41,7 @@ from workbench.session import (
 )
 from workbench.stages import Stages
 from workbench.tracing import named, place_of, stages_given, trace_of
-from workbench.voice_activity import speech_spans
+from workbench.voice_activity import check_detector, speech_spans
 from workbench.writing import is_hangul, needs_space
 
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
@@ -143,6 +143,7 @@ class SpeechSession(Session):
         """As `Session.stream_batch`."""
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
+        check_detector(chosen)
         most = getattr(chosen, "batch_size", 1)
         if isinstance(recogniser, BatchingRecogniser):
             most = max(most, recogniser.stretches_at_once)

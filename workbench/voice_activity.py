@@ -1,21 +1,38 @@
-"""Which stretches of a recording a recogniser gets to hear, by the user's `vad` option."""
+"""Which stretches of a recording a recogniser gets to hear, by the user's `vad` option.
+
+A detector finds speech; here it is given the recording at a level at which it works, asked again about what it left out
+although it is loud, and what it found becomes stretches with the silence around it that recognisers were trained with.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from workbench.audio.constants import SAMPLE_RATE
-from workbench.audio.spans import Span, cap_spans, frame_levels
+from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
+from workbench.audio.levels import loud_level, raised
+from workbench.audio.spans import Span, between, cap_spans, frame_levels, joined_short, widened
 from workbench.errors import BadInput
 from workbench.options import ListeningOptions
 
 BUILT_IN = ("auto", "silero", "none")
-END_SILENCE_MS = 800  # of FSMN-VAD: what its published configuration says for talk
-MERGE_SECONDS = 0.6  # a shorter pause stays inside a stretch: recognisers hear better with context
+END_SILENCE_MS = 800  # of FSMN-VAD, unless an option says otherwise: what its published configuration says for talk
+PAD_SECONDS = 0.5  # of what is around found speech a recogniser hears too: soft beginnings and ends, and silence
+MERGE_SECONDS = 1.0  # a shorter pause between the padded stretches stays inside: recognisers hear better with context
+SHORT_SECONDS = 8.0  # a shorter stretch is joined with a neighbour: trained on strings, recognisers mishear lone words
+JOIN_SECONDS = 4.0  # where that is no further away
+SHORTEST_MS = 100  # silero's own 250 ms drop short words
+
+_SPEECH_RANGE = 25.0  # dB: what lies further below the loudest speech needs no second look
+_SUSPECT_SECONDS = 0.2  # of such frames make silero look again
+_AS_LOUD = 10.0  # dB below the mean level of found speech: what the user should know was left out
+_MUCH_SECONDS = 3.0  # and how much of it
+_MUCH_SHARE = 0.1  # of the found speech
+_INAUDIBLE = -85.0  # dB of full scale, little more than the rounding noise of 16 bits
 
 _one_at_a_time = threading.Lock()  # a detector is loaded for each recording, and its libraries with the first
 
@@ -28,12 +45,22 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
+def check_detector(options: ListeningOptions) -> None:
+    """Raises `BadInput` for an option that the chosen detector has not got."""
+    if options.vad in BUILT_IN and options.end_silence_ms is not None:
+        raise BadInput(
+            f"option end_silence_ms is {options.end_silence_ms} and option vad is {options.vad!r}; "
+            "end_silence_ms applies where vad names an FSMN-VAD"
+        )
+
+
 def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
     """The stretches of 16 kHz samples [n] to transcribe, none longer than `options.max_segment_seconds`.
 
     A recording that fits in one stretch is taken whole unless a detector was asked for: the recognisers were trained
-    on such, silence at the edges included.
+    on such, silence at the edges included. Raises `BadInput` as `check_detector`, and for a detector that is not there.
     """
+    check_detector(options)
     seconds = len(samples) / SAMPLE_RATE
     longest = options.max_segment_seconds
     whole = Span(0.0, seconds)
@@ -43,22 +70,36 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
     if options.vad == "none":
         return Found(tuple(cap_spans([whole], longest, levels)))
     if options.vad in ("auto", "silero"):
-        from workbench.audio.silero import silero_spans
-
-        spans, detector = silero_spans(samples), "silero-vad"
+        speech, detector = _silero_spans(samples, levels), "silero-vad"
     else:
         with _one_at_a_time:
-            spans = _fsmn_spans(samples, options.vad)
+            speech = _fsmn_spans(raised(samples), options)
         detector = "FSMN-VAD"
-    if not spans:
-        return Found((), (f"{detector} found no speech in the recording",))
-    return Found(tuple(cap_spans(spans, longest, levels, merge_gap=MERGE_SECONDS)))
+    stretches = cap_spans(widened(speech, PAD_SECONDS, seconds), longest, levels, merge_gap=MERGE_SECONDS)
+    stretches = joined_short(stretches, SHORT_SECONDS, JOIN_SECONDS, longest)
+    return Found(tuple(stretches), _notes(detector, levels, speech, stretches, seconds))
 
 
-def _fsmn_spans(samples: np.ndarray, place: str) -> list[Span]:
+def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
+    """By the network that the package carries, and by a fresh one in what that left out although it is loud."""
+    from workbench.audio.silero import SileroOptions, fresh_spans, silero_spans
+
+    options = SileroOptions(min_speech_ms=SHORTEST_MS)
+    spans = silero_spans(raised(samples), options)
+    loud = _loud_in(levels, spans or [Span(0.0, len(samples) / SAMPLE_RATE)])
+    again = []
+    for gap in between(spans, len(samples) / SAMPLE_RATE):
+        if _seconds_above(levels, gap, max(loud - _SPEECH_RANGE, _INAUDIBLE)) >= _SUSPECT_SECONDS:
+            found = fresh_spans(raised(samples[gap.slice]), options)
+            again += [Span(gap.start + each.start, min(gap.start + each.end, gap.end)) for each in found]
+    return sorted([*spans, *again])
+
+
+def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
     """By the detector in a directory, on PyTorch, or in a GGUF file, on ggml."""
     from workbench.families.fsmn_vad import FsmnVadOptions
 
+    place = options.vad
     if Path(place).is_dir():
         from workbench.runtimes.pytorch.fsmn_vad import open_fsmn_vad
 
@@ -71,5 +112,40 @@ def _fsmn_spans(samples: np.ndarray, place: str) -> list[Span]:
         raise BadInput(
             f"option vad is {place!r}; expected {', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
         )
-    # The default, a schedule made for whole minutes, would cut talk at 60 s and leave fragments.
-    return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=END_SILENCE_MS))
+    # Its own default, a schedule made for whole minutes, would cut talk at 60 s and leave fragments.
+    silence = END_SILENCE_MS if options.end_silence_ms is None else options.end_silence_ms
+    return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=silence))
+
+
+def _notes(
+    detector: str, levels: np.ndarray, speech: Sequence[Span], stretches: Sequence[Span], seconds: float
+) -> tuple[str, ...]:
+    """What the user should know of what was left out."""
+    if speech:
+        mean = 10 * np.log10(np.mean(10 ** (np.concatenate([levels[_frames(span)] for span in speech]) / 10)))
+    else:
+        mean = loud_level(levels)
+    limit = max(float(mean) - _AS_LOUD, _INAUDIBLE)
+    left = sum(_seconds_above(levels, span, limit) for span in between(stretches, seconds))
+    much = left >= max(_MUCH_SECONDS, _MUCH_SHARE * sum(span.seconds for span in speech))
+    advice = "if words are missing, try --vad none"
+    if not speech:
+        said = f"{detector} found no speech in the recording"
+        return (f"{said}, though {left:.0f} s of it are not silent; {advice}" if much else said,)
+    if much:
+        return (f"{detector} left out {left:.0f} s that are about as loud as the speech that it found; {advice}",)
+    return ()
+
+
+def _frames(span: Span) -> slice:
+    """The frames of 10 ms that a span touches."""
+    return slice(span.slice.start // FRAME_SHIFT, -(-span.slice.stop // FRAME_SHIFT))
+
+
+def _loud_in(levels: np.ndarray, spans: Sequence[Span]) -> float:
+    return loud_level(np.concatenate([levels[_frames(span)] for span in spans]))
+
+
+def _seconds_above(levels: np.ndarray, span: Span, limit: float) -> float:
+    """For how long the level within a span is above the limit."""
+    return float(np.count_nonzero(levels[_frames(span)] > limit)) * FRAME_SHIFT / SAMPLE_RATE

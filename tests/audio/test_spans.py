@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.audio.spans import Span, cap_spans, frame_levels
+from workbench.audio.spans import Span, between, cap_spans, frame_levels, joined_short, widened
 from workbench.errors import BadInput
 
 RATE = 16_000
@@ -22,6 +22,12 @@ def span_lists(draw: st.DrawFn) -> list[Span]:
         spans.append(Span(at + gap, at + gap + length))
         at += gap + length
     return spans
+
+
+def on_a_grid(spans: list[Span]) -> list[Span]:
+    """The spans with edges whose sums are exact, without empty ones."""
+    exact = [Span(round(span.start * 64) / 64, round(span.end * 64) / 64) for span in spans]
+    return [span for span in exact if span.end > span.start]
 
 
 def covered(spans: list[Span]) -> set[int]:
@@ -118,6 +124,52 @@ def test_refused() -> None:
     with pytest.raises(ValueError, match="ends before"):
         cap_spans([Span(2, 1)])
     assert cap_spans([Span(0, 90)], float("inf")) == [Span(0, 90)]
+
+
+@given(spans=span_lists().map(on_a_grid), by=st.floats(0, 3), rest=st.floats(0, 3))
+def test_widened_spans_grow_by_no_more_and_never_overlap(spans: list[Span], by: float, rest: float) -> None:
+    seconds = (spans[-1].end if spans else 0.0) + rest
+    wide = widened(spans, by, seconds)
+    assert len(wide) == len(spans)
+    for old, new in zip(spans, wide, strict=True):
+        assert max(old.start - by, 0) - 1e-9 <= new.start <= old.start
+        assert old.end <= new.end <= min(old.end + by, seconds) + 1e-9
+    for before, after in pairwise(wide):
+        assert before.end <= after.start and before.slice.stop <= after.slice.start
+
+
+def test_widened_neighbours_share_the_middle_of_a_short_pause() -> None:
+    wide = widened([Span(0.2, 1.0), Span(1.6, 2.0), Span(4.0, 4.5)], 0.5, 4.75)
+    assert wide == [Span(0.0, 1.3), Span(1.3, 2.5), Span(3.5, 4.75)]
+
+
+@given(spans=span_lists().map(on_a_grid), short=st.floats(0, 20), gap=st.floats(0, 5), longest=st.floats(1, 60))
+def test_joining_short_spans_only_adds_what_is_between(
+    spans: list[Span], short: float, gap: float, longest: float
+) -> None:
+    joined = joined_short(spans, short, gap, longest)
+    assert covered(joined) >= covered(spans) and total(joined) <= total(spans) + gap * RATE * len(spans)
+    assert {span.start for span in joined} <= {span.start for span in spans}
+    assert {span.end for span in joined} <= {span.end for span in spans}
+    assert all(span in spans or span.seconds <= longest for span in joined)
+    for one, two in pairwise(joined):  # what was left apart could not be joined
+        first = next(span for span in spans if span.start == two.start and span.end <= two.end)
+        apart = two.start - one.end > gap or first.end - one.start > longest
+        assert apart or min(one.seconds, first.seconds) >= short
+
+
+def test_a_lone_word_is_joined_with_its_nearest_neighbours() -> None:
+    words = [Span(1, 2), Span(4, 5), Span(8, 9), Span(20, 28), Span(31, 32), Span(60, 61)]
+    assert joined_short(words, 6.0, 4.0, 20.0) == [Span(1, 9), Span(20, 32), Span(60, 61)]
+    assert joined_short(words, 6.0, 4.0, 5.0) == [Span(1, 5), Span(8, 9), *words[3:]]
+
+
+@given(spans=span_lists().map(on_a_grid), rest=st.floats(0, 3))
+def test_spans_and_what_is_between_them_are_the_recording(spans: list[Span], rest: float) -> None:
+    seconds = (spans[-1].end if spans else 0.0) + rest
+    both = sorted([*spans, *between(spans, seconds)])
+    assert [one.end for one in both[:-1]] == [two.start for two in both[1:]]
+    assert not both or (both[0].start, both[-1].end) == (0.0, seconds)
 
 
 def test_levels() -> None:

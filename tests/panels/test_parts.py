@@ -42,8 +42,8 @@ ROW = Row(
 def test_options_become_inputs_once(pool: Any) -> None:
     options = shown_options(pool.registry)
     names = [option.spec.name for option in options]
-    assert names[:5] == ["vad", "max_segment_seconds", "dither", "cmvn", "timestamps"]
-    assert sorted(names[5:]) == ["ban_emo_unk", "cif_residual", "itn", "language"]
+    assert names[:6] == ["vad", "max_segment_seconds", "end_silence_ms", "dither", "cmvn", "timestamps"]
+    assert sorted(names[6:]) == ["ban_emo_unk", "cif_residual", "itn", "language"]
     with gr.Blocks():
         inputs = make_inputs(options, pool.registry)
     assert [value for _, value in inputs["vad"].choices] == ["auto", "silero", "none", "fake/vad"]  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def test_an_option_shows_while_a_model_has_it(pool: Any) -> None:
             option.spec.name
             for option, visible in zip(options, visible_for(options, pool.registry, [f"{model}|pytorch"]))
             if visible
-        ][5:]
+        ][6:]
         for model in ("fake/sense", "fake/para")
     }
     assert {model: sorted(names) for model, names in shown.items()} == {

@@ -6,6 +6,7 @@ neither loses nor repeats a sample. This file does not decide what is speech.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -43,6 +44,46 @@ def frame_levels(samples: np.ndarray) -> np.ndarray:
         power = np.append(power, np.mean(np.square(samples[whole:])))
     levels: np.ndarray = 10 * np.log10(np.maximum(power, _SILENCE))
     return levels.astype(np.float32)
+
+
+def widened(spans: Sequence[Span], by: float, seconds: float) -> list[Span]:
+    """The spans with `by` seconds more at both ends, within a recording of `seconds`.
+
+    `spans` are in order and do not overlap. Neighbours that would meet share the middle of what lies between them.
+    """
+    edges = [(max(span.start - by, 0.0), min(span.end + by, seconds)) for span in spans]
+    wide = [list(edge) for edge in edges]
+    for place, (one, two) in enumerate(pairwise(spans)):
+        if edges[place][1] > edges[place + 1][0]:
+            wide[place][1] = wide[place + 1][0] = (one.end + two.start) / 2
+    return [Span(start, end) for start, end in wide]
+
+
+def joined_short(spans: Sequence[Span], short: float, gap: float, longest: float) -> list[Span]:
+    """The spans, those below `short` seconds joined with neighbours up to `gap` seconds away.
+
+    `spans` are in order and do not overlap. What lies between them is included; none becomes longer than `longest`
+    seconds by it.
+    """
+    joined: list[Span] = []
+    for span in spans:
+        before = joined[-1] if joined else None
+        if (
+            before is not None
+            and min(before.seconds, span.seconds) < short
+            and span.start - before.end <= gap
+            and span.end - before.start <= longest
+        ):
+            joined[-1] = Span(before.start, span.end)
+        else:
+            joined.append(span)
+    return joined
+
+
+def between(spans: Sequence[Span], seconds: float) -> list[Span]:
+    """What the spans, in order and disjoint, leave of a recording of `seconds`."""
+    edges = [0.0, *(edge for span in spans for edge in (span.start, span.end)), seconds]
+    return [Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end > start]
 
 
 def cap_spans(

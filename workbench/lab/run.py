@@ -30,6 +30,7 @@ from workbench.parity.noise import NoiseReport, noise_or_bug
 from workbench.parity.presets import Tolerances, find_preset, preset_of, read_rules
 from workbench.parity.verdict import judge
 from workbench.progress import OnProgress
+from workbench.prompts import check_prompt
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.scratch import make_scratch
@@ -91,10 +92,13 @@ def run_parity(
     """
     options_class = registry.options_class(model)
     card = registry.card(model)
+    reads_text = FAMILIES[card.family].reads_text
+    if reads_text:
+        check_prompt(source, card.id)
     shared = dict(options or {})
     build_options(options_class, registry.resolve_options(shared), card.id)
     if embeddings:
-        if not FAMILIES[card.family].reads_text:
+        if not reads_text:
             raise BadInput(f"{card.id} takes a recording; expected a language model and a prompt for the embeddings")
         shared["embeddings"] = embeddings_given(embeddings)
     StageFilter(stages)
@@ -120,7 +124,15 @@ def run_parity(
     tracer.tell(1.0, "done")
     kept = keep is not None
     return ParityRun(
-        card.id, _described(source), computed, truth, no_truth, outcomes, tracer.folder, kept, isolated=isolated
+        card.id,
+        _described(source, reads_text),
+        computed,
+        truth,
+        no_truth,
+        outcomes,
+        tracer.folder,
+        kept,
+        isolated=isolated,
     )
 
 
@@ -316,9 +328,9 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")[:80] or "side"
 
 
-def _described(source: Any) -> str:
-    """A recording's file name, or the beginning of a prompt."""
-    if isinstance(source, Path) or (isinstance(source, str) and len(source) < 1000 and Path(source).is_file()):
+def _described(source: Any, reads_text: bool) -> str:
+    """A recording's file name, or the beginning of a prompt: which of them a text is, the model says."""
+    if isinstance(source, (str, Path)) and not reads_text:
         return Path(source).name
     if isinstance(source, str):
         return clipped(source, 100)

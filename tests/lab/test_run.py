@@ -222,6 +222,12 @@ def test_a_long_trace_is_told_to_stop(fakes: FakeRegistry) -> None:
     assert fakes.cancelled == 1 and fakes.open_now == [] and time.monotonic() - begun < 30
 
 
+def test_a_limit_for_no_stage_is_refused_before_a_candidate_is_computed(fakes: FakeRegistry) -> None:
+    with pytest.raises(BadInput, match=r"'encoder\.layer\.\*' is for none .* nearest of them are encoder\.layers\."):
+        parity(fakes, "gguf", rules=["encoder.layer.*:peak=1"])
+    assert [runtime for runtime, _, _ in fakes.traced] == ["pytorch"]
+
+
 @pytest.mark.parametrize(
     ("how", "says"),
     [

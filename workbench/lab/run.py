@@ -27,7 +27,7 @@ from workbench.parity.compare import compare
 from workbench.parity.formats import read_trace
 from workbench.parity.mapping import StageMapping
 from workbench.parity.noise import NoiseReport, noise_or_bug
-from workbench.parity.presets import Tolerances, find_preset, preset_of, read_rules
+from workbench.parity.presets import Tolerances, check_rules, find_preset, preset_of, read_rules
 from workbench.parity.verdict import judge
 from workbench.progress import OnProgress
 from workbench.prompts import check_prompt
@@ -101,7 +101,7 @@ def run_parity(
         if not reads_text:
             raise BadInput(f"{card.id} takes a recording; expected a language model and a prompt for the embeddings")
         shared["embeddings"] = embeddings_given(embeddings)
-    StageFilter(stages)
+    wanted = StageFilter(stages)
     changes, chosen = read_rules(rules), find_preset(preset) if preset else None
     first = read_side(reference, options_class, card.id).with_default(**dict(settings or {}))
     first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
@@ -111,6 +111,7 @@ def run_parity(
     )
     try:
         computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
+        check_rules(changes, filter(wanted, computed.trace))  # before anything else is computed
         if isolated:
             tracer.isolate(computed, first)
         truth, no_truth = (None, "")

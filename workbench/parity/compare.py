@@ -16,7 +16,7 @@ from workbench.errors import BadInput
 from workbench.parity.discrete import as_tokens
 from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, spread_of
 from workbench.parity.order import computation_order, is_aside, layer_counts
-from workbench.parity.presets import Tolerances, preset_of
+from workbench.parity.presets import Tolerances, check_rules, preset_of
 from workbench.parity.stage import StageComparison, compare_stage
 from workbench.session import StageFilter, Trace
 
@@ -95,8 +95,8 @@ def compare(
         on_stage: told before each stage how many are done, of how many, and its name.
         reason: why these tolerances.
 
-    Raises `BadInput` where no stage is left to compare, a part of the glob matches none that both have, or without
-    `force` the inputs or the numbers of layers differ.
+    Raises `BadInput` where no stage is left to compare, a part of the glob matches none that both have, a rule of the
+    tolerances is for none of the reference's, or without `force` the inputs or the numbers of layers differ.
     """
     wanted = StageFilter(stages)
     warnings = _same_input(reference, candidate, force)
@@ -109,6 +109,10 @@ def compare(
     for pattern in wanted.patterns:
         if not any(map(StageFilter(pattern), both)):
             raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
+    if tolerances is None:
+        preset, reason = preset_of(reference.meta, candidate.meta)
+        tolerances = Tolerances(preset)
+    check_rules(tolerances.rules, compared)
     shared = set(both)
     lacking = [stage for stage in compared if stage not in shared]
     surplus = [stage for stage in candidate if wanted(stage) and stage not in shared and not is_aside(stage)]
@@ -119,9 +123,6 @@ def compare(
     for missing, whose in ((others, "candidate"), (surplus, "reference")):
         if missing:
             warnings.append(f"not compared, since the {whose} does not have them: {_names(missing)}")
-    if tolerances is None:
-        preset, reason = preset_of(reference.meta, candidate.meta)
-        tolerances = Tolerances(preset)
     order = computation_order(both, recorded=bool(reference.meta))
     found = list[StageComparison]()
     guess = True

@@ -27,6 +27,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -159,6 +160,18 @@ def read_rules(texts: Iterable[str]) -> tuple[tuple[str, Mapping[str, float]], .
             raise BadInput(f"tolerance {text!r:.80} names no stage before its colon; expected a glob such as encoder.*")
         rules.append((glob.strip() or "*", changes))
     return tuple(rules)
+
+
+def check_rules(rules: Iterable[tuple[str, Mapping[str, float]]], stages: Iterable[str]) -> None:
+    """Raises `BadInput` for a limit of one's own that is for none of the stages; it names the nearest of them."""
+    held = list(stages)
+    for glob, _ in rules:
+        if not any(fnmatchcase(stage, glob) for stage in held):
+            near = get_close_matches(re.sub(r"[][*?!]", "", glob), held, n=3, cutoff=0.0)
+            raise BadInput(
+                f"the tolerance for {glob!r:.80} is for none of the stages that are compared; the nearest of them are "
+                f"{', '.join(near)}"
+            )
 
 
 def _limit(text: str, value: str) -> float:

@@ -12,6 +12,7 @@ from workbench.errors import BadInput
 from workbench.parity import compare
 from workbench.parity.noise import noise_or_bug
 from workbench.parity.presets import PRESETS, Limits, Tolerances
+from workbench.parity.report import rows
 from workbench.parity.stage import StageComparison
 from workbench.parity.verdict import judge
 from workbench.session import Trace
@@ -47,8 +48,31 @@ def test_own_error_and_growth_are_those_of_the_stage_where_it_enters(stage: str)
     assert all(each.own == 0 for each in before)
     error = found[stage].numbers
     assert error and found[stage].own == pytest.approx(error.relative_l2)
-    assert found[stage].growth == pytest.approx(error.relative_l2 / 1e-5)
-    assert max(found.stages, key=lambda each: each.growth or 0).stage == stage
+    assert found[stage].jump == pytest.approx(error.relative_l2 / 1e-5)
+    assert found[stage].growth is None and found[stage].before == (0 if before else None)
+    assert max(found.stages, key=lambda each: each.jump or 0).stage == stage
+
+
+@pytest.mark.parametrize("error", [1e-7, 1e-6, 1e-3])
+def test_equal_errors_of_neighbours_do_not_grow(error: float) -> None:
+    x = np.random.default_rng(0).standard_normal((40, 50))
+    one, other = (Trace({f"encoder.layers.{n}": x * (1 + by) for n in range(3)}, META) for by in (0, error))
+    found = compare(one, other)
+    assert [each.growth for each in found.stages] == [None, pytest.approx(1), pytest.approx(1)]
+    assert [row[7] for row in rows(found)] == ["growth", "", "×1", "×1"]
+    assert max(each.jump or 0 for each in found.stages[1:]) == pytest.approx(1)
+
+
+def test_growth_is_that_of_the_stage_before_and_not_of_a_floor() -> None:
+    x = np.random.default_rng(0).standard_normal((40, 50))
+    errors = {"encoder.layers.0": 2e-7, "encoder.layers.1": 2e-6, "encoder.layers.2": 0.5}
+    one, other = (Trace({name: x * (1 + by * e) for name, e in errors.items()}, META) for by in (0, 1))
+    found = compare(one, other)
+    assert [each.growth for each in found.stages] == [None, pytest.approx(10), pytest.approx(2.5e5)]
+    said = judge(found).sentence
+    assert "the error grows most there too, from 2e-06 at the stage before to 0.5, 2.5e+05 times as much" in said
+    assert "the error grows most there too, to 0.5 at once" in judge(compare(*(
+        Trace({"encoder.layers.2": trace["encoder.layers.2"]}, META) for trace in (one, other)))).sentence  # fmt: skip
 
 
 def test_independent_errors_add_up_in_squares() -> None:

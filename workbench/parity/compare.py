@@ -20,7 +20,7 @@ from workbench.parity.presets import Tolerances, check_rules, preset_of
 from workbench.parity.stage import StageComparison, compare_stage
 from workbench.session import StageFilter, Trace
 
-_FLOOR = 0.1  # of a stage's limit, and at least one rounding: growth below it is no news
+_FLOOR = 0.1  # of a stage's limit, and at least one rounding: errors below it are no news
 
 
 @dataclass(frozen=True)
@@ -155,22 +155,26 @@ def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterab
     """Each stage of numbers with what it added to the error of the stage of numbers before it.
 
     The first one's error is all its own. A stage that was not measured leaves the next one without a stage before it to
-    compare with, and so without growth.
+    compare with, and so without growth. Where the error grows most is asked of errors that are at least the floor, so
+    that the step from nothing to rounding is none.
     """
     before: float | None = 0.0
+    first = True
+    floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
     for each in found:
         if each.sequence:
             yield each
             continue
         if each.numbers is None or each.numbers.nonfinite_differences:
-            before = None
+            before, first = None, False
             yield each
             continue
         error = each.numbers.relative_l2
         if before is not None:
-            floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
             own = max(error**2 - before**2, 0.0) ** 0.5
-            each = replace(each, own=own, growth=error / max(before, floor))
+            jump = max(error, floor) / max(before, floor)
+            each = replace(each, own=own, before=None if first else before, jump=jump)
+        first = False
         before = error
         yield each
 

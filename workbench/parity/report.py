@@ -70,6 +70,7 @@ def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dic
         "passing_limits": each.passing_limits,
         "own": each.own,
         "growth": each.growth,
+        "before": each.before,
         "mismatch": each.mismatch,
         "hint": each.hint,
     }

@@ -43,7 +43,15 @@ class StageComparison:
     hint: str | None = None  # what may have happened
     # sqrt(e^2 - f^2) of this stage's relative L2 e and that of the stage before, f; 0 if e < f. Isolated, e.
     own: float | None = None
-    growth: float | None = None  # e over f, where f is at least the floor of `workbench.parity.compare`
+    before: float | None = None  # f; None where no stage of numbers was measured before, and isolated
+    jump: float | None = None  # e over f, each but for what is no news: where the error grows most this is largest
+
+    @property
+    def growth(self) -> float | None:
+        """How many times the error of the stage before this one's is; None where that one has none."""
+        if not self.before or self.numbers is None:
+            return None
+        return self.numbers.relative_l2 / self.before
 
     @property
     def measured(self) -> dict[str, float]:

@@ -42,8 +42,8 @@ class Verdict:
 
     The *largest own contribution* is the stage where the relative L2 error is the largest multiple of that of the stage
     before it, errors below a tenth of the tolerance counting as a tenth (so that the step from nothing to rounding is
-    none). A fault in one place shows as one such jump, whatever the layers after it make of it. None where no stage's
-    error is larger than that of the stage before and than this floor.
+    none); the sentence gives both errors as they are. A fault in one place shows as one such jump, whatever the layers
+    after it make of it. None where no stage's error is larger than that of the stage before and than this floor.
 
     Of a candidate that was computed from the reference's own inputs it is the stage with the largest error, if that is
     beyond a tenth of the tolerance.
@@ -78,7 +78,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
             parts.append(f"the largest error of its own is at {largest.stage}, relative L2 {largest.own:.2g}")
     elif first and largest:
         where = "there too" if largest is first else f"at {largest.stage}"
-        parts.append(f"the error grows most {where}, to {largest.growth:.3g} times that of the stage before")
+        parts.append(f"the error grows most {where}, {_step(largest)}")
     parts += _about_tokens(comparison)
     if noise and not hidden:
         parts.append(noise.sentence + (", so no stage is at fault" if first and not faulty else ""))
@@ -119,13 +119,22 @@ def _named(stages: list[str], most: int = 4) -> str:
     return f"are {', '.join(shown[:-1])} and {shown[-1]}"
 
 
+def _step(stage: StageComparison) -> str:
+    """From what to what the error grows, and how many times that is."""
+    assert stage.numbers
+    if stage.before is None:
+        return f"to {stage.numbers.relative_l2:.2g} at once"
+    said = f"from {stage.before:.2g} at the stage before to {stage.numbers.relative_l2:.2g}"
+    return said if stage.growth is None else f"{said}, {stage.growth:.3g} times as much"
+
+
 def _largest(comparison: Comparison) -> StageComparison | None:
     if comparison.isolated:
         least = 0.1 * comparison.tolerances.preset.limits.relative_l2
         far = [each for each in comparison.stages if each.own is not None and each.own > least]
         return max(far, key=lambda each: each.own or 0.0, default=None)
-    grown = [each for each in comparison.stages if each.growth is not None and each.growth > 1]
-    return max(grown, key=lambda each: each.growth or 0.0, default=None)
+    grown = [each for each in comparison.stages if each.jump is not None and each.jump > 1]
+    return max(grown, key=lambda each: each.jump or 0.0, default=None)
 
 
 def _hidden(comparison: Comparison, first: StageComparison | None, stage: str, noise: NoiseReport) -> str:

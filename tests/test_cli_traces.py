@@ -75,6 +75,20 @@ def test_a_trace_goes_on_from_the_stages_of_another(capsys: Capture, tmp_path: P
     assert (status, out, len(err)) == (2, [], 1) and "there is no trace" in err[0] and "nowhere.npz" in err[0]
 
 
+def test_a_candidate_that_was_given_is_judged_with_float64(capsys: Capture, tmp_path: Path) -> None:
+    port, ours, exact = (str(tmp_path / f"{name}.safetensors") for name in ("port", "ours", "exact"))
+    words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
+    assert run(capsys, *words, port)[0] == 0
+    whole = Trace.load(port)
+    wrong = {**whole, "encoder.layers.1": whole["encoder.layers.1"] * (1 + 3e-5)}
+    Trace(wrong, {"dtype": "float32"}).save(port)  # as another program may write it
+    assert run(capsys, *words, ours, "--given", port)[0] == 0
+    assert run(capsys, *words, exact, "--given", port, "--dtype", "float64")[0] == 0
+    status, out, _ = run(capsys, "compare", ours, port, "--float64", exact)
+    assert status == 1 and "encoder.layers.1 is the first of " in out[0]
+    assert out[0].startswith("Computed from the candidate's own inputs, ") and "though within tolerance f32" in out[0]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

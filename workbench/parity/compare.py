@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.errors import BadInput
 from workbench.parity.discrete import as_tokens
+from workbench.parity.inputs import Whose, whose_inputs
 from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, spread_of
 from workbench.parity.order import computation_order, is_aside, layer_counts
 from workbench.parity.presets import Tolerances, check_rules, preset_of
@@ -48,6 +49,7 @@ class Comparison:
     only_candidate: tuple[str, ...]
     first_token: FirstToken | None
     warnings: tuple[str, ...]
+    inputs: Whose | None = None  # as `whose_inputs`
 
     def __getitem__(self, stage: str) -> StageComparison:
         try:
@@ -62,8 +64,8 @@ class Comparison:
 
     @property
     def isolated(self) -> bool:
-        """Whether the candidate was computed from another trace's input of each stage, so that errors do not add up."""
-        return bool(self.candidate.get("isolated"))
+        """Whether both were computed from the same input of each stage, so that errors do not add up."""
+        return self.inputs is not None
 
     @property
     def within(self) -> bool:
@@ -100,6 +102,9 @@ def compare(
     """
     wanted = StageFilter(stages)
     warnings = _same_input(reference, candidate, force)
+    inputs = whose_inputs(reference, candidate)
+    if reference.meta.get("isolated") and inputs is None:
+        warnings.append("the reference was computed from the stages of another trace, which is not the candidate")
     warnings += _same_layers(list(filter(wanted, reference)), list(filter(wanted, candidate)), force)
     held = set(candidate)
     compared = [stage for stage in reference if wanted(stage) and not is_aside(stage)]
@@ -116,7 +121,7 @@ def compare(
     shared = set(both)
     lacking = [stage for stage in compared if stage not in shared]
     surplus = [stage for stage in candidate if wanted(stage) and stage not in shared and not is_aside(stage)]
-    written = [stage for stage in lacking if stage in ("tokens", "text")] if candidate.meta.get("isolated") else []
+    written = [stage for stage in lacking if stage in ("tokens", "text")] if inputs else []
     if written:
         warnings.append(f"not compared, since the whole model writes them, not one stage: {_names(written)}")
     others = [stage for stage in lacking if stage not in written]
@@ -132,7 +137,7 @@ def compare(
         found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess))
         guess = guess and (found[-1].passes or found[-1].sequence is not None)  # what comes later has the same cause
     return Comparison(
-        stages=tuple(_alone(found) if candidate.meta.get("isolated") else _with_growth(found, tolerances)),
+        stages=tuple(_alone(found) if inputs else _with_growth(found, tolerances)),
         tolerances=tolerances,
         reason=reason,
         reference=dict(reference.meta),
@@ -141,6 +146,7 @@ def compare(
         only_candidate=tuple(surplus),
         first_token=_first_token(reference, candidate, found, tolerances),
         warnings=tuple(warnings),
+        inputs=inputs,
     )
 
 

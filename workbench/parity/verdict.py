@@ -23,8 +23,6 @@ WORDS = {
 }
 """The measures that have limits, in words."""
 
-INPUTS = "computed from the reference's own inputs"
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -140,11 +138,15 @@ def _largest(comparison: Comparison) -> StageComparison | None:
 def _hidden(comparison: Comparison, first: StageComparison | None, stage: str, noise: NoiseReport) -> str:
     """The opening where float64 finds a fault before any tolerance does."""
     count, name = _stages(len(comparison.stages)), _tolerance(comparison)
-    how = f"{INPUTS[:1].upper()}{INPUTS[1:]}, " if comparison.isolated else ""
+    how = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
     said = f"{how}{stage} is the first of {count} in error, though within tolerance {name}: {noise.sentence}"
     if first is None:
         return f"{said}; no stage is beyond tolerance"
     return f"{said}; {first.stage} is the first beyond tolerance: {_why(first)}"
+
+
+def _inputs(comparison: Comparison) -> str:
+    return f"computed from the {comparison.inputs}'s own inputs"
 
 
 def _tolerance(comparison: Comparison) -> str:
@@ -156,7 +158,7 @@ def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     if first and not comparison.tolerances.rules and first.limits != comparison.tolerances.preset.limits:
         name += ", which lets the front end be as far off as f32"
     if first is None:
-        how = f", each {INPUTS}" if comparison.isolated else ""
+        how = f", each {_inputs(comparison)}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
             return f"Identical: {_stages(count)}{how}"
         said = f"Within tolerance {name}: {_stages(count)}{how}"
@@ -169,7 +171,7 @@ def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     if comparison.isolated:
         over = len(_by_themselves([each for each in comparison.stages if not comparison.passes(each)]))
         some = f"the only of {_stages(count)}" if over == 1 else f"the first of {over} among {_stages(count)}"
-        return f"{INPUTS[:1].upper()}{INPUTS[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
+        return f"C{_inputs(comparison)[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
     return f"{first.stage} is the first of {_stages(count)} beyond tolerance {name}: {_why(first)}"
 
 

@@ -16,11 +16,14 @@ from workbench.errors import BadInput
 from workbench.parity.discrete import as_tokens
 from workbench.parity.inputs import Whose, whose_inputs
 from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, spread_of
+from workbench.parity.logprobs import IDS, Told, told
+from workbench.parity.logprobs import STAGE as LOGPROBS
 from workbench.parity.order import computation_order, is_aside, layer_counts
 from workbench.parity.presets import Tolerances, check_rules, preset_of
-from workbench.parity.stage import StageComparison, compare_stage
+from workbench.parity.stage import StageComparison, compare_logprobs, compare_stage
 from workbench.session import StageFilter, Trace
 
+_WRITTEN = ("tokens", "tokens.logprobs", "text")  # by the whole model
 _FLOOR = 0.1  # of a stage's limit, and at least one rounding: errors below it are no news
 
 
@@ -109,6 +112,12 @@ def compare(
     held = set(candidate)
     compared = [stage for stage in reference if wanted(stage) and not is_aside(stage)]
     both = [stage for stage in compared if stage in held]
+    silent = [whose for whose, trace in (("reference", reference), ("candidate", candidate)) if told(trace) is None]
+    if LOGPROBS in both and silent:
+        warnings.append(f"not compared, since the {silent[0]} does not tell of which tokens ({IDS}): {LOGPROBS}")
+        held.discard(LOGPROBS)
+        compared.remove(LOGPROBS)
+        both.remove(LOGPROBS)
     if not both:
         raise BadInput(_nothing_common(reference, candidate, stages))
     for pattern in wanted.patterns:
@@ -120,8 +129,10 @@ def compare(
     check_rules(tolerances.rules, compared)
     shared = set(both)
     lacking = [stage for stage in compared if stage not in shared]
-    surplus = [stage for stage in candidate if wanted(stage) and stage not in shared and not is_aside(stage)]
-    written = [stage for stage in lacking if stage in ("tokens", "text")] if inputs else []
+    surplus = [
+        stage for stage in candidate if stage in held and wanted(stage) and stage not in shared and not is_aside(stage)
+    ]
+    written = [stage for stage in lacking if stage in _WRITTEN] if inputs else []
     if written:
         warnings.append(f"not compared, since the whole model writes them, not one stage: {_names(written)}")
     others = [stage for stage in lacking if stage not in written]
@@ -134,6 +145,9 @@ def compare(
     for number, stage in enumerate(order):
         if on_stage:
             on_stage(number, len(order), stage)
+        if stage == LOGPROBS:
+            found.append(compare_logprobs(reference, candidate, tolerances.of(stage)))
+            continue
         found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess))
         guess = guess and (found[-1].passes or found[-1].sequence is not None)  # what comes later has the same cause
     return Comparison(
@@ -168,7 +182,7 @@ def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterab
     first = True
     floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
     for each in found:
-        if each.sequence:
+        if each.sequence or each.logprobs:
             yield each
             continue
         if each.numbers is None or each.numbers.nonfinite_differences:
@@ -212,24 +226,16 @@ def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[
     What deviation the logits have there, they do not tell. It is taken from the last row of logits that a trace holds,
     or, where none holds any, from the log-probabilities reported.
     """
-    ours, theirs = _step(reference, place), _step(candidate, place)
+    ours, theirs = (_step(told(trace), place) for trace in (reference, candidate))
     if ours is None or theirs is None:
         return None
     rows = (trace["logits"][-1] for trace in (reference, candidate) if "logits" in trace and len(trace["logits"]))
     return choice_among(ours, theirs, ids, spread_of(next(rows, ours[1])))
 
 
-def _step(trace: Trace, place: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _step(found: Told | None, place: int) -> tuple[np.ndarray, np.ndarray] | None:
     """(ids, log-probabilities) of the likeliest tokens at a place; None where the trace does not tell."""
-    if "tokens.alternatives" not in trace or "tokens.logprobs" not in trace:
-        return None
-    ids, logprobs = trace["tokens.alternatives"], trace["tokens.logprobs"]
-    if ids.ndim != 2 or ids.dtype.kind not in "iu" or logprobs.shape != ids.shape or logprobs.dtype.kind != "f":
-        raise BadInput(
-            f"tokens.alternatives holds {ids.dtype} of shape {ids.shape} and tokens.logprobs {logprobs.dtype} of shape "
-            f"{logprobs.shape}; expected whole numbers and floating point of one shape (tokens, alternatives)"
-        )
-    return (ids[place], logprobs[place].astype(np.float64)) if place < len(ids) else None
+    return None if found is None or place >= len(found.ids) else (found.ids[place], found.logprobs[place])
 
 
 def _prompt_positions(trace: Trace) -> int | None:

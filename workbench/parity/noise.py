@@ -207,7 +207,7 @@ def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str =
         if is_aside(stage) or stage not in candidate or stage not in exact:
             continue
         truth, near, other = exact[stage], reference[stage], candidate[stage]
-        if kind_of(stage, truth) in ("tokens", "text"):
+        if kind_of(stage, truth) in ("tokens", "text", "logprobs"):
             continue
         ours, theirs = (_distances(truth, side) for side in (near, other))
         factors = usual.of(len(truth) if truth.ndim else 1)

@@ -17,6 +17,7 @@ WORDS = {
     "peak": "largest difference over root mean square",
     "cosine_distance": "cosine distance",
     "kl": "KL divergence",
+    "logprob": "log-probabilities' root mean square difference in nats at the worst step",
     "top1": "top-1 agreement",
     "token_errors": "token error rate",
     "text_errors": "text error rate",

@@ -162,7 +162,7 @@ def errors(compared: Sequence[Comparison]) -> Iterator[tuple[str, float]]:
     for each in (stage for comparison in compared for stage in comparison.stages):
         if each.sequence and each.stage.startswith("prompt."):
             yield each.stage, float("inf") if each.differs else 0.0
-        elif not each.sequence:
+        elif not (each.sequence or each.logprobs):
             finite = each.numbers and not each.numbers.nonfinite_differences
             yield each.stage, each.numbers.relative_l2 if each.numbers and finite else float("inf")
 

@@ -11,6 +11,8 @@ from tests.test_cli import Capture, run
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.tiny_language import tiny_language
 from workbench.audio.read import write_wav
+from workbench.errors import BadInput
+from workbench.registry import Registry
 from workbench.session import Trace
 
 
@@ -73,10 +75,28 @@ def test_a_trace_goes_on_from_the_stages_of_another(capsys: Capture, tmp_path: P
     assert (status, out, len(err)) == (2, [], 1) and "there is no trace" in err[0] and "nowhere.npz" in err[0]
 
 
+def test_a_candidate_that_was_given_is_judged_with_float64(capsys: Capture, tmp_path: Path) -> None:
+    port, ours, exact = (str(tmp_path / f"{name}.safetensors") for name in ("port", "ours", "exact"))
+    words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
+    assert run(capsys, *words, port)[0] == 0
+    whole = Trace.load(port)
+    wrong = {**whole, "encoder.layers.1": whole["encoder.layers.1"] * (1 + 3e-5)}
+    Trace(wrong, {"dtype": "float32"}).save(port)  # as another program may write it
+    assert run(capsys, *words, ours, "--given", port)[0] == 0
+    assert run(capsys, *words, exact, "--given", port, "--dtype", "float64")[0] == 0
+    status, out, _ = run(capsys, "compare", ours, port, "--float64", exact)
+    assert status == 1 and "encoder.layers.1 is the first of " in out[0]
+    assert out[0].startswith("Computed from the candidate's own inputs, ") and "though within tolerance f32" in out[0]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (("--out", "nowhere/t.safetensors"), "the trace cannot be written to nowhere/t.safetensors: there is no fold"),
+        (
+            ("--out", f"{'a' * 240}.safetensors"),
+            f"the trace cannot be written to {'a' * 240}.safetensors: File name too",
+        ),
         (("--out", "."), "the trace cannot be written to .: it is a folder"),
         (("--out", "t.npz"), "the trace cannot be written to t.npz: expected a name that ends in .safetensors"),
         (("--out", "t.safetensors", "--stages", ","), "the stage pattern is empty"),
@@ -87,6 +107,20 @@ def test_a_trace_that_could_not_be_written_is_refused_before_any_work(
 ) -> None:
     status, out, err = run(capsys, "trace", "short.wav", "-m", "no-such-model", *words)
     assert (status, out, len(err)) == (2, [], 1) and err[0].startswith(f"workbench: {sentence}")
+
+
+def test_a_language_model_traces_no_recording(capsys: Capture, tmp_path: Path) -> None:
+    words = ("short.wav", "-m", "language", "--out", str(tmp_path / "t.safetensors"))
+    status, out, err = run(capsys, "trace", *words)
+    assert (status, out, list(tmp_path.iterdir())) == (2, [], [])
+    assert err == [
+        "workbench: 'short.wav' is the name of a recording, and language goes on from a text; expected the text "
+        "itself, such as 'Count from two to six.', or - to read it from standard input"
+    ]
+    with Registry(isolate=False) as registry, registry.open("language") as session:
+        for source in ("short.wav", Path("short.wav")):
+            with pytest.raises(BadInput, match=r"^'short\.wav' is the name of a recording, and language goes on"):
+                session.trace(source)
 
 
 def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Path) -> None:

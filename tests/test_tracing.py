@@ -15,6 +15,7 @@ from workbench.parity.formats import StoredTrace
 from workbench.progress import listening
 from workbench.runtimes.pytorch.sensevoice import open_session
 from workbench.session import Trace
+from workbench.stages import stage_digest
 from workbench.tracing import named, stages_given, trace_of
 
 
@@ -65,7 +66,10 @@ def test_what_is_given_is_read_from_a_file_as_it_is_asked_for(tmp_path: Path) ->
         assert "a" in stages and "c" not in stages and not stages.used
         with pytest.raises(BadInput, match=r"has none of the stages of this pass \(it has a, b\); expected a trace of"):
             named(stages)
-        assert stages["b"].tolist() == [0, 0, 0] and named(stages) == {"isolated": True}
+        assert stages["b"].tolist() == [0, 0, 0] and named(stages) == {
+            "isolated": True,
+            "given": {"b": stage_digest(np.zeros(3))},
+        }
     assert stages_given(None, "d") is None and named(None) == {}
 
 

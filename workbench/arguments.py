@@ -168,7 +168,7 @@ def _add_embeddings(parser: argparse.ArgumentParser, required: bool = False) -> 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Exit status: 0 within tolerance, 1 beyond it (with --float64, also where there is a bug), 2 where a file "
-        "cannot be used."
+        "cannot be used, or anything else went wrong."
     )
     files = ".safetensors, .npz, or a directory or .zip of .npy files"
     parser.add_argument("reference", metavar="REFERENCE", type=Path, help=f"the trace to compare with: {files}")
@@ -210,8 +210,8 @@ def _add_tolerance(parser: argparse.ArgumentParser) -> None:
 
 def _add_parity(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Exit status: 0 all candidates within tolerance, 1 one beyond it, 2 where one cannot be compared, 3 where none "
-        "is available."
+        "Exit status: 0 all candidates within tolerance, 1 one beyond it, 2 where one cannot be compared, or anything "
+        "else went wrong, 3 where none is available."
     )
     side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for settings and options of its own"
     parser.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")

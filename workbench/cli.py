@@ -1,8 +1,8 @@
 """The `workbench` command. Results go to stdout; progress and errors, one line each, to stderr.
 
-Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else; of `compare` and
-`parity`, 1 means beyond tolerance. This file prints; what it prints is computed elsewhere, and what can be asked for
-stands in `workbench.arguments`.
+Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else. Of `compare` and
+`parity`, 1 means beyond tolerance and nothing but that; anything else that goes wrong is 2 there. This file prints;
+what it prints is computed elsewhere, and what can be asked for stands in `workbench.arguments`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from workbench.following import Line, transcripts
 from workbench.listing import alternatives_table
 from workbench.open_session import OpenSession
 from workbench.options import build_options
+from workbench.prompts import check_typed
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import Piece, StageFilter, Transcript
 from workbench.trace_file import trace_place
 
 INTERRUPTED = 130  # what shells give for Ctrl-C
+COMPARING = ("compare", "parity")  # commands whose exit status 1 says that something is beyond tolerance
 DEBUG = "WORKBENCH_DEBUG"  # an environment variable: where it is set, errors come with their traceback
 
 
@@ -47,17 +49,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(end="", flush=True)
         return status
     except WorkbenchError as error:
-        return _failed(error, str(error), error.exit_status)
+        return _failed(error, str(error), error.exit_status if error.exit_status != 1 else _else(parsed.command))
     except BrokenPipeError:
         _mute_stdout()  # its reader has gone, as `head` does; nothing more can be said
-        return 1
+        return _else(parsed.command)
     except KeyboardInterrupt:
         _say("workbench: stopped")
         return INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError):
             _mute_stdout()  # it may be what failed: a full disk
-        return _failed(error, f"{type(error).__name__}: {error}; {DEBUG}=1 shows where", 1)
+        return _failed(error, f"{type(error).__name__}: {error}; {DEBUG}=1 shows where", _else(parsed.command))
+
+
+def _else(command: str) -> int:
+    """The exit status of what is neither bad input nor something that is not available.
+
+    Of commands that compare, 1 is a result: a script that reads it must not take a failure for one.
+    """
+    return BadInput.exit_status if command in COMPARING else 1
 
 
 def _failed(error: Exception, sentence: str, status: int) -> int:
@@ -248,12 +258,22 @@ def _prompt(given: str) -> str:
         raise BadInput(f"the prompt on stdin is no {error.encoding} text: {error.reason}") from error
 
 
+def _source(parsed: argparse.Namespace, card: Card) -> str:
+    """The recording, or of a language model the prompt; raises `BadInput` for a recording in place of a prompt."""
+    if card.family not in FAMILIES or not FAMILIES[card.family].reads_text:
+        return str(parsed.source)
+    if parsed.source != "-":
+        check_typed(parsed.source, card.id)
+    return _prompt(parsed.source)
+
+
 def _trace(parsed: argparse.Namespace) -> int:
     trace_place(parsed.out)
     StageFilter(parsed.stages)
     embeddings = _embeddings(parsed)
+    with Registry() as registry:
+        source = _source(parsed, registry.card(parsed.model))
     with _opened(parsed) as (session, options):
-        source = _prompt(parsed.source) if session.reads_text else parsed.source
         if embeddings and not session.reads_text:
             raise BadInput(f"{session.model} takes a recording; expected a language model and a prompt for --embedding")
         if embeddings:
@@ -294,21 +314,21 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _parity(parsed: argparse.Namespace) -> int:
-    from workbench.lab import run_parity, write_page
+    from workbench.lab import report_place, run_parity, write_page
     from workbench.lab.command import lines
     from workbench.parity import read_mapping
 
-    if parsed.report and (parsed.report.is_dir() or not parsed.report.parent.is_dir()):
-        raise BadInput(f"{parsed.report} is no place for a report; expected a file in a folder that exists")
+    if parsed.report:
+        report_place(parsed.report)
     mapping = read_mapping(parsed.mapping) if parsed.mapping else None
     progress = Line()
     with Registry() as registry:
-        reads_text = FAMILIES[registry.card(parsed.model).family].reads_text
+        source = _source(parsed, registry.card(parsed.model))
         try:
             run = run_parity(
                 registry,
                 parsed.model,
-                _prompt(parsed.source) if reads_text else parsed.source,
+                source,
                 parsed.reference,
                 parsed.candidates,
                 parsed.stages,

@@ -20,6 +20,7 @@ from workbench.families import FAMILIES
 from workbench.injection import Injected
 from workbench.isolated import Calls, IsolatedSession
 from workbench.opening import SessionSpec
+from workbench.prompts import check_prompt
 from workbench.runtimes import RUNTIMES
 from workbench.session import (
     AudioSource,
@@ -142,6 +143,8 @@ class OpenSession:
     ) -> Trace:
         """As `Session.trace`."""
         self.session  # noqa: B018 (raises when this holder has closed it)
+        if self.reads_text:
+            check_prompt(source, self.model)
         return self._calls.trace(source, stages, given, out, **self._resolved(options))
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:

@@ -7,6 +7,7 @@ input and shows its own error alone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
@@ -22,6 +23,13 @@ _COUNTED = ("predictor.embeddings", "tokens")  # of which there may be none
 ANY_ROWS = ("frontend.*", "prompt.tokens", "adaptor.output", "llm.embeddings", *_COUNTED)
 """Stages of which another computation may have more or fewer rows, and everything after them as many as that one. All
 others meet values that came another way, with rows of their own."""
+
+
+def stage_digest(array: np.ndarray) -> str:
+    """Of an array's type, shape and values: 16 hexadecimal digits, the same wherever the array came from."""
+    found = hashlib.sha256(f"{array.dtype.str.lstrip('<=>|')} {array.shape} ".encode())
+    found.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()[:16]
 
 
 class Recorder:

@@ -67,6 +67,10 @@ def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mappin
 
 
 def _check_folder(path: str | Path, place: Path) -> None:
+    try:
+        _partial(place).is_dir()  # the longer name of the two, which a system may refuse
+    except OSError as error:
+        raise BadInput(f"the trace cannot be written to {path}: {error.strerror or error}") from error
     if place.is_dir() or not place.parent.is_dir():
         wrong = "it is a folder" if place.is_dir() else f"there is no folder {place.parent}"
         raise BadInput(f"the trace cannot be written to {path}: {wrong}")

@@ -11,6 +11,7 @@ import numpy as np
 from workbench.errors import BadInput
 from workbench.progress import report
 from workbench.session import Given, Out, Session, Trace
+from workbench.stages import stage_digest
 from workbench.trace_file import trace_place
 from workbench.versions import versions
 
@@ -20,11 +21,12 @@ class StagesGiven(Mapping[str, np.ndarray]):
 
     def __init__(self, trace: Trace):
         self._trace = trace
-        self.used = False  # whether any has been asked for
+        self.used: dict[str, str] = {}  # digests of the stages that have been asked for
 
     def __getitem__(self, stage: str) -> np.ndarray:
-        self.used = True
-        return self._trace[stage]
+        array = self._trace[stage]
+        self.used[stage] = stage_digest(array)
+        return array
 
     def __contains__(self, stage: object) -> bool:
         return stage in self._trace
@@ -64,7 +66,9 @@ def place_of(out: Out) -> Path | None:
 
 
 def named(given: StagesGiven | None) -> dict[str, Any]:
-    """What the metadata of a trace say of what it was computed from. Raises `BadInput` where nothing of it was used."""
+    """What the metadata of a trace say of what it was computed from: the digests of the stages it went on from, which
+    `workbench.parity.inputs` knows that trace by. Raises `BadInput` where nothing of it was used.
+    """
     if given is None:
         return {}
     if not given.used:
@@ -73,7 +77,7 @@ def named(given: StagesGiven | None) -> dict[str, Any]:
             f"the trace to compute from has none of the stages of this pass (it has {held}); expected a trace of this "
             "model"
         )
-    return {"isolated": True}
+    return {"isolated": True, "given": dict(given.used)}
 
 
 def trace_of(

@@ -71,12 +71,13 @@ class FakeRegistry:
         self.missing: dict[str, str] = {}  # runtime, or a type, to why it is not available
         self.faults: dict[str, Mapping[str, Fault]] = {}
         self.acts: dict[str, Callable[[FakeSession], None]] = {}
+        self.family = "sensevoice"
 
     def card(self, model: str) -> Card:
-        return Card(model, "Tiny", "sensevoice", {"directory": "tiny"})
+        return Card(model, "Tiny", self.family, {"directory": "tiny"})
 
     def options_class(self, model: str) -> type:
-        return FAMILIES["sensevoice"].options_class
+        return FAMILIES[self.family].options_class
 
     def resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
         build_options(self.options_class(""), options, "tiny")

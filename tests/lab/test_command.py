@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.fakes import FakeRegistry, dies
+from tests.lab.fakes import FakeRegistry, FakeSession, dies
 from tests.parity.networks import STAGES, computed
 from workbench import cli
+from workbench.errors import SessionDied
 
 Capture = pytest.CaptureFixture[str]
 
@@ -30,9 +31,9 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
     return registry
 
 
-def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
+def run(capsys: Capture, *words: str, source: str = "talk.wav") -> tuple[int, list[str], list[str]]:
     try:
-        status = cli.main(["parity", "tiny", "talk.wav", *words])
+        status = cli.main(["parity", "tiny", source, *words])
     except SystemExit as left:
         status = int(left.code or 0)
     out, err = capsys.readouterr()
@@ -75,6 +76,7 @@ def test_what_cannot_be_used_is_2_and_nothing_available_is_3(capsys: Capture, fa
         ((), "--candidates"),
         (("--candidates", "ggml"), "neither a runtime nor a trace"),
         (("--candidates", "gguf", "--report", "nowhere/out.html"), "no place for a report"),
+        (("--candidates", "gguf", "--report", f"{'a' * 300}.html"), "the report cannot be written to aaa"),
         (("--candidates", "gguf", "--mapping", "names.toml"), "names.toml"),
         (("--candidates", "gguf", "--language", "xx"), "language"),
     ],
@@ -83,6 +85,32 @@ def test_bad_input_is_2_in_one_line(capsys: Capture, fakes: Registry, words: tup
     status, out, err = run(capsys, *words)
     assert (status, out, len(err)) == (2, [], 1) and says in err[0]
     assert fakes.traced == []
+
+
+def test_a_language_model_takes_no_recording_and_a_text_of_any_length(capsys: Capture, fakes: Registry) -> None:
+    fakes.family = "causal_lm"
+    Path("my talk.wav").touch()
+    for source in ("talk.wav", "my talk.wav"):
+        status, out, err = run(capsys, "--candidates", "pytorch", source=source)
+        assert (status, out, len(err)) == (2, [], 1) and fakes.traced == []
+        assert (
+            f"'{source}' is the name of a recording, and tiny goes on from a text; expected the text itself" in err[0]
+        )
+    for length in (255, 256, 999, 5000):
+        status, out, err = run(capsys, "--candidates", "pytorch", "--json", source="a" * length)
+        assert (status, err) == (0, []) and json.loads("\n".join(out))["source"].startswith("aaaa")
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("of ours"), BrokenPipeError(), SessionDied("killed")])
+def test_what_fails_is_not_beyond(
+    capsys: Capture, fakes: Registry, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(session: FakeSession) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_mute_stdout", lambda: None)
+    fakes.acts["pytorch"] = fails
+    assert run(capsys, "--candidates", "gguf")[0] == 2
 
 
 def test_settings_and_options_reach_the_sessions(capsys: Capture, fakes: Registry) -> None:

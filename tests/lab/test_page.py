@@ -42,6 +42,7 @@ class Parts(HTMLParser):
 def run(tmp_path: Path) -> Iterator[ParityRun]:
     """A candidate within, one with a fault from which its tokens differ, one not there, one of another shape."""
     fakes = FakeRegistry()
+    fakes.family = "causal_lm"
     fakes.missing["vllm"] = f"vLLM is not installed {NASTY}"
     fakes.faults["gguf"] = {
         "encoder.layers.3": lambda x: np.where(x > 2, np.nan, x),

@@ -13,7 +13,6 @@ import pytest
 
 from tests.lab.fakes import FakeRegistry, dies, waits
 from tests.parity.networks import STAGES, computed
-from workbench.cards import Card
 from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.lab import ParityRun, run_parity
 from workbench.parity import read_mapping
@@ -36,8 +35,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
-    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, **how)  # type: ignore[arg-type]
+def parity(fakes: FakeRegistry, *candidates: str, source: str = "talk.wav", **how: Any) -> ParityRun:
+    return run_parity(fakes, "tiny", source, candidates=candidates, **how)  # type: ignore[arg-type]
 
 
 def test_each_is_judged_by_its_own_arithmetic(fakes: FakeRegistry) -> None:
@@ -253,6 +252,12 @@ def test_a_long_trace_is_told_to_stop(fakes: FakeRegistry) -> None:
     assert fakes.cancelled == 1 and fakes.open_now == [] and time.monotonic() - begun < 30
 
 
+def test_a_limit_for_no_stage_is_refused_before_a_candidate_is_computed(fakes: FakeRegistry) -> None:
+    with pytest.raises(BadInput, match=r"'encoder\.layer\.\*' is for none .* nearest of them are encoder\.layers\."):
+        parity(fakes, "gguf", rules=["encoder.layer.*:peak=1"])
+    assert [runtime for runtime, _, _ in fakes.traced] == ["pytorch"]
+
+
 @pytest.mark.parametrize(
     ("how", "says"),
     [
@@ -359,15 +364,27 @@ def test_isolated_a_runtime_that_takes_no_stages_is_not_even_loaded(fakes: FakeR
         assert run.outcomes[0].status == "within"
 
 
-def test_embeddings_go_into_every_prompt_and_into_no_recording(
-    fakes: FakeRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_is_never_a_path(fakes: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "secret").touch()
+    monkeypatch.chdir(tmp_path)
+    fakes.family = "causal_lm"
+    with parity(fakes, "gguf", source="folder/secret") as run:
+        assert run.source == "folder/secret"  # whether such a file is there is nobody's business
+    with pytest.raises(BadInput, match=r"'talk\.wav' is the name of a recording, and tiny goes on from a text"):
+        parity(fakes, "gguf")
+    fakes.family = "sensevoice"
+    with parity(fakes, "gguf", source="folder/talk.wav") as run:
+        assert run.source == "talk.wav"
+
+
+def test_embeddings_go_into_every_prompt_and_into_no_recording(fakes: FakeRegistry) -> None:
     probe = np.ones((3, 8), np.float32)
     with pytest.raises(BadInput, match="tiny takes a recording"):
         parity(fakes, "gguf", embeddings=[probe])
-    monkeypatch.setattr(fakes, "card", lambda model: Card(model, "Tiny", "causal_lm", {"directory": "tiny"}))
-    with parity(fakes, "gguf", embeddings=[probe]):
+    fakes.family = "causal_lm"
+    with parity(fakes, "gguf", source="say", embeddings=[probe]):
         assert len(fakes.embeddings) == 3  # of the reference, float64 and the candidate
         assert all((given.values == probe).all() for [given] in fakes.embeddings)
     with pytest.raises(BadInput, match="embedding 1 "):
-        parity(fakes, "gguf", embeddings=[np.ones(3)])
+        parity(fakes, "gguf", source="say", embeddings=[np.ones(3)])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from workbench.session import Trace
+from workbench.stages import stage_digest
 
 FRAMES, WIDTH, LAYERS, VOCABULARY = 24, 64, 8, 40
 META = {"model": "tiny", "runtime": "numpy", "input_digest": "a1b2"}
@@ -48,7 +49,8 @@ def computed(
     """
     with np.errstate(all="ignore"):  # an overflow may be what is planted
         stages = _stages(dtype, seed, layers, faults or {}, reverse, given or {})
-        return Trace(stages, META | {"dtype": dtype} | ({} if given is None else {"isolated": True}))
+        used = {} if given is None else {stage: stage_digest(given[stage]) for stage in stages if stage in given}
+        return Trace(stages, META | {"dtype": dtype} | ({} if given is None else {"isolated": True, "given": used}))
 
 
 def _stages(

@@ -116,6 +116,18 @@ def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_
         ("reference.safetensors shallow.safetensors", "the reference has 8 encoder.layers and the candidate 3"),
         ("reference.safetensors noise.safetensors --stages x.*", "no stage that both traces have matches x.*"),
         ("reference.safetensors noise.safetensors --tolerance l2=1", "tolerance 'l2=1' is not understood; expected "),
+        (
+            "reference.safetensors noise.safetensors --tolerance zz.*:relative_l2=1",
+            "the tolerance for 'zz.*' is for none of the stages that are compared; the nearest of them are ",
+        ),
+        (
+            "reference.safetensors noise.safetensors --tolerance encoder.layer.3:peak=1 --tolerance peak=2",
+            "the nearest of them are encoder.layers.3, encoder.layers.",
+        ),
+        (
+            "reference.safetensors noise.safetensors --stages encoder.* --tolerance logits:kl=1",
+            "for 'logits' is for none",
+        ),
         ("reference.safetensors noise.safetensors --mapping no.toml", "the mapping file no.toml cannot be read"),
         ("reference.safetensors noise.safetensors --float64 noise.safetensors", "expected one computed in float64"),
         ("reference.safetensors noise.safetensors --profiles", "--profiles are part of the JSON; give --json too"),

@@ -10,8 +10,10 @@ import pytest
 from tests.parity.networks import META, NUMBERS, STAGES, computed
 from workbench.errors import BadInput
 from workbench.parity import compare
+from workbench.parity.logprobs import LogprobMeasures
 from workbench.parity.noise import noise_or_bug
 from workbench.parity.presets import PRESETS, Limits, Tolerances
+from workbench.parity.report import rows
 from workbench.parity.stage import StageComparison
 from workbench.parity.verdict import judge
 from workbench.session import Trace
@@ -47,8 +49,31 @@ def test_own_error_and_growth_are_those_of_the_stage_where_it_enters(stage: str)
     assert all(each.own == 0 for each in before)
     error = found[stage].numbers
     assert error and found[stage].own == pytest.approx(error.relative_l2)
-    assert found[stage].growth == pytest.approx(error.relative_l2 / 1e-5)
-    assert max(found.stages, key=lambda each: each.growth or 0).stage == stage
+    assert found[stage].jump == pytest.approx(error.relative_l2 / 1e-5)
+    assert found[stage].growth is None and found[stage].before == (0 if before else None)
+    assert max(found.stages, key=lambda each: each.jump or 0).stage == stage
+
+
+@pytest.mark.parametrize("error", [1e-7, 1e-6, 1e-3])
+def test_equal_errors_of_neighbours_do_not_grow(error: float) -> None:
+    x = np.random.default_rng(0).standard_normal((40, 50))
+    one, other = (Trace({f"encoder.layers.{n}": x * (1 + by) for n in range(3)}, META) for by in (0, error))
+    found = compare(one, other)
+    assert [each.growth for each in found.stages] == [None, pytest.approx(1), pytest.approx(1)]
+    assert [row[7] for row in rows(found)] == ["growth", "", "×1", "×1"]
+    assert max(each.jump or 0 for each in found.stages[1:]) == pytest.approx(1)
+
+
+def test_growth_is_that_of_the_stage_before_and_not_of_a_floor() -> None:
+    x = np.random.default_rng(0).standard_normal((40, 50))
+    errors = {"encoder.layers.0": 2e-7, "encoder.layers.1": 2e-6, "encoder.layers.2": 0.5}
+    one, other = (Trace({name: x * (1 + by * e) for name, e in errors.items()}, META) for by in (0, 1))
+    found = compare(one, other)
+    assert [each.growth for each in found.stages] == [None, pytest.approx(10), pytest.approx(2.5e5)]
+    said = judge(found).sentence
+    assert "the error grows most there too, from 2e-06 at the stage before to 0.5, 2.5e+05 times as much" in said
+    assert "the error grows most there too, to 0.5 at once" in judge(compare(*(
+        Trace({"encoder.layers.2": trace["encoder.layers.2"]}, META) for trace in (one, other)))).sentence  # fmt: skip
 
 
 def test_independent_errors_add_up_in_squares() -> None:
@@ -225,16 +250,66 @@ def test_the_logits_go_before_the_likeliest_tokens_where_they_hold_the_row() -> 
     assert found is not None and found.choice is not None and found.choice.row == row
 
 
-def test_what_is_told_of_tokens_is_no_stage_to_compare() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "within"), [("float32", False), ("float16", False), ("bfloat16", False), ("q4_0", True)]
+)
+def test_what_is_told_of_tokens_is_compared(dtype: str, within: bool) -> None:
     trace = computed()
-    ours, theirs = reporting(trace, SAME), reporting(trace, ([1, 3, 2], [-0.7, -2.0, -8.0]))
-    found = compare(ours, without(without(theirs, "tokens.alternatives"), "tokens.logprobs"))
-    assert found.within and not found.only_reference and not found.only_candidate and not found.warnings
-    assert compare(ours, theirs).within and compare(without(ours, "tokens.logprobs"), theirs).warnings == ()
+    ours, theirs = reporting(trace, SAME, SAME), reporting(trace, SAME, ([1, 2, 3], [-2.0, -3.0, -4.5]))
+    found = compare(ours, Trace(theirs, META | {"dtype": dtype}))
+    held = found["tokens.logprobs"]
+    assert held.kind == "logprobs" and held.logprobs == LogprobMeasures(1.5, 1, 0.75, 2, 6)
+    assert found.within is within and found["tokens"].passes and held.growth is None
+    if not within:
+        name, said = found.tolerances.preset.name, judge(found).sentence
+        assert said.startswith(f"tokens.logprobs is the first of {len(found.stages)} stages beyond tolerance {name}: ")
+        assert "log-probabilities' root mean square difference in nats at the worst step 1.5, limit " in said
+    [row] = [each for each in rows(found) if each[1] == "tokens.logprobs"]
+    assert row[-1] == "2 steps, at most 1.5 nats apart, step 1"
+
+
+def test_log_probabilities_are_those_of_the_ids_beside_them() -> None:
+    trace = computed()
+    ours = reporting(trace, SAME)
+    turned = reporting(trace, ([1, 3, 2], [-0.5, -3.0, -1.5]))
+    fewer = reporting(trace, ([1, 2], [-0.5, -1.5]))
+    for other in (turned, fewer):
+        assert compare(ours, other)["tokens.logprobs"].logprobs == LogprobMeasures(
+            0.0, 0, 0.0, 1, len(other["tokens.logprobs"][0])
+        )
+    strange = compare(ours, reporting(trace, ([1, 8, 9], [-0.5, -1.0, -3.0])))["tokens.logprobs"].logprobs
+    assert strange is not None and strange.worst == pytest.approx(((1.5**2 + 2**2) / 3) ** 0.5)  # 2 and 8 at the least
+    chosen = Trace({**without(ours, "tokens.alternatives"), "tokens.logprobs": np.array([-0.5])}, META)
+    assert compare(ours, chosen)["tokens.logprobs"].passes
+    impossible = compare(ours, reporting(trace, ([1, 2, 3], [-0.5, -np.inf, -3.0])))["tokens.logprobs"]
+    assert impossible.logprobs is not None and np.isinf(impossible.logprobs.worst) and not impossible.passes
+
+
+def test_after_other_tokens_the_log_probabilities_are_of_other_texts() -> None:
+    trace = computed()
+    ours = reporting(trace, SAME, ([4, 5, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-0.1, -9.0, -9.5]))
+    theirs = reporting(trace, SAME, ([5, 4, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-9.0, -0.1, -9.5]))
+    held = compare(ours, theirs)["tokens.logprobs"].logprobs
+    assert held is not None and held.steps == 2 and held.worst == pytest.approx((2 / 3) ** 0.5 * 0.01, rel=1e-3)
+
+
+def test_what_is_not_told_of_tokens_is_named() -> None:
+    trace = computed()
+    ours, theirs = reporting(trace, SAME), reporting(trace, SAME)
+    for one, other, whose in (
+        (ours, without(theirs, "tokens.alternatives", "tokens.logprobs"), "candidate"),
+        (without(ours, "tokens.logprobs"), theirs, "reference"),
+    ):
+        found = compare(one, other)
+        assert found.within
+        assert found.warnings == (f"not compared, since the {whose} does not have them: tokens.logprobs",)
+    assert compare(ours, without(theirs, "tokens.alternatives")).warnings == (
+        "not compared, since the candidate does not tell of which tokens (tokens.alternatives): tokens.logprobs",
+    )
+    theirs = reporting(trace, ([1, 3, 2], [-0.7, -2.0, -8.0]))
     exact = Trace(dict(ours), META | {"dtype": "float64"})
     assert not [each for each in noise_or_bug(ours, theirs, exact).stages if each.stage.startswith("tokens")]
-    with pytest.raises(BadInput, match=r"no stage that both traces have matches tokens\.\*; they share"):
-        compare(ours, theirs, stages="tokens.*")
+    assert [each.stage for each in compare(ours, theirs, stages="tokens.*").stages] == ["tokens.logprobs"]
 
 
 def test_where_one_side_does_not_tell_there_are_no_margins() -> None:

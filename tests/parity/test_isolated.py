@@ -74,5 +74,41 @@ def test_float64_is_computed_in_the_same_way_as_the_candidate() -> None:
     for candidate, truth in zip(candidates, truths, strict=True):
         assert noise_or_bug(reference, candidate, truth).first_bug is None
     for candidate, truth in zip(candidates, reversed(truths), strict=True):
-        with pytest.raises(BadInput, match=r"from given stages and the .* end to end; expected both in one way"):
+        with pytest.raises(
+            BadInput, match=r"from given stages and the .* end to end, or from others; expected both in"
+        ):
             noise_or_bug(reference, candidate, truth)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_candidate_may_be_what_was_given(dtype: str) -> None:
+    """As where a port cannot go on from our stages, and we can from its."""
+
+    def worse(x: np.ndarray) -> np.ndarray:
+        return x + 0.2 * x.std() * np.random.default_rng(1).standard_normal(x.shape)
+
+    faulty = ["encoder.layers.2", "encoder.layers.5"]
+    port = computed(dtype, reverse=True, faults=dict.fromkeys(faulty, worse))
+    ours, exact = computed(given=port), computed("float64", given=port)
+    comparison = compare(ours, port)
+    assert comparison.isolated and comparison.inputs == "candidate" and comparison.warnings == ()
+    verdict = judge(comparison, noise_or_bug(ours, port, exact))
+    assert list(verdict.faulty_stages) == faulty
+    assert verdict.sentence.startswith(
+        "Computed from the candidate's own inputs, encoder.layers.2 is the first of 2 among 15 stages beyond tolerance "
+    )
+    clean = computed(dtype, reverse=True)
+    ours, exact = computed(given=clean), computed("float64", given=clean)
+    assert judge(compare(ours, clean), noise_or_bug(ours, clean, exact)).within
+
+
+def test_float64_must_go_on_from_the_candidate_too() -> None:
+    port, other = computed(reverse=True), computed(seed=1)
+    ours = computed(given=port)
+    for exact in (computed("float64"), computed("float64", given=other)):
+        with pytest.raises(BadInput, match=r"^the reference was computed from given stages and the float64 trace end"):
+            noise_or_bug(ours, port, exact)
+    apart = compare(ours, other)
+    assert not apart.isolated and apart.warnings == (
+        "the reference was computed from the stages of another trace, which is not the candidate",
+    )

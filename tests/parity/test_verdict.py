@@ -76,7 +76,7 @@ def test_equal_traces_are_identical_and_noise_is_within() -> None:
 def test_the_sentence_says_what_happened() -> None:
     scaled = judge(compare(computed(), computed(faults={"encoder.input": lambda x: 8 * x}))).sentence
     assert "(it is 8 times the reference" in scaled
-    assert "the error grows most there too, to " in scaled
+    assert "the error grows most there too, from 0 at the stage before to 7;" in scaled
     cut = judge(compare(computed(), computed(faults={"encoder.layers.3": lambda x: x[1:]})))
     assert "the reference has 1 row more at the beginning" in cut.sentence
     assert cut.details[0].startswith("encoder.layers.3: the shapes are 24×64 and 23×64")

@@ -10,8 +10,18 @@ down for a browser. What a comparison is, `workbench.parity` knows.
 """
 
 from workbench.lab.outcome import Outcome, ParityRun
-from workbench.lab.page import page, write_page
+from workbench.lab.page import page, report_place, write_page
 from workbench.lab.run import run_parity
 from workbench.lab.sides import Side, read_side, read_sides
 
-__all__ = ["Outcome", "ParityRun", "Side", "page", "read_side", "read_sides", "run_parity", "write_page"]
+__all__ = [
+    "Outcome",
+    "ParityRun",
+    "Side",
+    "page",
+    "read_side",
+    "read_sides",
+    "report_place",
+    "run_parity",
+    "write_page",
+]

@@ -28,7 +28,7 @@ def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]
     yield f'<p class="faint">{escape(about(each, verdict.first_divergent, verdict.largest_own))}</p>'
     if each.sequence:
         yield from written(each, run.reference.trace, computed.trace, comparison.first_token)
-    else:
+    elif not each.logprobs:
         yield '<div class="pictures">'
         yield from stage_pictures(each, run.reference.trace, computed.trace)
         yield "</div>"
@@ -46,7 +46,7 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
     """
     parts = ["the first divergent stage"] if each.stage == first else []
     if each.stage == largest:
-        parts.append("the largest error of its own" if each.growth is None else "where the error grows most")
+        parts.append("the largest error of its own" if each.before is None else "where the error grows most")
     if each.numbers:
         found = each.numbers
         parts.append(f"relative L2 {found.relative_l2:.2g}, limit {each.limits.relative_l2:.2g}")
@@ -55,6 +55,8 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
             parts.append(f"worst at {list(worst.index)}: {worst.reference:.6g} and {worst.candidate:.6g}")
         if found.reference_nonfinite or found.candidate_nonfinite:
             parts.append(f"not finite: {found.reference_nonfinite} and {found.candidate_nonfinite} values")
+    if told := each.logprobs:
+        parts.append(f"{told.steps} steps after the same tokens, at most {short(told.worst)} nats apart")
     if each.sequence:
         found_edits = each.sequence
         lengths = f"{found_edits.reference_length} and {found_edits.candidate_length}"
@@ -96,8 +98,9 @@ def _facts(each: StageComparison, passes: bool) -> Iterator[tuple[str, str]]:
         yield "signal to noise", "no noise" if found.snr_db == np.inf else f"{found.snr_db:.1f} dB"
         left = f"leaves {short(found.factor_residual)}"
         yield "nearest multiple of the reference", f"{found.factor:.7g}, {left}"
-        if each.own is not None and each.growth is not None:
-            yield "added to the stage before", f"{short(each.own)}, × {each.growth:.3g}"
+        if each.own is not None and each.before is not None:
+            times = "" if each.growth is None else f", × {each.growth:.3g}"
+            yield "added to the stage before", f"{short(each.own)} to {short(each.before)}{times}"
         yield "infinite or not a number", f"{found.reference_nonfinite} and {found.candidate_nonfinite}"
     if logits := each.logits:
         yield "largest KL divergence", f"{short(logits.kl_max)}, row {logits.kl_worst_row}"

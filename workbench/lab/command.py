@@ -46,6 +46,8 @@ def _cell(each: StageComparison | None) -> str:
         return "other shape"
     if each.sequence:
         return "equal" if not each.differs else f"{each.sequence.errors} of {each.sequence.reference_length} differ"
+    if each.logprobs:
+        return f"{each.logprobs.worst:.1e} nats" if each.logprobs.worst else "0"
     assert each.numbers
     if each.numbers.nonfinite_differences:
         return "not finite"

@@ -34,14 +34,23 @@ STATUS = {
 
 def write_page(run: ParityRun, path: str | Path, looks: int = 4) -> Path:
     """Writes `page` to a file; raises `BadInput` where that cannot be done."""
-    path = Path(path)
-    if path.is_dir() or not path.parent.is_dir():
-        raise BadInput(f"{path} is no place for a report; expected the name of a file in a folder that exists")
+    path = report_place(path)
     try:
         path.write_text(page(run, looks), encoding="utf-8")
     except OSError as error:
         raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error
     return path
+
+
+def report_place(path: str | Path) -> Path:
+    """Where a report is to be written; raises `BadInput` where no file can be."""
+    path = Path(path)
+    try:
+        if not path.is_dir() and path.parent.is_dir():
+            return path
+    except OSError as error:
+        raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error
+    raise BadInput(f"{path} is no place for a report; expected the name of a file in a folder that exists")
 
 
 def page(run: ParityRun, looks: int = 4) -> str:

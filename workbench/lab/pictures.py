@@ -28,7 +28,9 @@ def worth_a_look(
 ) -> list[StageComparison]:
     """The faulty stage, the first divergent one, the one where the error grows most, and those farthest beyond or
     nearest to their limits; stages of numbers only, in the order of the computation."""
-    numeric = [each for each in comparison.stages if not each.sequence and (each.differs or each.mismatch)]
+    numeric = [
+        each for each in comparison.stages if not (each.sequence or each.logprobs) and (each.differs or each.mismatch)
+    ]
     first = [each for each in numeric if each.stage == faulty]
     first += [each for each in numeric if not comparison.passes(each)][:1]
     grown = [each for each in numeric if each.stage == largest_own]

@@ -27,9 +27,10 @@ from workbench.parity.compare import compare
 from workbench.parity.formats import read_trace
 from workbench.parity.mapping import StageMapping
 from workbench.parity.noise import NoiseReport, noise_or_bug
-from workbench.parity.presets import Tolerances, find_preset, preset_of, read_rules
+from workbench.parity.presets import Tolerances, check_rules, find_preset, preset_of, read_rules
 from workbench.parity.verdict import judge
 from workbench.progress import OnProgress, listening
+from workbench.prompts import check_prompt
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.scratch import make_scratch
@@ -91,13 +92,16 @@ def run_parity(
     """
     options_class = registry.options_class(model)
     card = registry.card(model)
+    reads_text = FAMILIES[card.family].reads_text
+    if reads_text:
+        check_prompt(source, card.id)
     shared = dict(options or {})
     build_options(options_class, registry.resolve_options(shared), card.id)
     if embeddings:
-        if not FAMILIES[card.family].reads_text:
+        if not reads_text:
             raise BadInput(f"{card.id} takes a recording; expected a language model and a prompt for the embeddings")
         shared["embeddings"] = embeddings_given(embeddings)
-    StageFilter(stages)
+    wanted = StageFilter(stages)
     changes, chosen = read_rules(rules), find_preset(preset) if preset else None
     first = read_side(reference, options_class, card.id).with_default(**dict(settings or {}))
     first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
@@ -107,6 +111,7 @@ def run_parity(
     )
     try:
         computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
+        check_rules(changes, filter(wanted, computed.trace))  # before anything else is computed
         if isolated:
             tracer.isolate(computed, first)
         truth, no_truth = (None, "")
@@ -120,7 +125,15 @@ def run_parity(
     tracer.tell(1.0, "done")
     kept = keep is not None
     return ParityRun(
-        card.id, _described(source), computed, truth, no_truth, outcomes, tracer.folder, kept, isolated=isolated
+        card.id,
+        _described(source, reads_text),
+        computed,
+        truth,
+        no_truth,
+        outcomes,
+        tracer.folder,
+        kept,
+        isolated=isolated,
     )
 
 
@@ -323,9 +336,9 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.=-]+", "-", name).strip("-.")[:80] or "side"
 
 
-def _described(source: Any) -> str:
-    """A recording's file name, or the beginning of a prompt."""
-    if isinstance(source, Path) or (isinstance(source, str) and len(source) < 1000 and Path(source).is_file()):
+def _described(source: Any, reads_text: bool) -> str:
+    """A recording's file name, or the beginning of a prompt: which of them a text is, the model says."""
+    if isinstance(source, (str, Path)) and not reads_text:
         return Path(source).name
     if isinstance(source, str):
         return clipped(source, 100)

@@ -14,13 +14,17 @@ import numpy as np
 
 from workbench.errors import BadInput
 from workbench.parity.discrete import as_tokens
+from workbench.parity.inputs import Whose, whose_inputs
 from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, spread_of
+from workbench.parity.logprobs import IDS, Told, told
+from workbench.parity.logprobs import STAGE as LOGPROBS
 from workbench.parity.order import computation_order, is_aside, layer_counts
-from workbench.parity.presets import Tolerances, preset_of
-from workbench.parity.stage import StageComparison, compare_stage
+from workbench.parity.presets import Tolerances, check_rules, preset_of
+from workbench.parity.stage import StageComparison, compare_logprobs, compare_stage
 from workbench.session import StageFilter, Trace
 
-_FLOOR = 0.1  # of a stage's limit, and at least one rounding: growth below it is no news
+_WRITTEN = ("tokens", "tokens.logprobs", "text")  # by the whole model
+_FLOOR = 0.1  # of a stage's limit, and at least one rounding: errors below it are no news
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Comparison:
     only_candidate: tuple[str, ...]
     first_token: FirstToken | None
     warnings: tuple[str, ...]
+    inputs: Whose | None = None  # as `whose_inputs`
 
     def __getitem__(self, stage: str) -> StageComparison:
         try:
@@ -62,8 +67,8 @@ class Comparison:
 
     @property
     def isolated(self) -> bool:
-        """Whether the candidate was computed from another trace's input of each stage, so that errors do not add up."""
-        return bool(self.candidate.get("isolated"))
+        """Whether both were computed from the same input of each stage, so that errors do not add up."""
+        return self.inputs is not None
 
     @property
     def within(self) -> bool:
@@ -95,43 +100,58 @@ def compare(
         on_stage: told before each stage how many are done, of how many, and its name.
         reason: why these tolerances.
 
-    Raises `BadInput` where no stage is left to compare, a part of the glob matches none that both have, or without
-    `force` the inputs or the numbers of layers differ.
+    Raises `BadInput` where no stage is left to compare, a part of the glob matches none that both have, a rule of the
+    tolerances is for none of the reference's, or without `force` the inputs or the numbers of layers differ.
     """
     wanted = StageFilter(stages)
     warnings = _same_input(reference, candidate, force)
+    inputs = whose_inputs(reference, candidate)
+    if reference.meta.get("isolated") and inputs is None:
+        warnings.append("the reference was computed from the stages of another trace, which is not the candidate")
     warnings += _same_layers(list(filter(wanted, reference)), list(filter(wanted, candidate)), force)
     held = set(candidate)
     compared = [stage for stage in reference if wanted(stage) and not is_aside(stage)]
     both = [stage for stage in compared if stage in held]
+    silent = [whose for whose, trace in (("reference", reference), ("candidate", candidate)) if told(trace) is None]
+    if LOGPROBS in both and silent:
+        warnings.append(f"not compared, since the {silent[0]} does not tell of which tokens ({IDS}): {LOGPROBS}")
+        held.discard(LOGPROBS)
+        compared.remove(LOGPROBS)
+        both.remove(LOGPROBS)
     if not both:
         raise BadInput(_nothing_common(reference, candidate, stages))
     for pattern in wanted.patterns:
         if not any(map(StageFilter(pattern), both)):
             raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(both)}")
+    if tolerances is None:
+        preset, reason = preset_of(reference.meta, candidate.meta)
+        tolerances = Tolerances(preset)
+    check_rules(tolerances.rules, compared)
     shared = set(both)
     lacking = [stage for stage in compared if stage not in shared]
-    surplus = [stage for stage in candidate if wanted(stage) and stage not in shared and not is_aside(stage)]
-    written = [stage for stage in lacking if stage in ("tokens", "text")] if candidate.meta.get("isolated") else []
+    surplus = [
+        stage for stage in candidate if stage in held and wanted(stage) and stage not in shared and not is_aside(stage)
+    ]
+    written = [stage for stage in lacking if stage in _WRITTEN] if inputs else []
     if written:
         warnings.append(f"not compared, since the whole model writes them, not one stage: {_names(written)}")
     others = [stage for stage in lacking if stage not in written]
     for missing, whose in ((others, "candidate"), (surplus, "reference")):
         if missing:
             warnings.append(f"not compared, since the {whose} does not have them: {_names(missing)}")
-    if tolerances is None:
-        preset, reason = preset_of(reference.meta, candidate.meta)
-        tolerances = Tolerances(preset)
     order = computation_order(both, recorded=bool(reference.meta))
     found = list[StageComparison]()
     guess = True
     for number, stage in enumerate(order):
         if on_stage:
             on_stage(number, len(order), stage)
+        if stage == LOGPROBS:
+            found.append(compare_logprobs(reference, candidate, tolerances.of(stage)))
+            continue
         found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess))
         guess = guess and (found[-1].passes or found[-1].sequence is not None)  # what comes later has the same cause
     return Comparison(
-        stages=tuple(_alone(found) if candidate.meta.get("isolated") else _with_growth(found, tolerances)),
+        stages=tuple(_alone(found) if inputs else _with_growth(found, tolerances)),
         tolerances=tolerances,
         reason=reason,
         reference=dict(reference.meta),
@@ -140,6 +160,7 @@ def compare(
         only_candidate=tuple(surplus),
         first_token=_first_token(reference, candidate, found, tolerances),
         warnings=tuple(warnings),
+        inputs=inputs,
     )
 
 
@@ -154,22 +175,26 @@ def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterab
     """Each stage of numbers with what it added to the error of the stage of numbers before it.
 
     The first one's error is all its own. A stage that was not measured leaves the next one without a stage before it to
-    compare with, and so without growth.
+    compare with, and so without growth. Where the error grows most is asked of errors that are at least the floor, so
+    that the step from nothing to rounding is none.
     """
     before: float | None = 0.0
+    first = True
+    floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
     for each in found:
-        if each.sequence:
+        if each.sequence or each.logprobs:
             yield each
             continue
         if each.numbers is None or each.numbers.nonfinite_differences:
-            before = None
+            before, first = None, False
             yield each
             continue
         error = each.numbers.relative_l2
         if before is not None:
-            floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
             own = max(error**2 - before**2, 0.0) ** 0.5
-            each = replace(each, own=own, growth=error / max(before, floor))
+            jump = max(error, floor) / max(before, floor)
+            each = replace(each, own=own, before=None if first else before, jump=jump)
+        first = False
         before = error
         yield each
 
@@ -201,24 +226,16 @@ def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[
     What deviation the logits have there, they do not tell. It is taken from the last row of logits that a trace holds,
     or, where none holds any, from the log-probabilities reported.
     """
-    ours, theirs = _step(reference, place), _step(candidate, place)
+    ours, theirs = (_step(told(trace), place) for trace in (reference, candidate))
     if ours is None or theirs is None:
         return None
     rows = (trace["logits"][-1] for trace in (reference, candidate) if "logits" in trace and len(trace["logits"]))
     return choice_among(ours, theirs, ids, spread_of(next(rows, ours[1])))
 
 
-def _step(trace: Trace, place: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _step(found: Told | None, place: int) -> tuple[np.ndarray, np.ndarray] | None:
     """(ids, log-probabilities) of the likeliest tokens at a place; None where the trace does not tell."""
-    if "tokens.alternatives" not in trace or "tokens.logprobs" not in trace:
-        return None
-    ids, logprobs = trace["tokens.alternatives"], trace["tokens.logprobs"]
-    if ids.ndim != 2 or ids.dtype.kind not in "iu" or logprobs.shape != ids.shape or logprobs.dtype.kind != "f":
-        raise BadInput(
-            f"tokens.alternatives holds {ids.dtype} of shape {ids.shape} and tokens.logprobs {logprobs.dtype} of shape "
-            f"{logprobs.shape}; expected whole numbers and floating point of one shape (tokens, alternatives)"
-        )
-    return (ids[place], logprobs[place].astype(np.float64)) if place < len(ids) else None
+    return None if found is None or place >= len(found.ids) else (found.ids[place], found.logprobs[place])
 
 
 def _prompt_positions(trace: Trace) -> int | None:

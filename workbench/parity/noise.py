@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInput
+from workbench.parity.inputs import goes_on_from, whose_inputs
 from workbench.parity.measures import as_table, measure
 from workbench.parity.order import computation_order, is_aside, kind_of
 from workbench.parity.presets import PRESETS, Preset, preset_of
@@ -191,17 +192,12 @@ class NoiseReport:
 def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str = "*") -> NoiseReport:
     """Both distances from the reference in float64, and which is noise, for every stage of numbers that all three have.
 
-    Stages whose shapes differ count as infinitely far. Raises `BadInput` where there is no such stage, or where the
-    third trace says that it was not computed in float64, or on another input, or where one of candidate and third trace
-    goes on from the stages of another and the other does not.
+    Stages whose shapes differ count as infinitely far. Raises `BadInput` where there is no such stage, where the third
+    trace says that it was not computed in float64, or on another input, or where it was not computed from the same
+    stages as what it is to judge.
     """
     _check(reference.meta, exact.meta)
-    isolated = bool(candidate.meta.get("isolated"))
-    if isolated != bool(exact.meta.get("isolated")):
-        alone, whole = ("candidate", "float64 trace") if isolated else ("float64 trace", "candidate")
-        raise BadInput(
-            f"the {alone} was computed from given stages and the {whole} end to end; expected both in one way"
-        )
+    isolated = _alone(reference, candidate, exact)
     preset, _ = preset_of(candidate.meta)
     base, _ = preset_of(reference.meta)
     wanted, usual = StageFilter(stages), ALONE if isolated else END_TO_END
@@ -211,7 +207,7 @@ def noise_or_bug(reference: Trace, candidate: Trace, exact: Trace, stages: str =
         if is_aside(stage) or stage not in candidate or stage not in exact:
             continue
         truth, near, other = exact[stage], reference[stage], candidate[stage]
-        if kind_of(stage, truth) in ("tokens", "text"):
+        if kind_of(stage, truth) in ("tokens", "text", "logprobs"):
             continue
         ours, theirs = (_distances(truth, side) for side in (near, other))
         factors = usual.of(len(truth) if truth.ndim else 1)
@@ -302,6 +298,21 @@ def _distances(truth: Any, side: Any) -> _Distances:
     relative = np.where(shown, found.by_position / np.maximum(sizes, _SMALL * found.reference_rms), 0.0)
     worst = int(relative.argmax())
     return _Distances(whole, typical, float(relative[worst]), worst)
+
+
+def _alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
+    """Whether each stage is judged alone. Raises `BadInput` where float64 was not computed as what it judges was."""
+    whose = whose_inputs(reference, candidate)
+    if whose == "candidate" and goes_on_from(exact, candidate):
+        return True
+    told = "reference" if whose == "candidate" else "candidate"
+    if bool(whose) != bool(exact.meta.get("isolated")) or whose == "candidate":
+        alone, whole = (told, "float64 trace") if whose else ("float64 trace", told)
+        raise BadInput(
+            f"the {alone} was computed from given stages and the {whole} end to end, or from others; expected both in "
+            "one way (workbench trace --dtype float64, with the same --given, or without)"
+        )
+    return bool(whose)
 
 
 def _check(reference: Mapping[str, Any], exact: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-Kind = Literal["numbers", "logits", "tokens", "text"]
+Kind = Literal["numbers", "logits", "tokens", "text", "logprobs"]
 
 GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "adaptor", "decoder", "llm", "codec")
 """The first words of stages, in the order of the computation, which `_LAST` end."""
@@ -23,7 +23,7 @@ _WITHIN = {
     "decoder": ("input", "layers", "output"),
     "llm": ("embeddings", "layers", "norm"),
 }
-_LAST = ("logits", "ctc.posteriors", "tokens", "text")
+_LAST = ("logits", "ctc.posteriors", "tokens", "tokens.logprobs", "text")
 
 
 def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str]:
@@ -56,13 +56,16 @@ def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
 
 
 def is_aside(stage: str) -> bool:
-    """Whether a stage says more of another and is not compared itself: `tokens.alternatives`, `tokens.logprobs`."""
-    return stage.startswith("tokens.")
+    """Whether a stage says more of another and is not compared itself: `tokens.alternatives`, the ids of
+    `tokens.logprobs`."""
+    return stage.startswith("tokens.") and stage != "tokens.logprobs"
 
 
 def kind_of(stage: str, array: np.ndarray) -> Kind:
     """What a stage holds, by its name and type."""
     last = stage.rpartition(".")[2]
+    if stage == "tokens.logprobs":
+        return "logprobs"
     if array.dtype.kind in "US" or stage == "text":
         return "text"
     if last == "tokens" or (array.dtype.kind in "iu" and array.ndim == 1):

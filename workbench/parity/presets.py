@@ -17,6 +17,9 @@ the thousands are held to the same. Where the numbers come from:
 - `cosine_distance` of an error e without direction is e^2 / 2; the limit is e^2, at least 1e-12.
 - `kl`, the mean over rows in nats: errors of deviation s in the logits give about s^2 / 2, and logits have a root mean
   square of up to ten: 50 e^2, but never more than 1.
+- `logprob`, the root mean square over the tokens told of in the worst step, in nats: such logits have errors of the
+  deviation 10 e, and a log-probability, which is a difference of two, of sqrt(2) times that; among thousands of steps
+  with ten tokens each, the worst has a root mean square of less than twice the deviation: 25 e.
 - `top1`: share of rows that keep their best candidate; one row is always let off, but under `exact`.
 - `token_errors`, `text_errors`: in float arithmetic, tokens only change at near ties, which are let off by themselves.
 """
@@ -27,6 +30,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -41,6 +45,7 @@ class Limits:
     peak: float
     cosine_distance: float
     kl: float
+    logprob: float
     top1: float
     token_errors: float
     text_errors: float
@@ -60,11 +65,12 @@ class Preset:
 
 
 def _preset(name: str, title: str, roundoff: float, relative: float, top1: float, errors: float) -> Preset:
-    limits = Limits(relative, 50 * relative, max(relative**2, 1e-12), min(50 * relative**2, 1.0), top1, errors, errors)
+    cosine, kl = max(relative**2, 1e-12), min(50 * relative**2, 1.0)
+    limits = Limits(relative, 50 * relative, cosine, kl, 25 * relative, top1, errors, errors)
     return Preset(name, title, roundoff, limits)
 
 
-EXACT = Preset("exact", "the same bits", 2.0**-24, Limits(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0))
+EXACT = Preset("exact", "the same bits", 2.0**-24, Limits(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0))
 PRESETS: Mapping[str, Preset] = {
     each.name: each
     for each in (
@@ -159,6 +165,18 @@ def read_rules(texts: Iterable[str]) -> tuple[tuple[str, Mapping[str, float]], .
             raise BadInput(f"tolerance {text!r:.80} names no stage before its colon; expected a glob such as encoder.*")
         rules.append((glob.strip() or "*", changes))
     return tuple(rules)
+
+
+def check_rules(rules: Iterable[tuple[str, Mapping[str, float]]], stages: Iterable[str]) -> None:
+    """Raises `BadInput` for a limit of one's own that is for none of the stages; it names the nearest of them."""
+    held = list(stages)
+    for glob, _ in rules:
+        if not any(fnmatchcase(stage, glob) for stage in held):
+            near = get_close_matches(re.sub(r"[][*?!]", "", glob), held, n=3, cutoff=0.0)
+            raise BadInput(
+                f"the tolerance for {glob!r:.80} is for none of the stages that are compared; the nearest of them are "
+                f"{', '.join(near)}"
+            )
 
 
 def _limit(text: str, value: str) -> float:

@@ -70,6 +70,7 @@ def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dic
         "passing_limits": each.passing_limits,
         "own": each.own,
         "growth": each.growth,
+        "before": each.before,
         "mismatch": each.mismatch,
         "hint": each.hint,
     }
@@ -77,6 +78,8 @@ def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dic
         found["numbers"] = _numbers(each.numbers, profiles)
     if each.logits:
         found["logits"] = asdict(each.logits)
+    if each.logprobs:
+        found["logprobs"] = asdict(each.logprobs)
     if each.sequence:
         found["sequence"] = asdict(each.sequence)
     return found
@@ -244,6 +247,11 @@ def _remark(each: StageComparison) -> str:
                 f"{found.errors} edits, {found.reference_length} and {found.candidate_length} tokens, "
                 f"first at {found.first_difference}"
             )
+    if told := each.logprobs:
+        parts.append(
+            f"{told.steps} steps, at most {told.worst:.2g} nats apart"
+            + (f", step {told.worst_step}" if told.worst else "")
+        )
     if each.numbers and (each.numbers.reference_nonfinite or each.numbers.candidate_nonfinite):
         parts.append(
             f"not finite: {each.numbers.reference_nonfinite} in the reference, "

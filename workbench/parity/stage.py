@@ -13,9 +13,12 @@ from workbench.errors import BadInput
 from workbench.parity.discrete import SequenceMeasures, as_text, as_tokens, measure_text, measure_tokens
 from workbench.parity.hints import explain_numbers, explain_shape
 from workbench.parity.logits import LogitMeasures, explain_logits, measure_logits
+from workbench.parity.logprobs import STAGE as LOGPROBS
+from workbench.parity.logprobs import LogprobMeasures, measure_logprobs
 from workbench.parity.measures import Measures, measure
 from workbench.parity.order import Kind, kind_of
 from workbench.parity.presets import PRESETS, Limits
+from workbench.session import Trace
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Beyond:
 
 @dataclass(frozen=True)
 class StageComparison:
-    """What was found at one stage. Of `numbers`, `logits`, `sequence` those are there that its kind has."""
+    """What was found at one stage. Of `numbers`, `logits`, `sequence`, `logprobs` those are there that its kind has."""
 
     stage: str
     kind: Kind
@@ -39,11 +42,20 @@ class StageComparison:
     numbers: Measures | None = None
     logits: LogitMeasures | None = None
     sequence: SequenceMeasures | None = None
+    logprobs: LogprobMeasures | None = None
     mismatch: str | None = None  # why nothing could be measured
     hint: str | None = None  # what may have happened
     # sqrt(e^2 - f^2) of this stage's relative L2 e and that of the stage before, f; 0 if e < f. Isolated, e.
     own: float | None = None
-    growth: float | None = None  # e over f, where f is at least the floor of `workbench.parity.compare`
+    before: float | None = None  # f; None where no stage of numbers was measured before, and isolated
+    jump: float | None = None  # e over f, each but for what is no news: where the error grows most this is largest
+
+    @property
+    def growth(self) -> float | None:
+        """How many times the error of the stage before this one's is; None where that one has none."""
+        if not self.before or self.numbers is None:
+            return None
+        return self.numbers.relative_l2 / self.before
 
     @property
     def measured(self) -> dict[str, float]:
@@ -54,6 +66,8 @@ class StageComparison:
             found |= {name: getattr(self.numbers, name) for name in names}
         if self.logits:
             found |= {"kl": self.logits.kl_mean, "top1": self.logits.top1_agreement}
+        if self.logprobs:
+            found["logprob"] = self.logprobs.worst
         if self.sequence:
             found["text_errors" if self.kind == "text" else "token_errors"] = self.sequence.error_rate
         return found
@@ -65,6 +79,8 @@ class StageComparison:
             return True
         if self.sequence:
             return self.sequence.first_difference is not None
+        if self.logprobs:
+            return self.logprobs.worst > 0
         return self.numbers is not None and not self.numbers.identical
 
     @property
@@ -169,6 +185,19 @@ def compare_stage(
         hint = hint or explain_numbers(reference, candidate, numbers)
     logits = measure_logits(reference, candidate) if kind == "logits" else None
     return StageComparison(**found, numbers=numbers, logits=logits, hint=hint)
+
+
+def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> StageComparison:
+    """The log-probabilities of the tokens that two traces tell of (`workbench.parity.logprobs.told`)."""
+    arrays = reference[LOGPROBS], candidate[LOGPROBS]
+    return StageComparison(
+        stage=LOGPROBS,
+        kind="logprobs",
+        shapes=(arrays[0].shape, arrays[1].shape),
+        dtypes=(arrays[0].dtype.name, arrays[1].dtype.name),
+        limits=limits,
+        logprobs=measure_logprobs(reference, candidate),
+    )
 
 
 def _common_kind(stage: str, kinds: tuple[Kind, Kind]) -> Kind:

@@ -17,13 +17,12 @@ WORDS = {
     "peak": "largest difference over root mean square",
     "cosine_distance": "cosine distance",
     "kl": "KL divergence",
+    "logprob": "log-probabilities' root mean square difference in nats at the worst step",
     "top1": "top-1 agreement",
     "token_errors": "token error rate",
     "text_errors": "text error rate",
 }
 """The measures that have limits, in words."""
-
-INPUTS = "computed from the reference's own inputs"
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class Verdict:
 
     The *largest own contribution* is the stage where the relative L2 error is the largest multiple of that of the stage
     before it, errors below a tenth of the tolerance counting as a tenth (so that the step from nothing to rounding is
-    none). A fault in one place shows as one such jump, whatever the layers after it make of it. None where no stage's
-    error is larger than that of the stage before and than this floor.
+    none); the sentence gives both errors as they are. A fault in one place shows as one such jump, whatever the layers
+    after it make of it. None where no stage's error is larger than that of the stage before and than this floor.
 
     Of a candidate that was computed from the reference's own inputs it is the stage with the largest error, if that is
     beyond a tenth of the tolerance.
@@ -78,7 +77,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
             parts.append(f"the largest error of its own is at {largest.stage}, relative L2 {largest.own:.2g}")
     elif first and largest:
         where = "there too" if largest is first else f"at {largest.stage}"
-        parts.append(f"the error grows most {where}, to {largest.growth:.3g} times that of the stage before")
+        parts.append(f"the error grows most {where}, {_step(largest)}")
     parts += _about_tokens(comparison)
     if noise and not hidden:
         parts.append(noise.sentence + (", so no stage is at fault" if first and not faulty else ""))
@@ -119,23 +118,36 @@ def _named(stages: list[str], most: int = 4) -> str:
     return f"are {', '.join(shown[:-1])} and {shown[-1]}"
 
 
+def _step(stage: StageComparison) -> str:
+    """From what to what the error grows, and how many times that is."""
+    assert stage.numbers
+    if stage.before is None:
+        return f"to {stage.numbers.relative_l2:.2g} at once"
+    said = f"from {stage.before:.2g} at the stage before to {stage.numbers.relative_l2:.2g}"
+    return said if stage.growth is None else f"{said}, {stage.growth:.3g} times as much"
+
+
 def _largest(comparison: Comparison) -> StageComparison | None:
     if comparison.isolated:
         least = 0.1 * comparison.tolerances.preset.limits.relative_l2
         far = [each for each in comparison.stages if each.own is not None and each.own > least]
         return max(far, key=lambda each: each.own or 0.0, default=None)
-    grown = [each for each in comparison.stages if each.growth is not None and each.growth > 1]
-    return max(grown, key=lambda each: each.growth or 0.0, default=None)
+    grown = [each for each in comparison.stages if each.jump is not None and each.jump > 1]
+    return max(grown, key=lambda each: each.jump or 0.0, default=None)
 
 
 def _hidden(comparison: Comparison, first: StageComparison | None, stage: str, noise: NoiseReport) -> str:
     """The opening where float64 finds a fault before any tolerance does."""
     count, name = _stages(len(comparison.stages)), _tolerance(comparison)
-    how = f"{INPUTS[:1].upper()}{INPUTS[1:]}, " if comparison.isolated else ""
+    how = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
     said = f"{how}{stage} is the first of {count} in error, though within tolerance {name}: {noise.sentence}"
     if first is None:
         return f"{said}; no stage is beyond tolerance"
     return f"{said}; {first.stage} is the first beyond tolerance: {_why(first)}"
+
+
+def _inputs(comparison: Comparison) -> str:
+    return f"computed from the {comparison.inputs}'s own inputs"
 
 
 def _tolerance(comparison: Comparison) -> str:
@@ -147,7 +159,7 @@ def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     if first and not comparison.tolerances.rules and first.limits != comparison.tolerances.preset.limits:
         name += ", which lets the front end be as far off as f32"
     if first is None:
-        how = f", each {INPUTS}" if comparison.isolated else ""
+        how = f", each {_inputs(comparison)}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
             return f"Identical: {_stages(count)}{how}"
         said = f"Within tolerance {name}: {_stages(count)}{how}"
@@ -160,7 +172,7 @@ def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     if comparison.isolated:
         over = len(_by_themselves([each for each in comparison.stages if not comparison.passes(each)]))
         some = f"the only of {_stages(count)}" if over == 1 else f"the first of {over} among {_stages(count)}"
-        return f"{INPUTS[:1].upper()}{INPUTS[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
+        return f"C{_inputs(comparison)[1:]}, {first.stage} is {some} beyond tolerance {name}: {_why(first)}"
     return f"{first.stage} is the first of {_stages(count)} beyond tolerance {name}: {_why(first)}"
 
 

@@ -114,7 +114,8 @@ def test_the_margins_of_a_difference_at_any_place(directory: Path, size: float, 
     step = ours["tokens.logprobs"][first.place]
     assert first.choice.reference_margin == pytest.approx(float(step[0]) - float(step[1]))
     assert f", {said} (margins {first.choice.reference_margin:.2g} and " in judge(found).sentence
-    assert not {"tokens.alternatives", "tokens.logprobs"} & {each.stage for each in found.stages}
+    told = found["tokens.logprobs"].logprobs
+    assert told is not None and told.steps == first.place + 1 and found["tokens.logprobs"].passes is near
 
 
 def test_the_language_half_of_a_speech_model_is_a_language_model(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""What is a prompt, and what is the name of a recording in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import BadInput
+from workbench.prompts import SUFFIXES, check_prompt, check_typed
+from workbench.sources import assets
+
+SAMPLE = assets() / "samples" / "three_seven_one.wav"
+REFUSED = r"^'.*' is the name of a recording, and m goes on from a text; expected the text itself, such as "
+
+
+@pytest.mark.parametrize("name", ["x.wav", " talks/x.FLAC\n", "https://here.example/x.mp3", SAMPLE, Path("notes.txt")])
+def test_the_name_of_a_recording_is_no_prompt(name: str | Path) -> None:
+    with pytest.raises(BadInput, match=REFUSED):
+        check_prompt(name, "m")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ".", "Count from two to six.", "Who speaks in talk.wav", "notes.txt", "wav", "x.wav is short", "a" * 999],
+)
+def test_a_text_is_one(text: str) -> None:
+    check_prompt(text, "m")
+    check_typed(text, "m")
+
+
+def test_a_conversation_may_hold_any_text() -> None:
+    check_prompt([{"role": "user", "content": "x.wav"}], "m")
+
+
+@given(st.text())
+def test_no_text_is_too_odd_to_be_asked_for(text: str) -> None:
+    if not any(text.lower().strip().endswith(suffix) for suffix in SUFFIXES):
+        check_prompt(text, "m")
+        check_typed(text, "m")
+
+
+def test_what_was_typed_here_is_looked_for(tmp_path: Path) -> None:
+    named, nameless, text = tmp_path / "my talk.wav", tmp_path / "talk", tmp_path / "talk.txt"
+    named.touch()
+    nameless.write_bytes(SAMPLE.read_bytes())
+    text.write_text("three seven one")
+    for path in (named, nameless):
+        check_prompt(str(path), "m")
+        with pytest.raises(BadInput, match=REFUSED):
+            check_typed(str(path), "m")
+    check_typed(str(text), "m")

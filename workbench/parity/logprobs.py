@@ -1,0 +1,106 @@
+"""How far two sides' log-probabilities of the tokens they wrote are apart, step by step.
+
+They are compared while both have written the same tokens, up to the first one that differs: from there on, they are of
+other texts. Each step tells the likeliest tokens with their ids, and these are what is aligned.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.parity.discrete import as_tokens
+from workbench.session import Trace
+
+STAGE, IDS = "tokens.logprobs", "tokens.alternatives"
+
+
+@dataclass(frozen=True)
+class LogprobMeasures:
+    """The differences of two sides' log-probabilities, in nats."""
+
+    worst: float  # the largest root mean square of a step's; infinite where a token can come on one side only
+    worst_step: int  # -1 where no step was compared
+    mean: float  # mean of all absolute differences
+    steps: int  # compared
+    tokens: int  # that both sides tell of in them, or one side beside the least likely that the other tells of
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a trace tells of the tokens at each step."""
+
+    ids: np.ndarray  # int64 [steps, k]
+    logprobs: np.ndarray  # float64 [steps, k]
+
+
+def told(trace: Trace) -> Told | None:
+    """The likeliest tokens of each step; None where a trace does not tell, or not of which tokens.
+
+    Log-probabilities of the written tokens alone, one for each, need no ids beside them. Raises `BadInput` where ids
+    and log-probabilities do not fit together.
+    """
+    if STAGE not in trace:
+        return None
+    logprobs = trace[STAGE]
+    if IDS in trace:
+        ids = trace[IDS]
+    elif "tokens" in trace and logprobs.ndim in (1, 2) and logprobs.size == trace["tokens"].size:
+        ids, logprobs = as_tokens("tokens", trace["tokens"])[:, None], logprobs.reshape(-1, 1)
+    else:
+        return None
+    if ids.ndim != 2 or ids.dtype.kind not in "iu" or logprobs.shape != ids.shape or logprobs.dtype.kind != "f":
+        raise BadInput(
+            f"{IDS} holds {ids.dtype} of shape {ids.shape} and {STAGE} {logprobs.dtype} of shape {logprobs.shape}; "
+            "expected whole numbers and floating point of one shape (tokens, alternatives)"
+        )
+    return Told(ids.astype(np.int64), logprobs.astype(np.float64))
+
+
+def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
+    """The measures of two traces that both tell."""
+    ours, theirs = told(reference), told(candidate)
+    assert ours is not None and theirs is not None
+    steps = min(len(ours.ids), len(theirs.ids), _same_context(reference, candidate, ours, theirs))
+    worst, place, total, tokens = 0.0, -1, 0.0, 0
+    for step in range(steps):
+        apart = _differences(
+            *(dict(zip(side.ids[step].tolist(), side.logprobs[step].tolist())) for side in (ours, theirs))
+        )
+        found = math.sqrt(sum(each * each for each in apart) / max(len(apart), 1))
+        if place < 0 or found > worst:
+            worst, place = found, step
+        total += sum(apart)
+        tokens += len(apart)
+    return LogprobMeasures(worst, place, total / max(tokens, 1), steps, tokens)
+
+
+def _same_context(reference: Trace, candidate: Trace, ours: Told, theirs: Told) -> int:
+    """How many steps follow the same tokens: one more than are equal."""
+    written = [
+        as_tokens("tokens", trace["tokens"]) if "tokens" in trace else side.ids[:, 0]
+        for trace, side in ((reference, ours), (candidate, theirs))
+    ]
+    common = min(map(len, written))
+    differing = np.flatnonzero(written[0][:common] != written[1][:common])
+    return int(differing[0]) + 1 if len(differing) else max(map(len, written))
+
+
+def _differences(ours: dict[int, float], theirs: dict[int, float]) -> list[float]:
+    """The absolute differences of a step's tokens. Of one that a side does not tell, its least likely one says how
+    likely it is at most: what it is less than the other side's by, it is apart by at least."""
+    found = [_apart(ours[token], theirs[token]) for token in ours.keys() & theirs.keys()]
+    for one, other in ((ours, theirs), (theirs, ours)):
+        least = min(other.values(), default=-math.inf)
+        found += [_apart(value, least) for token, value in one.items() if token not in other and value > least]
+    return found
+
+
+def _apart(one: float, other: float) -> float:
+    if one == other:  # of tokens that cannot come, too
+        return 0.0
+    difference = abs(one - other)
+    return math.inf if math.isnan(difference) else difference

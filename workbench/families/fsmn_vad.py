@@ -21,7 +21,7 @@ from workbench.audio.spans import Span
 from workbench.errors import BadInput
 from workbench.families.funasr import is_funasr_directory, read_checkpoint
 from workbench.families.sanm import expect, positive_int
-from workbench.options import option
+from workbench.options import LONGEST_SEGMENT_SECONDS, option
 
 MODELS = ("FsmnVADStreaming", "FsmnVAD")
 MVN = "am.mvn"
@@ -32,6 +32,7 @@ MVN = "am.mvn"
 CHUNK_MS = 60_000
 SCHEDULE = ((10_000, 2000), (20_000, 1000), (30_000, 800), (40_000, 600), (50_000, 400), (60_000, 200))
 SCHEDULE_BEYOND = 100  # ms of silence, for segments older than all of these
+LONGEST_SILENCE_MS = 60_000  # as long as the longest segment; more would end none
 SCHEDULED_MARGIN = 0.5  # how far speech must outweigh silence while the schedule is used
 
 
@@ -40,10 +41,16 @@ class FsmnVadOptions:
     """What a user may choose of FSMN-VAD."""
 
     end_silence_ms: int = option(
-        0, "silence that ends a segment, in ms (800 suits talk); 0: 2000 at first, less in long segments", minimum=0
+        0,
+        "silence that ends a segment, in ms (800 suits talk); 0: 2000 at first, less in long segments",
+        minimum=0,
+        maximum=LONGEST_SILENCE_MS,
     )
     max_segment_seconds: float = option(
-        0.0, "no segment is longer than this; 0: as the checkpoint says (60 s)", minimum=0.0
+        0.0,
+        "no segment is longer than this; 0: as the checkpoint says (60 s)",
+        smallest=1.0,
+        maximum=LONGEST_SEGMENT_SECONDS,
     )
 
 

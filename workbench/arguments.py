@@ -119,6 +119,7 @@ def parser() -> argparse.ArgumentParser:
         help="of GGUF files: workbench, one file for every runtime here; funasr, as FunASR's own C++ runtime reads it "
         f"(default: {LAYOUTS[0]})",
     )
+    convert.add_argument("--force", action="store_true", help="write over a GGUF file that is there")
     convert.add_argument("--list", action="store_true", help="write nothing; print JSON of the types and their bytes")
 
     train = commands.add_parser("train-demo", help="train a demo model on spoken digits")

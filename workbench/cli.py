@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -324,41 +323,20 @@ def _parity(parsed: argparse.Namespace) -> int:
 
 
 def _convert(parsed: argparse.Namespace) -> int:
-    from workbench.conversion.command import check_request
-    from workbench.sources import fetch
+    from workbench.model_commands import convert_model
 
-    request = check_request(parsed.target, parsed.quantization, parsed.out, parsed.layout, parsed.list)
-    with Registry() as registry:
-        card = registry.card(parsed.model)
-        registry.options_class(parsed.model)  # says where its family is unknown
-    if card.kind == "gguf":
-        raise BadInput(f"{parsed.model} is a GGUF file already; expected a model's id or a checkpoint directory")
-    progress = Line()
-    try:
-        directory = fetch(card, progress.fetching)
-        if parsed.list:
-            print(request.sizes(directory, card.family))
-            return 0
-        written = request.write(directory, card.family, progress.fetching, _say)
-    finally:
-        progress.clear()
-    for path, size in written:
-        print(f"{path}\t{size}")
-    return 0
+    return _printed(convert_model(parsed, _say))
 
 
 def _train_demo(parsed: argparse.Namespace) -> int:
-    from workbench.training.demo import DemoOptions, train_demo
+    from workbench.model_commands import train_model
 
-    if parsed.threads < 1:
-        raise BadInput(f"--threads is {parsed.threads}; expected at least 1")
-    if not 0 < parsed.scale < math.inf:
-        raise BadInput(f"--scale is {parsed.scale:g}; expected more than 0")
-    options = DemoOptions(
-        threads=parsed.threads, workers=parsed.threads, cache=parsed.cache, updates_scale=parsed.scale
-    )
-    for row in train_demo(parsed.family, parsed.data, parsed.out, options, _say):
-        print(f"{row.word_error_rate:.1%}\t{row.condition}\t{row.digits} digits")
+    return _printed(train_model(parsed, _say))
+
+
+def _printed(lines: Iterable[str]) -> int:
+    for line in lines:
+        print(line)
     return 0
 
 

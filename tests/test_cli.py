@@ -372,6 +372,7 @@ def test_every_recipe_can_be_asked_for() -> None:
             "sensevoice cannot run on vllm: SenseVoice has no autor",
         ),
         ("transcribe short.wav -m sensevoice-small", 3, "sensevoice-small is not on this machine and the Hugging Face"),
+        ("app --port 70000", 2, "--port is 70000; expected 0 to 65535"),
         ("train-demo whisper --data . --out x", 2, "argument FAMILY: invalid choice: 'whisper'"),
         ("train-demo sensevoice --data . --out x --threads 0", 2, "--threads is 0; expected 1 to 1024"),
         ("train-demo sensevoice --data . --out x --scale 0", 2, "--scale is 0.0; expected more than 0, at most 100"),
@@ -400,7 +401,13 @@ def test_every_recipe_can_be_asked_for() -> None:
             2,
             "beam_size of demo/fireredasr is 100000; expected 1 to 64",
         ),
-        ("generate hello -m qwen3 --max-new-tokens 5000", 2, "expected at most 256 together, the context of qwen3"),
+        (
+            "generate hello -m qwen3 --max-new-tokens 5000",
+            2,
+            "max_new_tokens of qwen3 is 5000; expected at most 256, the",
+        ),
+        ("generate hello -m qwen3 --max-new-tokens 256", 2, "expected at most 256 together, the context of qwen3"),
+        ("transcribe short.wav -m demo/funasr-nano --max-new-tokens 1000000", 2, "the context of Qwen3-demo"),
         (
             "generate hello -m qwen3 --runtime pytorch -q q8_0",
             2,
@@ -434,7 +441,11 @@ def test_what_is_wrong_is_one_line_on_stderr(capsys: Capture, words: str, status
 def test_numbers_are_checked_before_the_model_is_loaded(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[object] = []
     monkeypatch.setattr("workbench.worker.ProcessSession.start", lambda self: loads.append(self))
-    for words in ("generate hello -m qwen3 --top-p 3", "generate hello -m qwen3 --threads 100000"):
+    for words in (
+        "generate hello -m qwen3 --top-p 3",
+        "generate hello -m qwen3 --threads 100000",
+        "generate hello -m qwen3 --max-new-tokens 5000",
+    ):
         assert run(capsys, *words.split())[0] == 2
     assert loads == []
 

@@ -18,22 +18,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.arguments import given_options, given_settings, one_line, parser
+from workbench.arguments import parser
 from workbench.cards import Card
+from workbench.context_length import check_context
 from workbench.embeddings import Embedding, SeveralTensors, read_embedding
 from workbench.errors import BadInput, WorkbenchError
 from workbench.exports import find_format
 from workbench.families import FAMILIES
 from workbench.following import Line, transcripts
+from workbench.help_text import one_line
 from workbench.listing import alternatives_table
+from workbench.model_flags import given_options, given_settings
 from workbench.open_session import OpenSession
 from workbench.options import build_options
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import Piece, StageFilter, Transcript
+from workbench.standard_input import prompt_given, recordings_given
 from workbench.trace_file import trace_place
 
 INTERRUPTED = 130  # what shells give for Ctrl-C
+LARGEST_PORT = 65535  # of TCP
 DEBUG = "WORKBENCH_DEBUG"  # an environment variable: where it is set, errors come with their traceback
 
 
@@ -87,6 +92,8 @@ def _app(parsed: argparse.Namespace) -> int:
 
     if find_spec("gradio") is None or find_spec("panels") is None:
         raise Unavailable("the page needs gradio and this project's panels; in a checkout of it, run: make app")
+    if parsed.port is not None and not 0 <= parsed.port <= LARGEST_PORT:
+        raise BadInput(f"--port is {parsed.port}; expected 0 to {LARGEST_PORT}, where 0 is any that is free")
     given = {"--host": parsed.host, "--port": parsed.port}
     words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
     sys.argv = ["workbench app", *words]
@@ -143,8 +150,9 @@ def _transcribe(parsed: argparse.Namespace) -> int:
     failures: dict[int, int] = {}
     printed = 0
     with (
+        recordings_given(parsed.audio) as paths,
         _opened(parsed) as (session, options),
-        contextlib.closing(transcripts(session, parsed.audio, options)) as found,
+        contextlib.closing(transcripts(session, paths, options)) as found,
     ):
         for number, result in found:
             if isinstance(result, Transcript):
@@ -168,11 +176,11 @@ def _transcribe(parsed: argparse.Namespace) -> int:
 
 
 def _generate(parsed: argparse.Namespace) -> int:
-    return _write(parsed, _prompt(parsed.prompt), ())
+    return _write(parsed, prompt_given(parsed.prompt), ())
 
 
 def _inject(parsed: argparse.Namespace) -> int:
-    prompt = _prompt(parsed.prompt)
+    prompt = prompt_given(parsed.prompt)
     return _write(parsed, prompt, _embeddings(parsed))
 
 
@@ -223,22 +231,15 @@ def _write(parsed: argparse.Namespace, prompt: str, embeddings: Sequence[Embeddi
     return 0
 
 
-def _prompt(given: str) -> str:
-    """The prompt as given, or for a dash what stdin holds, without the line break at its end."""
-    if given != "-":
-        return given
-    try:
-        return sys.stdin.read().removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"the prompt on stdin is no {error.encoding} text: {error.reason}") from error
-
-
 def _trace(parsed: argparse.Namespace) -> int:
     trace_place(parsed.out)
     StageFilter(parsed.stages)
     embeddings = _embeddings(parsed)
-    with _opened(parsed) as (session, options):
-        source = _prompt(parsed.source) if session.reads_text else parsed.source
+    with _opened(parsed) as (session, options), contextlib.ExitStack() as held:
+        if session.reads_text:
+            source = prompt_given(parsed.source)
+        else:
+            [source] = held.enter_context(recordings_given([parsed.source]))
         if embeddings and not session.reads_text:
             raise BadInput(f"{session.model} takes a recording; expected a language model and a prompt for --embedding")
         if embeddings:
@@ -293,7 +294,7 @@ def _parity(parsed: argparse.Namespace) -> int:
             run = run_parity(
                 registry,
                 parsed.model,
-                _prompt(parsed.source) if reads_text else parsed.source,
+                prompt_given(parsed.source) if reads_text else parsed.source,
                 parsed.reference,
                 parsed.candidates,
                 parsed.stages,
@@ -346,6 +347,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
     with Registry() as registry:
         options = given_options(parsed)
         build_options(registry.options_class(parsed.model), registry.resolve_options(options), parsed.model)
+        check_context(registry.card(parsed.model), options)
         progress = Line()
         progress.show(f"loading {parsed.model}")
         try:

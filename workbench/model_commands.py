@@ -22,7 +22,7 @@ class Training:
 
     scale: float = option(
         1.0,
-        "of the shipped demo's training steps; 0.1 trains a worse model sooner",
+        "share of the shipped demo's training steps; 0.1 trains a worse model sooner",
         above=0.0,
         maximum=100.0,  # the shipped demos train for about an hour, so this for days
     )

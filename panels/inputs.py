@@ -49,7 +49,7 @@ class Shown:
     def info(self) -> str:
         """What the option does, and for whom."""
         kind = self.spec.kind
-        does = self.spec.help if kind in (bool, float, int, str) else f"{self.spec.help}; one to a line"
+        does = self.spec.told if kind in (bool, float, int, str) else f"{self.spec.help}; one to a line"
         return does if self.everywhere or not self.only else f"{does} ({self._titles})"
 
     @property
@@ -91,10 +91,11 @@ def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Comp
     choices = vad_choices(registry) if spec.name == "vad" else spec.choices
     if choices:
         return gr.Dropdown(list(choices), value=spec.default, **common)
+    # No limits here: the toolkit would refuse a number in words of its own, before ours are asked.
     makers: dict[type, Callable[[], gr.components.Component]] = {
         bool: lambda: gr.Checkbox(value=spec.default, **common),
-        float: lambda: gr.Number(value=spec.default, minimum=spec.minimum, **common),
-        int: lambda: gr.Number(value=spec.default, minimum=spec.minimum, precision=0, **common),
+        float: lambda: gr.Number(value=spec.default, **common),
+        int: lambda: gr.Number(value=spec.default, precision=0, **common),
         str: lambda: gr.Textbox(value=spec.default, **common),
     }
     # What is left is a list of phrases, one to a line.

@@ -12,7 +12,7 @@ from panels.blocks import html_block
 from panels.cells import Cell, runtime_title
 from panels.guard import guarded
 from panels.markup import button, datum, element, seconds, text
-from panels.pool import SessionPool
+from panels.pool import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
 from workbench.cards import BadCard, Card
 from workbench.errors import BadInput, WorkbenchError
 from workbench.families import FAMILIES
@@ -41,10 +41,10 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         log = html_block("", "hide", elem_id="engine-log")
         logged = gr.State("")  # the name of the log that is open
         idle = gr.Number(
-            value=pool.idle_minutes,
-            minimum=0.1,
+            value=pool.idle_minutes,  # limits are the pool's, whose sentence is plainer than the toolkit's
             label="Unload a model after this many minutes without use",
-            info="For everybody who uses this page. The next run loads it again.",
+            info=f"{SHORTEST_IDLE:g} to {LONGEST_IDLE:g} (a week). For everybody who uses this page. The next run "
+            "loads it again.",
             elem_id="idle-minutes",
         )
     with gr.Column(elem_classes="card"):

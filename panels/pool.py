@@ -19,6 +19,7 @@ from workbench.progress import OnProgress
 from workbench.registry import Registry, Residency
 
 IDLE_MINUTES = 10.0
+SHORTEST_IDLE, LONGEST_IDLE = 0.1, 7 * 24 * 60.0  # minutes; sooner, models would load for each run; a week is for good
 CHECK_SECONDS = 15.0
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,12 @@ class SessionPool:
 
     @idle_minutes.setter
     def idle_minutes(self, minutes: float | None) -> None:
-        if minutes is None or not 0 < minutes < 1e6:
-            raise BadInput(f"the idle time is {minutes} minutes; expected a number above 0")
+        if minutes is None or not SHORTEST_IDLE <= minutes <= LONGEST_IDLE:
+            found = "empty" if minutes is None else f"{minutes:g} minutes"
+            raise BadInput(
+                f"the time after which models are unloaded is {found}; expected {SHORTEST_IDLE:g} to {LONGEST_IDLE:g} "
+                "minutes (a week)"
+            )
         self._idle_minutes = float(minutes)
 
     def session(

@@ -225,7 +225,7 @@ BROKEN = {
     ),
     "setting that is too small": (
         GOOD + "settings = { vllm = { tensor_parallel = 0 } }\n",
-        r"has settings\.vllm\.tensor_parallel = 0; expected at least 1",
+        r"has settings\.vllm\.tensor_parallel = 0; expected 1 to 64",
     ),
     "setting without end": (
         GOOD + "settings = { vllm = { kv_gigabytes = inf } }\n",

@@ -388,7 +388,7 @@ def test_every_recipe_can_be_asked_for() -> None:
             "option end_silence_ms is 500 and option vad is 'auto'; end_silence_ms applies where vad names an FSMN-VAD",
         ),
         ("transcribe short.wav -m sensevoice --vad loud", 2, "option vad is 'loud'; expected auto, silero, none, or"),
-        ("transcribe short.wav -m sensevoice --threads 0", 2, "threads is 0; expected at least 1"),
+        ("transcribe short.wav -m sensevoice --threads 0", 2, "threads is 0; expected 1 to 1024"),
         ("transcribe short.wav -m sensevoice --device abacus", 2, "device is 'abacus'; expected a name such as cpu"),
         (
             "transcribe short.wav -m sensevoice --runtime vllm",
@@ -396,10 +396,11 @@ def test_every_recipe_can_be_asked_for() -> None:
             "sensevoice cannot run on vllm: SenseVoice has no autor",
         ),
         ("transcribe short.wav -m sensevoice-small", 3, "sensevoice-small is not on this machine and the Hugging Face"),
+        ("app --port 70000", 2, "--port is 70000; expected 0 to 65535"),
         ("train-demo whisper --data . --out x", 2, "argument FAMILY: invalid choice: 'whisper'"),
-        ("train-demo sensevoice --data . --out x --threads 0", 2, "--threads is 0; expected at least 1"),
-        ("train-demo sensevoice --data . --out x --scale 0", 2, "--scale is 0; expected more than 0"),
-        ("train-demo sensevoice --data . --out x --scale nan", 2, "--scale is nan; expected more than 0"),
+        ("train-demo sensevoice --data . --out x --threads 0", 2, "--threads is 0; expected 1 to 1024"),
+        ("train-demo sensevoice --data . --out x --scale 0", 2, "--scale is 0.0; expected more than 0, at most 100"),
+        ("train-demo sensevoice --data . --out x --scale nan", 2, "--scale is nan; expected a finite number"),
         ("transcribe short.wav -m sensevoice --dtype bfloat16", 2, "sensevoice has no language model that it would"),
         ("transcribe short.wav -m sensevoice --dtype int8", 2, "argument --dtype: invalid choice: 'int8'"),
         ("transcribe short.wav -m sensevoice --hotwords one,two", 2, "sensevoice has no option hotwords; it has"),
@@ -407,9 +408,30 @@ def test_every_recipe_can_be_asked_for() -> None:
         ("generate hello -m sensevoice", 2, "sensevoice transcribes speech; to generate from text, open a language"),
         ("generate hello -m qwen3 --itn", 2, "qwen3 has no option itn; it has max_new_tokens,"),
         ("generate hello -m qwen3 --format srt", 2, "argument --format: invalid choice: 'srt'"),
-        ("generate hello -m qwen3 --alternatives 21", 2, "option alternatives of qwen3 is 21; expected at most 20"),
-        ("generate hello -m qwen3 --max-new-tokens 0", 2, "option max_new_tokens of qwen3 is 0; expected at least 1"),
-        ("generate hello -m qwen3 --max-new-tokens 5000", 2, "expected at most 256 together, the context of qwen3"),
+        ("generate hello -m qwen3 --alternatives 21", 2, "option alternatives of qwen3 is 21; expected 0 to 20"),
+        ("generate hello -m qwen3 --max-new-tokens 0", 2, "option max_new_tokens of qwen3 is 0; expected 1 to 1048576"),
+        ("generate hello -m qwen3 --top-p 3", 2, "option top_p of qwen3 is 3.0; expected more than 0, at most 1"),
+        ("generate hello -m qwen3 --top-p 0", 2, "option top_p of qwen3 is 0.0; expected more than 0, at most 1"),
+        ("generate hello -m qwen3 --temperature -1", 2, "temperature of qwen3 is -1.0; expected 0, or 0.01 to 100"),
+        ("generate hello -m qwen3 --temperature 1e-9", 2, "temperature of qwen3 is 1e-09; expected 0, or 0.01 to 100"),
+        ("generate hello -m qwen3 --threads 100000", 2, "threads is 100000; expected 1 to 1024"),
+        (
+            "transcribe short.wav -m sensevoice --dither 1e9",
+            2,
+            "dither of sensevoice is 1000000000.0; expected 0 to 3276",
+        ),
+        (
+            "transcribe short.wav -m demo/fireredasr --beam-size 100000",
+            2,
+            "beam_size of demo/fireredasr is 100000; expected 1 to 64",
+        ),
+        (
+            "generate hello -m qwen3 --max-new-tokens 5000",
+            2,
+            "max_new_tokens of qwen3 is 5000; expected at most 256, the",
+        ),
+        ("generate hello -m qwen3 --max-new-tokens 256", 2, "expected at most 256 together, the context of qwen3"),
+        ("transcribe short.wav -m demo/funasr-nano --max-new-tokens 1000000", 2, "the context of Qwen3-demo"),
         (
             "generate hello -m qwen3 --runtime pytorch -q q8_0",
             2,
@@ -417,10 +439,10 @@ def test_every_recipe_can_be_asked_for() -> None:
         ),
         ("generate hello -m qwen3 --kv-cache q4_0", 2, "argument --kv-cache: invalid choice: 'q4_0'"),
         ("transcribe short.wav -m sensevoice -r gguf -q q3", 2, "quantization is 'q3'; expected one of auto, f32, f16"),
-        ("transcribe short.wav -m sensevoice --max-length 0", 2, "max_length is 0; expected at least 1"),
+        ("transcribe short.wav -m sensevoice --max-length 0", 2, "max_length is 0; expected 1 to 1048576"),
         ("transcribe short.wav -m sensevoice --max-length many", 2, "argument --max-length: invalid int value: 'many'"),
         ("transcribe short.wav -m sensevoice --kv-gigabytes nan", 2, "kv_gigabytes is nan; expected a finite number"),
-        ("transcribe short.wav -m sensevoice --kv-gigabytes 0", 2, "kv_gigabytes is 0.0; expected at least 0.001"),
+        ("transcribe short.wav -m sensevoice --kv-gigabytes 0", 2, "kv_gigabytes is 0.0; expected 0.001 to 10000"),
         (
             "trace short.wav -m sensevoice --out x.safetensors --no-eager",
             2,
@@ -438,6 +460,18 @@ def test_what_is_wrong_is_one_line_on_stderr(capsys: Capture, words: str, status
     found, out, err = run(capsys, *words.split())
     assert (found, out, len(err)) == (status, [], 1)
     assert sentence in err[0] and err[0].startswith("workbench")
+
+
+def test_numbers_are_checked_before_the_model_is_loaded(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[object] = []
+    monkeypatch.setattr("workbench.worker.ProcessSession.start", lambda self: loads.append(self))
+    for words in (
+        "generate hello -m qwen3 --top-p 3",
+        "generate hello -m qwen3 --threads 100000",
+        "generate hello -m qwen3 --max-new-tokens 5000",
+    ):
+        assert run(capsys, *words.split())[0] == 2
+    assert loads == []
 
 
 def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_alternatives_come_with_each_token_where_they_are_asked_for() -> None:
     plain, without = pieces_of([97, 98, STOP])
     assert without.alternatives == () and not any(piece.alternatives for piece in plain)
     assert '"alternatives": [[{"id": 97, "text": "<97>", "logprob": 0.0}, ' in generation.to_json()
-    with pytest.raises(BadInput, match="alternatives of fake is 21; expected at most 20"):
+    with pytest.raises(BadInput, match="alternatives of fake is 21; expected 0 to 20"):
         pieces_of([97], alternatives=21)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from workbench.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.options import ListeningOptions, build_options, option, option_specs
+from workbench.opening import SETTINGS
+from workbench.options import ListeningOptions, OptionSpec, build_options, check_value, option, option_specs
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,8 @@ def test_values_come_in_the_declared_type(given: dict[str, Any], kept: Any) -> N
         ({"gain": 0.25}, "option gain of a model is 0.25; expected at least 0.5"),
         ({"beam": True}, "option beam of a model is True; expected a whole number"),
         ({"beam": 2.0}, "option beam of a model is 2.0; expected a whole number"),
-        ({"beam": 0}, "option beam of a model is 0; expected at least 1"),
-        ({"beam": 10}, "option beam of a model is 10; expected at most 9"),
+        ({"beam": 0}, "option beam of a model is 0; expected 1 to 9"),
+        ({"beam": 10}, "option beam of a model is 10; expected 1 to 9"),
         ({"hotwords": "one"}, "option hotwords of a model is 'one'; expected a list of texts"),
         ({"hotwords": ["one", 2]}, "option hotwords of a model is ['one', 2]; expected a list of texts"),
         ({"langage": "en"}, "a model has no option langage; did you mean language?"),
@@ -104,7 +108,7 @@ def test_every_option_of_every_family_can_be_shown_and_is_valid_by_default(famil
 
 
 def test_a_segment_cap_below_a_second_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"max_segment_seconds of a model is 0.5; expected at least 1$"):
+    with pytest.raises(BadInput, match=r"max_segment_seconds of a model is 0.5; expected 1 to 600$"):
         build_options(ListeningOptions, {"max_segment_seconds": 0.5}, "a model")
 
 
@@ -112,3 +116,66 @@ def test_none_is_as_if_an_option_without_a_default_were_not_given() -> None:
     assert build_options(ListeningOptions, {"end_silence_ms": None}, "a model") == ListeningOptions()
     with pytest.raises(BadInput, match=r"max_segment_seconds of a model is None; expected a number$"):
         build_options(ListeningOptions, {"max_segment_seconds": None}, "a model")
+
+
+@dataclass(frozen=True)
+class Limited:
+    share: float = option(1.0, "above 0", above=0.0, maximum=1.0)
+    heat: float = option(0.0, "0 is off", smallest=0.01, maximum=100.0)
+    power: float = option(0.0, "on both sides", minimum=-10.0, maximum=10.0)
+    top: int = option(1, "only from above", maximum=5)
+    free: float = option(1.0, "any")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"share": 0.0}, "more than 0, at most 1"),
+        ({"share": 3}, "more than 0, at most 1"),
+        ({"heat": 0.001}, "0, or 0.01 to 100"),
+        ({"heat": -1}, "0, or 0.01 to 100"),
+        ({"power": 11}, "-10 to 10"),
+        ({"top": 6}, "at most 5"),
+    ],
+)
+def test_limits_are_said_as_people_write_them(given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        build_options(Limited, given, "a model")
+    assert str(caught.value).endswith(f"; expected {expected}")
+    [name] = given
+    [spec] = (spec for spec in option_specs(Limited) if spec.name == name)
+    assert spec.limits == expected and spec.told == f"{spec.help} ({expected})"
+
+
+def test_what_lies_within_the_limits_is_taken() -> None:
+    given = {"share": 1e-9, "heat": 0.0, "power": -10.0, "top": -3, "free": 1e300}
+    assert build_options(Limited, given, "a model") == Limited(**given)  # type: ignore[arg-type]
+    assert build_options(Limited, {"heat": 0.01}, "a model").heat == 0.01
+    assert {spec.name: spec.told for spec in option_specs(Limited)}["free"] == "any"
+
+
+NUMBERS = [
+    (name, spec)
+    for name, family in FAMILIES.items()
+    for spec in option_specs(family.options_class)
+    if spec.kind in (int, float)
+] + [("settings", spec) for spec in SETTINGS.values() if spec.kind in (int, float)]
+
+
+@pytest.mark.parametrize(("of", "spec"), NUMBERS, ids=lambda each: each if isinstance(each, str) else each.name)
+def test_every_number_has_limits_on_both_sides(of: str, spec: OptionSpec) -> None:
+    assert spec.maximum is not None and (spec.minimum, spec.above, spec.smallest).count(None) == 2
+    assert spec.default is None or spec.holds(spec.default)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(NUMBERS), st.floats(allow_nan=True) | st.integers(-(10**12), 10**20))
+def test_a_number_is_within_the_limits_or_one_sentence(of: tuple[str, OptionSpec], number: float) -> None:
+    spec = of[1]
+    fits = math.isfinite(number) and spec.holds(number) and (spec.kind is float or isinstance(number, int))
+    if fits:
+        found = check_value(spec, number, "it is this")
+        assert spec.holds(found) and type(found) is spec.kind
+        return
+    with pytest.raises(BadInput, match=r"^it is this; expected [^\n]+$"):
+        check_value(spec, number, "it is this")

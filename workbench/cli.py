@@ -10,33 +10,37 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.arguments import given_options, given_settings, one_line, parser
+from workbench.arguments import parser
 from workbench.cards import Card
+from workbench.context_length import check_context
 from workbench.embeddings import Embedding, SeveralTensors, read_embedding
 from workbench.errors import BadInput, WorkbenchError
 from workbench.exports import find_format
 from workbench.families import FAMILIES
 from workbench.following import Line, transcripts
+from workbench.help_text import one_line
 from workbench.listing import alternatives_table
+from workbench.model_flags import given_options, given_settings
 from workbench.open_session import OpenSession
 from workbench.options import build_options
 from workbench.prompts import check_typed
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import Piece, StageFilter, Transcript
+from workbench.standard_input import DASH, prompt_given, recordings_given
 from workbench.trace_file import trace_place
 
 INTERRUPTED = 130  # what shells give for Ctrl-C
 COMPARING = ("compare", "parity")  # commands whose exit status 1 says that something is beyond tolerance
+LARGEST_PORT = 65535  # of TCP
 DEBUG = "WORKBENCH_DEBUG"  # an environment variable: where it is set, errors come with their traceback
 
 
@@ -98,6 +102,8 @@ def _app(parsed: argparse.Namespace) -> int:
 
     if find_spec("gradio") is None or find_spec("panels") is None:
         raise Unavailable("the page needs gradio and this project's panels; in a checkout of it, run: make app")
+    if parsed.port is not None and not 0 <= parsed.port <= LARGEST_PORT:
+        raise BadInput(f"--port is {parsed.port}; expected 0 to {LARGEST_PORT}, where 0 is any that is free")
     given = {"--host": parsed.host, "--port": parsed.port}
     words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
     sys.argv = ["workbench app", *words]
@@ -168,8 +174,9 @@ def _transcribe(parsed: argparse.Namespace) -> int:
     failures: dict[int, int] = {}
     printed = 0
     with (
+        recordings_given(parsed.audio) as paths,
         _opened(parsed) as (session, options),
-        contextlib.closing(transcripts(session, parsed.audio, options)) as found,
+        contextlib.closing(transcripts(session, paths, options)) as found,
     ):
         for number, result in found:
             if isinstance(result, Transcript):
@@ -193,11 +200,11 @@ def _transcribe(parsed: argparse.Namespace) -> int:
 
 
 def _generate(parsed: argparse.Namespace) -> int:
-    return _write(parsed, _prompt(parsed.prompt), ())
+    return _write(parsed, prompt_given(parsed.prompt), ())
 
 
 def _inject(parsed: argparse.Namespace) -> int:
-    prompt = _prompt(parsed.prompt)
+    prompt = prompt_given(parsed.prompt)
     return _write(parsed, prompt, _embeddings(parsed))
 
 
@@ -248,32 +255,26 @@ def _write(parsed: argparse.Namespace, prompt: str, embeddings: Sequence[Embeddi
     return 0
 
 
-def _prompt(given: str) -> str:
-    """The prompt as given, or for a dash what stdin holds, without the line break at its end."""
-    if given != "-":
-        return given
-    try:
-        return sys.stdin.read().removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"the prompt on stdin is no {error.encoding} text: {error.reason}") from error
-
-
-def _source(parsed: argparse.Namespace, card: Card) -> str:
+@contextlib.contextmanager
+def _source(parsed: argparse.Namespace, card: Card) -> Iterator[str]:
     """The recording, or of a language model the prompt; raises `BadInput` for a recording in place of a prompt."""
-    if card.family not in FAMILIES or not FAMILIES[card.family].reads_text:
-        return str(parsed.source)
-    if parsed.source != "-":
-        check_typed(parsed.source, card.id)
-    return _prompt(parsed.source)
+    if card.family in FAMILIES and FAMILIES[card.family].reads_text:
+        if parsed.source != DASH:
+            check_typed(parsed.source, card.id)
+        yield prompt_given(parsed.source)
+    else:
+        with recordings_given([parsed.source]) as [recording]:
+            yield recording
 
 
 def _trace(parsed: argparse.Namespace) -> int:
     trace_place(parsed.out)
     StageFilter(parsed.stages)
     embeddings = _embeddings(parsed)
-    with Registry() as registry:
-        source = _source(parsed, registry.card(parsed.model))
-    with _opened(parsed) as (session, options):
+    with contextlib.ExitStack() as held:
+        with Registry() as registry:
+            source = held.enter_context(_source(parsed, registry.card(parsed.model)))
+        session, options = held.enter_context(_opened(parsed))
         if embeddings and not session.reads_text:
             raise BadInput(f"{session.model} takes a recording; expected a language model and a prompt for --embedding")
         if embeddings:
@@ -322,8 +323,7 @@ def _parity(parsed: argparse.Namespace) -> int:
         report_place(parsed.report)
     mapping = read_mapping(parsed.mapping) if parsed.mapping else None
     progress = Line()
-    with Registry() as registry:
-        source = _source(parsed, registry.card(parsed.model))
+    with Registry() as registry, _source(parsed, registry.card(parsed.model)) as source:
         try:
             run = run_parity(
                 registry,
@@ -358,41 +358,20 @@ def _parity(parsed: argparse.Namespace) -> int:
 
 
 def _convert(parsed: argparse.Namespace) -> int:
-    from workbench.conversion.command import check_request
-    from workbench.sources import fetch
+    from workbench.model_commands import convert_model
 
-    request = check_request(parsed.target, parsed.quantization, parsed.out, parsed.layout, parsed.list)
-    with Registry() as registry:
-        card = registry.card(parsed.model)
-        registry.options_class(parsed.model)  # says where its family is unknown
-    if card.kind == "gguf":
-        raise BadInput(f"{parsed.model} is a GGUF file already; expected a model's id or a checkpoint directory")
-    progress = Line()
-    try:
-        directory = fetch(card, progress.fetching)
-        if parsed.list:
-            print(request.sizes(directory, card.family))
-            return 0
-        written = request.write(directory, card.family, progress.fetching, _say)
-    finally:
-        progress.clear()
-    for path, size in written:
-        print(f"{path}\t{size}")
-    return 0
+    return _printed(convert_model(parsed, _say))
 
 
 def _train_demo(parsed: argparse.Namespace) -> int:
-    from workbench.training.demo import DemoOptions, train_demo
+    from workbench.model_commands import train_model
 
-    if parsed.threads < 1:
-        raise BadInput(f"--threads is {parsed.threads}; expected at least 1")
-    if not 0 < parsed.scale < math.inf:
-        raise BadInput(f"--scale is {parsed.scale:g}; expected more than 0")
-    options = DemoOptions(
-        threads=parsed.threads, workers=parsed.threads, cache=parsed.cache, updates_scale=parsed.scale
-    )
-    for row in train_demo(parsed.family, parsed.data, parsed.out, options, _say):
-        print(f"{row.word_error_rate:.1%}\t{row.condition}\t{row.digits} digits")
+    return _printed(train_model(parsed, _say))
+
+
+def _printed(lines: Iterable[str]) -> int:
+    for line in lines:
+        print(line)
     return 0
 
 
@@ -402,6 +381,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
     with Registry() as registry:
         options = given_options(parsed)
         build_options(registry.options_class(parsed.model), registry.resolve_options(options), parsed.model)
+        check_context(registry.card(parsed.model), options)
         progress = Line()
         progress.show(f"loading {parsed.model}")
         try:

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from workbench.decoding.generation import MOST_TOKENS
 from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES
 from workbench.options import OptionSpec, check_value, option, option_specs
@@ -17,6 +18,9 @@ from workbench.session import Session
 
 DTYPES = tuple(dict.fromkeys(name for runtime in RUNTIMES.values() for name in runtime.dtypes))
 KV_CACHES = ("f32", "f16", "q8_0")
+MOST_THREADS = 1024  # the largest machines have so many processors; more threads take memory and do no work
+MOST_GIGABYTES = 10_000  # no machine has more memory
+MOST_DEVICES = 64  # of one machine, with room to spare
 REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a server, of any family
 
 
@@ -24,7 +28,9 @@ REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a 
 class Settings:
     """How a session computes, as opposed to what. Which of these a runtime has, `workbench.runtimes` says."""
 
-    threads: int | None = option(None, "processor threads; by itself a runtime takes as many as it sees fit", minimum=1)
+    threads: int | None = option(
+        None, "processor threads; by itself a runtime takes as many as it sees fit", minimum=1, maximum=MOST_THREADS
+    )
     device: str = option("cpu", "cpu, cuda, cuda:1 ...")
     dtype: str = option(
         "float32", "of a language model's arithmetic; auto: as it is stored; float64: of every network's", DTYPES
@@ -37,13 +43,15 @@ class Settings:
         None,
         "most tokens of one request, with those of its recording; by itself, all the model has or the memory holds",
         minimum=1,
+        maximum=MOST_TOKENS,
     )
     kv_gigabytes: float | None = option(
         None,
         "memory for the keys and values of all requests; by itself, 1 on a processor, on a GPU what is left",
         minimum=0.001,
+        maximum=MOST_GIGABYTES,
     )
-    tensor_parallel: int = option(1, "devices that share the model", minimum=1)
+    tensor_parallel: int = option(1, "devices that share the model", minimum=1, maximum=MOST_DEVICES)
     eager: bool = option(
         True, "no compiled graphs, which start slowly, serve faster on a GPU and let no stages be seen"
     )

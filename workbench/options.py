@@ -1,7 +1,8 @@
 """Options of a family, declared once as a frozen dataclass; flags, page inputs and keyword arguments come from it.
 
-An option is a dataclass field whose metadata carries `help` and, where the values are few, `choices`. This file knows
-neither argparse's parser nor the page; it turns names and values into a checked dataclass.
+An option is a dataclass field whose metadata carries `help` and, where the values are few, `choices`; a number's limits
+stand there too, and the command line, Python and the page all read them from it. This file knows neither argparse's
+parser nor the page; it turns names and values into a checked dataclass.
 """
 
 from __future__ import annotations
@@ -23,12 +24,31 @@ def option(
     choices: Sequence[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
+    above: float | None = None,
+    smallest: float | None = None,
     runtimes: Sequence[str] = (),
 ) -> Any:
-    """A dataclass field that is a user's option; `runtimes` names those that have it, where not all of them do."""
-    known = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
-    known["runtimes"] = tuple(runtimes)
-    return field(default=default, metadata=known)
+    """A dataclass field that is a user's option.
+
+    Args:
+        default: the value that is taken where none is given.
+        help: what the option does, for users.
+        choices: the texts that it may be, where they are few.
+        minimum: the least that a number may be.
+        maximum: the most that a number may be.
+        above: what a number must be greater than; in place of `minimum`.
+        smallest: the least that a number may be besides 0, which has a meaning of its own; in place of `minimum`.
+        runtimes: those that have it, where not all of them do.
+    """
+    limits = {"minimum": minimum, "maximum": maximum, "above": above, "smallest": smallest}
+    texts = {"help": help, "choices": tuple(choices), "runtimes": tuple(runtimes)}
+    return field(default=default, metadata={**texts, **limits})
+
+
+LONGEST_SEGMENT_SECONDS = 600.0  # the attention over ten minutes takes gigabytes; it grows with the square of the time
+FULL_SCALE = 32768.0  # of int16 samples; a dither beyond it leaves nothing of the recording
+LONGEST_SILENCE_MS = 60_000  # as long as the longest segment; more would end none
+MOST_SIDE_BY_SIDE = 512  # stretches; more fill the memory before they fill any processor
 
 
 @dataclass(frozen=True)
@@ -40,14 +60,19 @@ class ListeningOptions:
         "voice activity detection: auto (silero, for recordings longer than a segment may be), silero, none, "
         "or the id, directory or GGUF file of an FSMN-VAD model",
     )
-    max_segment_seconds: float = option(30.0, "no segment is longer than this", minimum=1.0)
+    max_segment_seconds: float = option(
+        30.0, "no segment is longer than this", minimum=1.0, maximum=LONGEST_SEGMENT_SECONDS
+    )
     end_silence_ms: int | None = option(
         None,
         "silence that ends a stretch of speech, in ms, where an FSMN-VAD finds speech (where vad names one: 800 unless "
         "given; 0: 2000 at first, less in long stretches)",
         minimum=0,
+        maximum=LONGEST_SILENCE_MS,
     )
-    dither: float = option(0.0, "amplitude of the noise added before the filter bank, in int16 steps", minimum=0.0)
+    dither: float = option(
+        0.0, "amplitude of the noise added before the filter bank, in int16 steps", minimum=0.0, maximum=FULL_SCALE
+    )
     cmvn: str = option(
         "checkpoint", "apply the checkpoint's CMVN as its configuration says, or not", ("checkpoint", "off")
     )
@@ -71,7 +96,41 @@ class OptionSpec:
     choices: tuple[str, ...]
     minimum: float | None
     maximum: float | None = None
+    above: float | None = None
+    smallest: float | None = None
     runtimes: tuple[str, ...] = ()  # that have it; all, where none is named
+
+    @property
+    def limits(self) -> str:
+        """What a number may be, in words, such as "1 to 64" or "more than 0, at most 1"; empty where it may be any."""
+        least = self.smallest if self.minimum is None else self.minimum
+        if least is not None and self.maximum is not None:
+            found = f"{_number(least)} to {_number(self.maximum)}"
+        else:
+            bounds = (("at least", least), ("more than", self.above), ("at most", self.maximum))
+            found = ", ".join(f"{word} {_number(bound)}" for word, bound in bounds if bound is not None)
+        return found if self.smallest is None else f"0, or {found}"
+
+    @property
+    def told(self) -> str:
+        """The help, with the limits of a number."""
+        return f"{self.help} ({self.limits})" if self.limits else self.help
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is within the limits."""
+        if self.smallest is not None and number == 0:
+            return True
+        least = [bound for bound in (self.minimum, self.smallest) if bound is not None]
+        return (
+            all(number >= bound for bound in least)
+            and (self.above is None or number > self.above)
+            and (self.maximum is None or number <= self.maximum)
+        )
+
+
+def _number(bound: float) -> str:
+    """A limit as people write it: whole numbers with all their digits."""
+    return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
 def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
@@ -84,8 +143,7 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
             f.default,
             f.metadata.get("help", ""),
             f.metadata.get("choices", ()),
-            f.metadata.get("minimum"),
-            f.metadata.get("maximum"),
+            *(f.metadata.get(name) for name in ("minimum", "maximum", "above", "smallest")),
             f.metadata.get("runtimes", ()),
         )
         for f in fields(options_class)
@@ -105,8 +163,8 @@ Options = TypeVar("Options")
 def build_options(options_class: type[Options], given: Mapping[str, Any], what: str) -> Options:
     """The options dataclass from names and values; `what` names the model in messages.
 
-    Raises `BadInput` for an unknown name (the nearest known one is suggested), a value of the wrong type, or one that
-    is not among the choices.
+    Raises `BadInput` for an unknown name (the nearest known one is suggested), a value of the wrong type, one that is
+    not among the choices, or a number beyond the limits.
     """
     specs = {spec.name: spec for spec in option_specs(options_class)}
     values = {}
@@ -130,10 +188,8 @@ def check_value(spec: OptionSpec, value: Any, where: str) -> Any:
         raise BadInput(f"{where}; expected one of {', '.join(spec.choices)}")
     if isinstance(fitted, float) and not math.isfinite(fitted):
         raise BadInput(f"{where}; expected a finite number")
-    if spec.minimum is not None and fitted < spec.minimum:
-        raise BadInput(f"{where}; expected at least {spec.minimum:g}")
-    if spec.maximum is not None and fitted > spec.maximum:
-        raise BadInput(f"{where}; expected at most {spec.maximum:g}")
+    if spec.limits and not spec.holds(fitted):
+        raise BadInput(f"{where}; expected {spec.limits}")
     return fitted
 
 

@@ -103,6 +103,7 @@ def _entry(spec: OptionSpec) -> dict[str, Any]:
         "choices": list(spec.choices),
         "minimum": spec.minimum,
         "maximum": spec.maximum,
+        "range": range_of(spec),
         "help": spec.help,
     }
 
@@ -112,8 +113,7 @@ def _table(entries: Sequence[dict[str, Any]]) -> list[str]:
     rows = []
     for each in entries:
         defaults = list(dict.fromkeys(map(_shown, each.get("defaults", {"": each["default"]}).values())))
-        spec = OptionSpec(each["name"], str, None, "", tuple(each["choices"]), each["minimum"], each["maximum"])
-        meaning = "; ".join(filter(None, (each["help"], range_of(spec))))
+        meaning = "; ".join(filter(None, (each["help"], each["range"])))
         rows.append((each["flag"], each["type"], "/".join(defaults), ",".join(each["runtimes"]), meaning))
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     return ["  " + "  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]

@@ -42,8 +42,7 @@ def range_of(spec: OptionSpec) -> str:
     """The values that an option may have, beyond its type; empty where any will do."""
     if spec.choices:
         return f"one of {', '.join(spec.choices)}"
-    limits = ((spec.minimum, "at least"), (spec.maximum, "at most"))
-    return ", ".join(f"{word} {limit:g}" for limit, word in limits if limit is not None)
+    return spec.limits
 
 
 def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:

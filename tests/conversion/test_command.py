@@ -52,6 +52,7 @@ def test_a_directory_for_vllm(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["demo/funasr-nano", "--out", str(out / "no" / "it")], "there is no folder"),
         (["demo/funasr-nano", "-q", "f16", "--out", str(out)], "--quantization is about GGUF files"),
         (["demo/funasr-nano", "--layout", "funasr", "--out", str(out)], "--layout is about GGUF files"),
+        (["demo/funasr-nano", "--force", "--out", str(out)], "--force is about GGUF files"),
         (["demo/funasr-nano", "--list"], "--list is about the types of GGUF files"),
         (["demo/sensevoice", "--out", str(tmp_path / "no")], "vLLM serves no models of the family 'sensevoice'"),
         ([language, "--out", str(tmp_path / "no")], "needs no conversion; vLLM loads it as it is: vllm serve"),
@@ -86,6 +87,42 @@ def test_requests_that_cannot_be_met(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["convert", tiny, "-q", "f16", "--out", out]) == 2
     assert "is truncated, damaged or no torch file" in capsys.readouterr().err
     assert not Path(out).exists()
+
+
+def test_the_model_is_looked_at_before_anything_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "nope", "--out", "x.gguf"]) == 2
+    assert capsys.readouterr().err.startswith("workbench: there is no model 'nope'")
+
+
+def test_a_file_that_is_there_is_written_over_only_where_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny, out = str(tiny_sensevoice(tmp_path / "tiny")), tmp_path / "it.gguf"
+    words = ["convert", tiny, "-q", "f16", "--out", str(out)]
+    out.write_text("my thesis")
+    with monkeypatch.context() as patch:
+        patch.setattr("workbench.sources.fetch", lambda *_: pytest.fail("it is looked for before any download"))
+        assert main(words) == 2
+    assert out.read_text() == "my thesis"
+    printed = capsys.readouterr()
+    assert printed.err == f"workbench: {out} is there already; give another name, or --force to write over it\n"
+    assert main([*words, "--force"]) == 0
+    assert out.read_bytes().startswith(b"GGUF")
+    assert main(["convert", tiny, "--list", "--out", str(out)]) == 0, "a list writes nothing"
+
+
+def test_neither_file_of_a_pair_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["convert", "demo/funasr-nano", "-q", "f16", "--layout", "funasr", "--out", str(tmp_path / "it.gguf")]
+    assert main(words) == 0
+    pair = [Path(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines()]
+    assert len(pair) == 2
+    for kept in pair:
+        [other] = set(pair) - {kept}
+        other.unlink()
+        assert main(words) == 2
+        assert f"{kept.name} is there already" in capsys.readouterr().err and not other.exists()
+        assert main([*words, "--force"]) == 0
+        capsys.readouterr()
 
 
 SLOW = """

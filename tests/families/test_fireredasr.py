@@ -262,10 +262,10 @@ def test_defaults_are_those_of_the_code_not_of_its_readme() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"max_segment_seconds": 30.5}, "max_segment_seconds is 30.5; FireRedASR-LLM supports stretches of at most 30"),
+        ({"max_segment_seconds": 30.5}, "max_segment_seconds of x is 30.5; expected 1 to 30"),
         ({"beam_size": 3, "temperature": 0.5}, "beam_size is 3 and temperature is 0.5"),
-        ({"beam_size": 0}, "expected at least 1"),
-        ({"max_new_tokens": -1}, "expected at least 0"),
+        ({"beam_size": 0}, "expected 1 to 64"),
+        ({"max_new_tokens": -1}, "expected 0 to 1048576"),
         ({"length_rule": "other"}, "expected one of checkpoint, release, head"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_side_can_be_written_with_other_settings(text: str, changes: dict[str,
         ("~nobody-here/trace", "neither a runtime nor a trace"),
         ("a" * 5000, "neither a runtime nor a trace"),
         ("vllm:int3", "expected one of"),
-        ("gguf+threads=0", "at least 1"),
+        ("gguf+threads=0", "1 to 1024"),
         ("gguf+threads=many", "a whole number"),
         ("gguf+device=cuda", "not understood"),
         ("pytorch+cmvn", "not understood"),
@@ -112,3 +112,13 @@ def test_no_candidate_at_all_is_refused(texts: str | list[str]) -> None:
 def test_any_text_is_a_side_or_bad_input(text: str) -> None:
     with contextlib.suppress(BadInput):
         assert side(text).name == text
+
+
+def test_names_that_there_are_come_as_a_sentence_and_not_as_a_list_of_python() -> None:
+    with pytest.raises(BadInput) as caught:
+        side("gguf:f32+beam_size=3")
+    said = str(caught.value)
+    assert said.startswith("'beam_size=3' in 'gguf:f32+beam_size=3' is not understood; expected NAME=VALUE, and ")
+    assert (
+        " on gguf are threads, quantization, kv_cache, vad, " in said and "[" not in said and said.count("dither") == 1
+    )

@@ -295,9 +295,12 @@ def test_the_pool_opens_once_and_unloads_what_is_idle(pool: Any) -> None:
     pool.idle_minutes = 2
     assert [each.model for each in pool.unload_idle()] == ["fake/sense"]
     assert pool.residents() == []
-    for wrong in (0, -1, None, float("nan"), float("inf")):
-        with pytest.raises(BadInput, match="idle time"):
+    sentence = "^the time after which models are unloaded is {}; expected 0.1 to 10080 minutes \\(a week\\)$"
+    found = {0: "0 minutes", -1: "-1 minutes", float("nan"): "nan minutes", 1e9: "1e\\+09 minutes", None: "empty"}
+    for wrong, said in found.items():
+        with pytest.raises(BadInput, match=sentence.format(said)):
             pool.idle_minutes = wrong
+    assert pool.idle_minutes == 2
 
 
 def test_a_model_at_work_is_not_unloaded(pool: Any) -> None:

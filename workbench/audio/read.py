@@ -18,6 +18,16 @@ import numpy as np
 
 from workbench.audio import ffmpeg
 from workbench.audio.constants import INT16_MAX, INT16_MIN, INT16_SCALE, SAMPLE_RATE
+from workbench.audio.muted import muted_stderr
+from workbench.audio.refused import (
+    EXPECTED,
+    HIGHEST_RATE,
+    LOWEST_RATE,
+    head_of,
+    may_be_mpeg,
+    other_kind,
+    reason_of,
+)
 from workbench.audio.wav_header import RepairedWav, WavLayout, wav_layout
 from workbench.errors import BadInput
 
@@ -28,7 +38,6 @@ Source = str | os.PathLike[str] | tuple[Any, int]
 
 _BLOCK = 1 << 18  # samples per channel decoded at a time: 16 s at 16 kHz
 _CAREFUL_BLOCK = 1 << 10  # the same after a read has failed
-_LOWEST_RATE, _HIGHEST_RATE = 1_000, 1_000_000  # Hz; outside lie broken headers, not recordings
 _SHORTFALL = 0.01  # seconds; compressed formats round their promised length, less than this is no loss
 
 # Full scale of the integer types that sound comes in, and what silence is in them.
@@ -113,8 +122,8 @@ def write_wav(
 
 def _finish(decoded: _Decoded, name: str) -> Recording:
     """Mix, resample and collect the blocks of one source."""
-    if not _LOWEST_RATE <= decoded.rate <= _HIGHEST_RATE:
-        expected = f"{_LOWEST_RATE} to {_HIGHEST_RATE} Hz are expected"
+    if not LOWEST_RATE <= decoded.rate <= HIGHEST_RATE:
+        expected = f"{LOWEST_RATE} to {HIGHEST_RATE} Hz are expected"
         raise BadInput(f"{name} states a sample rate of {decoded.rate} Hz, where {expected}")
     resample = _resampler(decoded.rate)
     collected = bytearray()  # grows in place, so the whole recording is in memory once
@@ -192,39 +201,48 @@ def _decode_file(path: Path) -> _Decoded:
     name = path.name or str(path)
     try:
         if not path.exists():
-            raise BadInput(f"there is no file {name}")
+            raise BadInput(f"there is no file {name:.200}")
         if path.is_dir():
             raise BadInput(f"{name} is a directory, and one sound file is expected")
         if not path.is_file():
-            raise BadInput(f"{name} is not a regular file, and one sound file is expected")
+            raise BadInput(f"{name} is a device or a pipe; expected a sound file, or - for what standard input holds")
         if path.stat().st_size == 0:
             raise BadInput(f"{name} is empty (0 bytes), and a sound file is expected")
+        head = head_of(path)
         layout = wav_layout(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadInput(f"{name} cannot be opened: {reason}") from error
+        raise BadInput(f"{name:.200} cannot be opened: {reason}") from error
     if layout is not None and layout.present == 0:
         raise BadInput(f"{name} is the header of a WAV file with no samples after it")
-    return _decode_libsndfile(path, name, layout)
+    if other_kind(head):
+        raise _not_sound(name, head)
+    return _decode_libsndfile(path, name, head, layout)
 
 
-def _decode_libsndfile(path: Path, name: str, layout: WavLayout | None) -> _Decoded:
+def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True) -> BadInput:
+    """The error for a file that nothing can be read of."""
+    absent = "" if ffmpeg_asked else " (ffmpeg, which reads more formats, is not installed)"
+    return BadInput(f"{name} is not a sound file that can be read: {reason_of(head)}; {EXPECTED}{absent}")
+
+
+def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | None) -> _Decoded:
     import soundfile
 
     notes: list[str] = []
     repaired = layout if layout is not None and not layout.honest and layout.repairable else None
     try:
-        file = soundfile.SoundFile(RepairedWav(path, repaired) if repaired else os.fspath(path))
-    except (soundfile.LibsndfileError, TypeError) as error:  # TypeError: a name that ends in .raw states no rate
-        reason = error.error_string if isinstance(error, soundfile.LibsndfileError) else "raw samples without a header"
-        return _decode_ffmpeg(path, name, reason.rstrip("."))
+        with muted_stderr(may_be_mpeg(path, head)):
+            file = soundfile.SoundFile(RepairedWav(path, repaired) if repaired else os.fspath(path))
+    except (soundfile.LibsndfileError, TypeError):  # TypeError: a name that ends in .raw states no rate
+        return _decode_ffmpeg(path, name, head)
     if repaired:
         notes.append(_length_note(repaired, file.frames / file.samplerate))
     text = f"{file.format} {file.subtype}"
-    return _Decoded(_file_blocks(file, name, notes), file.samplerate, file.channels, text, notes, file.close)
+    return _Decoded(_file_blocks(file, name, head, notes), file.samplerate, file.channels, text, notes, file.close)
 
 
-def _file_blocks(file: "soundfile.SoundFile", name: str, notes: list[str]) -> Iterator[np.ndarray]:
+def _file_blocks(file: "soundfile.SoundFile", name: str, head: bytes, notes: list[str]) -> Iterator[np.ndarray]:
     """Read to the end; a decoder that gives up part-way ends the sound there, with a note."""
     import soundfile
 
@@ -232,9 +250,10 @@ def _file_blocks(file: "soundfile.SoundFile", name: str, notes: list[str]) -> It
     size = max(_CAREFUL_BLOCK, _BLOCK // file.channels)
     while True:
         try:
-            if reason:  # a failed read loses its whole block: come back for the part before the damage
-                file.seek(got)
-            block = file.read(size, dtype="float32", always_2d=True)
+            with muted_stderr(file.format == "MP3"):
+                if reason:  # a failed read loses its whole block: come back for the part before the damage
+                    file.seek(got)
+                block = file.read(size, dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
             reason = reason or error.error_string.removeprefix("Error :").strip().rstrip(".")
             if size == _CAREFUL_BLOCK:
@@ -246,7 +265,7 @@ def _file_blocks(file: "soundfile.SoundFile", name: str, notes: list[str]) -> It
         got += len(block)
         yield block
     if got == 0 and reason:
-        raise BadInput(f"{name} cannot be decoded: {reason}")
+        raise _not_sound(name, head)
     known = promised < 1 << 62  # a stream without a stated length has the largest number there is
     held = f"the file holds {got / file.samplerate:.1f} s; the {got / file.samplerate:.1f} s were read"
     if reason:
@@ -263,26 +282,20 @@ def _length_note(layout: WavLayout, seconds: float) -> str:
     return f"the header promises {promised} but the file holds {there}; the {there} were read"
 
 
-def _decode_ffmpeg(path: Path, name: str, libsndfile_reason: str) -> _Decoded:
+def _decode_ffmpeg(path: Path, name: str, head: bytes) -> _Decoded:
     program = ffmpeg.ffmpeg_path()
     if program is None:
-        absent = "ffmpeg, which reads more formats, is not installed"
-        raise BadInput(f"{name} is not a sound file that libsndfile reads ({libsndfile_reason}), and {absent}")
+        raise _not_sound(name, head, ffmpeg_asked=False)
     notes: list[str] = []
-
-    def refused(error: BadInput) -> BadInput:
-        reasons = f"libsndfile: {libsndfile_reason}; ffmpeg: {error}"
-        return BadInput(f"{name} is not a sound file that can be read ({reasons})")
-
     try:
         stream = ffmpeg.decode(program, path, notes)
     except BadInput as error:
-        raise refused(error) from error
+        raise _not_sound(name, head) from error
 
     def blocks() -> Iterator[np.ndarray]:
         try:
             yield from stream.blocks
         except BadInput as error:
-            raise refused(error) from error
+            raise _not_sound(name, head) from error
 
     return _Decoded(blocks(), stream.rate, stream.channels, stream.format, notes, stream.close)

@@ -6,14 +6,14 @@ import contextlib
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.conversion import LAYOUTS
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.conversion.places import check_directory, check_place
-from workbench.conversion.plan import estimated_bytes
+from workbench.conversion.plan import estimated_bytes, paths_of
 from workbench.conversion.types import AUTO, TYPES, check_type
 from workbench.errors import BadInput
 from workbench.progress import OnProgress
@@ -29,6 +29,19 @@ class GgufRequest:
     quantization: str
     out: Path
     layout: str
+    force: bool = False  # write over a file that is there
+
+    def check(self) -> None:
+        """Raises `BadInput` where the file cannot be had under that name, before the checkpoint is fetched."""
+        check_type(self.quantization, (AUTO, *TYPES))
+        check_place(self.out.absolute())
+        self._keep([self.out])
+
+    def _keep(self, paths: Sequence[Path]) -> None:
+        """Raises `BadInput` for a file that is there, unless it may be written over."""
+        there = next((path for path in paths if path.exists() or path.is_symlink()), None)
+        if there is not None and not self.force:
+            raise BadInput(f"{there} is there already; give another name, or --force to write over it")
 
     def sizes(self, directory: Path, family: str) -> str:
         """JSON of the types that a checkpoint can be had in, with the bytes of its file or files."""
@@ -37,13 +50,14 @@ class GgufRequest:
     def write(self, directory: Path, family: str, on_progress: OnProgress, on_note: OnNote) -> list[tuple[Path, int]]:
         """Converts a checkpoint and returns the files with their bytes.
 
-        Raises `BadInput` and `Unavailable` as `plans_of` and `convert`; an end by SIGTERM leaves no unfinished file.
+        Raises `BadInput` and `Unavailable` as `check`, `plans_of` and `convert`; an end by SIGTERM leaves no unfinished
+        file.
         """
-        check_type(self.quantization, (AUTO, *TYPES))
-        check_place(self.out.absolute())
+        self.check()
         with terminable():
             on_progress(0.0, f"reading {directory.name}")
             plans = plans_of(directory, family, self.layout)
+            self._keep(paths_of(plans, self.out))  # a pair has a second file
             paths, _ = convert(plans, self.quantization, self.out, on_progress)
         for note in dict.fromkeys(note for plan in plans for note in plan.notes):
             on_note(note)
@@ -55,6 +69,10 @@ class ServedRequest:
     """A directory that vLLM loads."""
 
     out: Path
+
+    def check(self) -> None:
+        """Raises `BadInput` where the directory cannot be had under that name, before the checkpoint is fetched."""
+        check_directory(self.out.absolute())
 
     def sizes(self, directory: Path, family: str) -> str:
         """There is nothing to choose from, which it raises `BadInput` for."""
@@ -68,7 +86,7 @@ class ServedRequest:
         """
         from workbench.conversion.served.checkpoint import loads_as_it_is, plan_of
 
-        check_directory(self.out.absolute())
+        self.check()
         if loads_as_it_is(directory, family):
             raise BadInput(f"{directory} needs no conversion; vLLM loads it as it is: vllm serve {directory}")
         with terminable():
@@ -81,11 +99,16 @@ class ServedRequest:
 
 
 def check_request(
-    target: str, quantization: str | None, out: Path | None, layout: str | None, listing: bool
+    target: str,
+    quantization: str | None,
+    out: Path | None,
+    layout: str | None,
+    listing: bool,
+    force: bool = False,
 ) -> GgufRequest | ServedRequest:
     """What is asked for; raises `BadInput` where something is missing, or makes no sense beside the others."""
     if target == "vllm":
-        for flag, value in (("--quantization", quantization), ("--layout", layout)):
+        for flag, value in (("--quantization", quantization), ("--layout", layout), ("--force", force or None)):
             if value is not None:
                 raise BadInput(f"{flag} is about GGUF files; leave it out with --for vllm")
         if out is None and not listing:
@@ -94,7 +117,7 @@ def check_request(
     if (quantization is None or out is None) and not listing:
         missing = "--quantization" if quantization is None else "--out"
         raise BadInput(f"{missing} is missing; give --quantization and --out, or --list to see what there is")
-    return GgufRequest(quantization or AUTO, out or Path(), layout or LAYOUTS[0])
+    return GgufRequest(quantization or AUTO, out or Path(), layout or LAYOUTS[0], force)
 
 
 @contextlib.contextmanager

@@ -93,6 +93,11 @@ def _value_bytes(key: str, value: Value) -> int:
     return size + 12 + sum(8 + len(each.encode()) if isinstance(each, str) else 4 for each in value)
 
 
+def paths_of(plans: Sequence[Plan], out: Path) -> list[Path]:
+    """Where the files of a model go: `out`, and beside it those whose plan has a suffix."""
+    return [out.with_name(f"{out.stem}{plan.suffix}{out.suffix}") for plan in plans]
+
+
 def total_bytes(plans: Sequence[Plan], quantization: str) -> int:
     """Bytes of all files of a model."""
     return sum(plan.file_bytes(quantization) for plan in plans)

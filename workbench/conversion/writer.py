@@ -16,7 +16,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, quants
 
 from workbench.conversion.places import check_place, check_room, temporary, told
-from workbench.conversion.plan import Plan, PlannedTensor, Value, total_bytes
+from workbench.conversion.plan import Plan, PlannedTensor, Value, paths_of, total_bytes
 from workbench.conversion.types import HALF_MOST, check_type, padded, stored_bytes
 from workbench.errors import BadInput
 from workbench.progress import OnProgress
@@ -34,7 +34,7 @@ def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnPr
         check_type(quantization, plan.types)
     out = out.absolute()
     check_place(out)
-    paths = [out.with_name(f"{out.stem}{plan.suffix}{out.suffix}") for plan in plans]
+    paths = paths_of(plans, out)
     for path in paths:
         check_place(path)
     check_room(out, total_bytes(plans, quantization))

@@ -9,19 +9,31 @@ import numpy as np
 from workbench.options import option
 
 ENDED = -1  # in place of a token, for a row of a batch that has ended
+MOST_TOKENS = 1 << 20  # longer than the context of any model here; what a model's own context holds, it says itself
+MOST_BEAMS = 64  # each holds keys and values of its own, so that memory grows with them; papers follow 5 to 20
+COLDEST = 0.01  # below it, scores divided by the temperature overflow in float16, and all is as at 0
+HOTTEST = 100.0  # all tokens are as good as equally likely then
+MOST_PENALTY = 100.0  # no token is written twice with far less
+LARGEST_SEED = (1 << 53) - 1  # the largest whole number up to which JSON and browsers keep every one
 
 
 @dataclass(frozen=True)
 class GenerationOptions:
     """What a user may choose of an autoregressive decoder; mixed into the options of a family."""
 
-    max_new_tokens: int = option(512, "most tokens generated for one stretch or prompt", minimum=1)
-    min_new_tokens: int = option(0, "the end is not accepted before so many tokens", minimum=0)
-    temperature: float = option(0.0, "0 takes the likeliest token; above it, tokens are drawn", minimum=0.0)
-    top_k: int = option(0, "draw among so many likeliest tokens; 0 draws among all", minimum=0)
-    top_p: float = option(1.0, "draw among the likeliest tokens that reach this probability together", minimum=0.0)
-    repetition_penalty: float = option(1.0, "divides the scores of tokens generated before; 1 is off", minimum=0.01)
-    seed: int = option(0, "of the draws", minimum=0)
+    max_new_tokens: int = option(512, "most tokens generated for one stretch or prompt", minimum=1, maximum=MOST_TOKENS)
+    min_new_tokens: int = option(0, "the end is not accepted before so many tokens", minimum=0, maximum=MOST_TOKENS)
+    temperature: float = option(
+        0.0, "0 takes the likeliest token; above it, tokens are drawn", smallest=COLDEST, maximum=HOTTEST
+    )
+    top_k: int = option(0, "draw among so many likeliest tokens; 0 draws among all", minimum=0, maximum=MOST_TOKENS)
+    top_p: float = option(
+        1.0, "draw among the likeliest tokens that reach this probability together", above=0.0, maximum=1.0
+    )
+    repetition_penalty: float = option(
+        1.0, "divides the scores of tokens generated before; 1 is off", minimum=0.01, maximum=MOST_PENALTY
+    )
+    seed: int = option(0, "of the draws", minimum=0, maximum=LARGEST_SEED)
 
 
 @dataclass(frozen=True)

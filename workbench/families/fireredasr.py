@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.audio.constants import NUM_MELS, SAMPLE_RATE
 from workbench.audio.frontend import FrontendConfig
-from workbench.decoding.generation import GenerationOptions
+from workbench.decoding.generation import MOST_BEAMS, MOST_PENALTY, MOST_TOKENS, GenerationOptions
 from workbench.errors import BadInput
 from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
 from workbench.families.language import (
@@ -33,7 +33,7 @@ from workbench.families.language import (
     read_language_config,
 )
 from workbench.families.sanm import MOST_BLOCKS, MOST_UNITS
-from workbench.options import ListeningOptions, option
+from workbench.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
 
 WEIGHTS, ENCODER_WEIGHTS, CMVN = "model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"
 FILES = (WEIGHTS, ENCODER_WEIGHTS, CMVN)
@@ -43,6 +43,7 @@ PAD = "<|endoftext|>"
 TASK = "请转写音频为文字"
 PROMPT = f"<|im_start|>user\n{SPEECH}{TASK}{TURN_END}\n<|im_start|>assistant\n"
 LONGEST_SECONDS = 30.0  # of a stretch, as the project supports; longer ones it calls undefined
+MOST_POWER = 10.0  # of a length; with more, a hypothesis of two tokens would be worth a thousand times less or more
 LORA_ALPHA = 16.0  # of the original's training; its files do not say
 LENGTH_RULES = ("release", "head")
 SERVED_ARGUMENTS = ("arguments", "encoder_arguments")  # of the two torch files, in a directory made for vLLM
@@ -54,22 +55,36 @@ BEAM_SEARCHING = ("pytorch", "gguf")  # vLLM's engine follows one hypothesis
 class FireRedAsrOptions(GenerationOptions, ListeningOptions):
     """What a user may choose of FireRedASR-LLM."""
 
-    max_segment_seconds: float = option(30.0, "no segment is longer than this; the project supports 30", minimum=1.0)
+    max_segment_seconds: float = option(
+        LONGEST_SECONDS,
+        "no segment is longer than this; the project supports stretches of at most 30 seconds",
+        minimum=1.0,
+        maximum=LONGEST_SECONDS,
+    )
     max_new_tokens: int = option(
-        0, "most tokens generated for one stretch; 0: as many as its speech has embeddings", minimum=0
+        0,
+        "most tokens generated for one stretch; 0: as many as its speech has embeddings",
+        minimum=0,
+        maximum=MOST_TOKENS,
     )
     repetition_penalty: float = option(
-        1.0, "divides the scores of tokens generated before; 1 is off; FireRedASR's README recommends 3", minimum=0.01
+        1.0,
+        "divides the scores of tokens generated before; 1 is off; FireRedASR's README recommends 3",
+        minimum=0.01,
+        maximum=MOST_PENALTY,
     )
     beam_size: int = option(
         1,
         "hypotheses followed side by side; 1 is greedy; FireRedASR's README recommends 3",
         minimum=1,
+        maximum=MOST_BEAMS,
         runtimes=BEAM_SEARCHING,
     )
     length_penalty: float = option(
         0.0,
         "of beam search: power of the length that a score is divided by; FireRedASR's README recommends 1",
+        minimum=-MOST_POWER,
+        maximum=MOST_POWER,
         runtimes=BEAM_SEARCHING,
     )
     length_rule: str = option(
@@ -78,14 +93,9 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
         "(the first project's latest code); checkpoint, as its files say, else release",
         ("checkpoint", *LENGTH_RULES),
     )
-    batch_size: int = option(1, "stretches of speech transcribed side by side", minimum=1)
+    batch_size: int = option(1, "stretches of speech transcribed side by side", minimum=1, maximum=MOST_SIDE_BY_SIDE)
 
     def __post_init__(self) -> None:
-        if self.max_segment_seconds > LONGEST_SECONDS:
-            raise BadInput(
-                f"max_segment_seconds is {self.max_segment_seconds:g}; FireRedASR-LLM supports stretches of at most "
-                f"{LONGEST_SECONDS:g} seconds, into which longer recordings are cut"
-            )
         if self.beam_size > 1 and self.temperature > 0:
             raise BadInput(
                 f"beam_size is {self.beam_size} and temperature is {self.temperature:g}; "

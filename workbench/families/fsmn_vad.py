@@ -21,7 +21,7 @@ from workbench.audio.spans import Span
 from workbench.errors import BadInput
 from workbench.families.funasr import is_funasr_directory, read_checkpoint
 from workbench.families.sanm import expect, positive_int
-from workbench.options import option
+from workbench.options import LONGEST_SEGMENT_SECONDS, LONGEST_SILENCE_MS, option
 
 MODELS = ("FsmnVADStreaming", "FsmnVAD")
 MVN = "am.mvn"
@@ -40,10 +40,16 @@ class FsmnVadOptions:
     """What a user may choose of FSMN-VAD."""
 
     end_silence_ms: int = option(
-        0, "silence that ends a segment, in ms (800 suits talk); 0: 2000 at first, less in long segments", minimum=0
+        0,
+        "silence that ends a segment, in ms (800 suits talk); 0: 2000 at first, less in long segments",
+        minimum=0,
+        maximum=LONGEST_SILENCE_MS,
     )
     max_segment_seconds: float = option(
-        0.0, "no segment is longer than this; 0: as the checkpoint says (60 s)", minimum=0.0
+        0.0,
+        "no segment is longer than this; 0: as the checkpoint says (60 s)",
+        smallest=1.0,
+        maximum=LONGEST_SEGMENT_SECONDS,
     )
 
 

@@ -19,7 +19,7 @@ from workbench.errors import BadInput
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer, read_language_config
 from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
-from workbench.options import ListeningOptions, option
+from workbench.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
 
 MODELS = ("FunASRNano",)
 ADAPTOR_EPS = 1e-12  # of the adaptor's layer norms: not in the file
@@ -79,7 +79,7 @@ class FunasrNanoOptions(GenerationOptions, ListeningOptions):
     language: str = option("auto", "the language spoken, or auto", ("auto", *LANGUAGES))
     itn: bool = option(True, "inverse text normalisation: figures where numbers are spoken")
     hotwords: tuple[str, ...] = option((), "words that are likely to be said, such as names")
-    batch_size: int = option(1, "stretches of speech transcribed side by side", minimum=1)
+    batch_size: int = option(1, "stretches of speech transcribed side by side", minimum=1, maximum=MOST_SIDE_BY_SIDE)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from workbench.errors import BadInput
+from workbench.families import FAMILIES as KNOWN
 from workbench.training.course import Course, DemoOptions
 from workbench.training.digits import load_fsdd, split_by_speaker
 from workbench.training.model_card import CardFacts, Measured, measure_checkpoint, write_card
@@ -47,6 +48,11 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     recipe = recipe_of(family)
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file; expected a folder to write the checkpoint to")
+    if out.is_dir() and any(out.iterdir()) and not KNOWN[family].recognises(out):
+        raise BadInput(
+            f"{out} is a folder with other files in it; expected a new one, an empty one, or one with an earlier "
+            f"checkpoint of {family}"
+        )
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     human, held_out = split_by_speaker(load_fsdd(data))

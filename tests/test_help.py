@@ -1,0 +1,73 @@
+"""What `--help` shows: no line wider than a terminal, examples that the parser takes, and the flags in groups."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+
+import pytest
+
+from workbench.arguments import parser
+from workbench.families import FAMILIES
+from workbench.help_text import EXAMPLES
+from workbench.options import option_specs
+
+WIDTH = 80
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    [found] = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+
+
+@pytest.mark.parametrize("command", ["", *commands()])
+def test_no_line_is_wider_than_a_terminal_and_no_flag_is_broken(command: str) -> None:
+    text = (commands()[command] if command else parser()).format_help()
+    assert [line for line in text.splitlines() if len(line) > WIDTH] == []
+    assert text.startswith("usage: workbench") and "suppress" not in text.lower()
+    assert re.findall(r"[a-z]-$", text, flags=re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_has_examples_that_it_takes(command: str) -> None:
+    assert 2 <= len(EXAMPLES[command]) <= 4
+    text = commands()[command].format_help()
+    for what, line in EXAMPLES[command]:
+        assert f"  # {what}\n  {line}" in text
+        words = shlex.split(line.split("| ")[-1].replace("\\\n", " "))
+        if any(mark in words for mark in "<>"):
+            words = words[: min(words.index(mark) for mark in "<>" if mark in words)]
+        assert words[0] == "workbench" and parser().parse_args(words[1:]).command == command
+
+
+def test_flags_stand_in_groups_and_those_of_single_models_are_only_named() -> None:
+    text = commands()["transcribe"].format_help()
+    places = [text.index(f"\n{title}:\n") for title in ("input and output", "model", "speech and segments", "engine")]
+    assert places == sorted(places) and "\npositional arguments:" not in text and "\ndecoding:" not in text
+    assert "\n  --vad VAD " in text and "\n  --beam-size" not in text
+    assert "--beam-size" in text and "`workbench options MODEL`" in " ".join(text.split())
+    assert "\ndecoding:\n" in commands()["generate"].format_help()
+
+
+@pytest.mark.parametrize(
+    "command", ["transcribe audio.wav -m x", "trace audio.wav -m x --out t", "parity x a --candidates y"]
+)
+def test_the_options_of_every_family_are_taken_though_help_does_not_explain_them(command: str) -> None:
+    for family in FAMILIES.values():
+        for spec in option_specs(family.options_class):
+            flag = f"--{spec.name.replace('_', '-')}"
+            given = [] if spec.kind is bool else ["1"]
+            parsed = parser().parse_args([*command.split(), flag, *given])
+            assert getattr(parsed, f"option_{spec.name}") not in (None, [])
+
+
+def test_limits_and_defaults_stand_beside_numbers() -> None:
+    text = " ".join(commands()["generate"].format_help().split())
+    assert "(more than 0, at most 1; default: 1)" in text and "(0, or 0.01 to 100; default: 0)" in text
+    assert "as many as it sees fit (1 to 1024)" in text

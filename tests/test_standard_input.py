@@ -1,0 +1,127 @@
+"""A dash in place of a recording: its bytes come on standard input, in any format that a file may have."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from tests.tiny_checkpoints import noise, tiny_sensevoice
+from workbench import standard_input
+from workbench.cli import main
+from workbench.errors import BadInput, Unavailable
+from workbench.session import Trace
+from workbench.standard_input import recordings_given
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and a recording in two formats."""
+    folder = tmp_path_factory.mktemp("piped")
+    tiny_sensevoice(folder / "sensevoice")
+    for name in ("a.wav", "a.flac"):
+        soundfile.write(folder / name, noise(2.0)[0], 16_000)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("workbench.scratch.LONGEST_PLACE", 1000)
+    return tmp_path
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.flac"])
+def test_bytes_on_standard_input_are_transcribed_as_the_file_is(
+    name: str, folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    piped(monkeypatch, (folder / name).read_bytes())
+    assert main(["transcribe", name, "-", "-m", "sensevoice", "--format", "json"]) == 0
+    printed = capsys.readouterr()
+    file, pipe = (json.loads(line) for line in printed.out.splitlines())
+    assert pipe["text"] == file["text"] and pipe["audio_seconds"] == 2.0 and printed.err == ""
+    assert list(kept.iterdir()) == [], "nothing is left"
+
+
+def test_a_trace_takes_them_too(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    out = tmp_path / "t.safetensors"
+    piped(monkeypatch, (folder / "a.wav").read_bytes())
+    assert main(["trace", "-", "-m", "sensevoice", "--out", str(out), "--stages", "tokens"]) == 0
+    assert (
+        main(["trace", "a.wav", "-m", "sensevoice", "--out", str(tmp_path / "f.safetensors"), "--stages", "tokens"])
+        == 0
+    )
+    assert Trace.load(out).meta["input_digest"] == Trace.load(tmp_path / "f.safetensors").meta["input_digest"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "said"),
+    [
+        (
+            b"",
+            "-",
+            "standard input is empty; expected a recording, as in: cat talk.wav | workbench transcribe - --model M",
+        ),
+        (
+            b"no sound\n",
+            "-",
+            "- is not a sound file that can be read: it is a text; expected WAV, FLAC, MP3, OGG, M4A or",
+        ),
+        (b"x", "- -", "- stands for standard input and is given more than once; expected it once"),
+    ],
+)
+def test_what_is_no_recording_is_one_sentence(
+    content: bytes,
+    words: str,
+    said: str,
+    kept: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    piped(monkeypatch, content)
+    assert main(["transcribe", *words.split(), "-m", "sensevoice"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith(f"workbench: {said}") and printed.err.count("\n") == 1
+    assert list(kept.iterdir()) == []
+
+
+def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    piped(monkeypatch, b"x")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    with pytest.raises(BadInput, match="standard input is a terminal; expected a recording, as in: cat "):
+        recordings_given(["-"]).__enter__()
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(BadInput, match="standard input is closed; expected a recording"):
+        recordings_given(["-"]).__enter__()
+
+
+def test_a_pipe_without_an_end_has_one_here(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    piped(monkeypatch, bytes(100))
+    monkeypatch.setattr(standard_input, "LARGEST_BYTES", 99)
+    with pytest.raises(BadInput, match="standard input holds more than "):
+        recordings_given(["-"]).__enter__()
+    assert list(kept.iterdir()) == []
+
+
+def test_a_full_disk_is_said_to_be_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    piped(monkeypatch, bytes(100))
+    with pytest.raises(Unavailable, match="found no room"):
+        standard_input._keep(Path("/dev/full"))
+
+
+def test_without_a_dash_standard_input_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with recordings_given(["a.wav", "b.wav"]) as found:
+        assert found == ["a.wav", "b.wav"]

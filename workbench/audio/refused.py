@@ -1,0 +1,116 @@
+"""What is wrong with a file that no decoder takes, told by its first bytes, in words for people.
+
+What decoders say of such files is about their own insides ("possibly a pipe?"); this file decodes nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+HEAD_BYTES = 4096
+EXPECTED = "expected WAV, FLAC, MP3, OGG, M4A or another sound file"
+LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000  # Hz; outside lie broken headers, not recordings
+
+# First bytes of files that hold no sound of their own, and what they are.
+_OTHERS = (
+    (b"PK\x03\x04", "a ZIP archive, or a file of that form"),
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"Rar!", "a RAR archive"),
+    (b"BZh", "a bzip2 archive"),
+    (b"\xfd7zXZ\x00", "an xz archive"),
+    (b"%PDF", "a PDF document"),
+    (b"\x89PNG", "a picture (PNG)"),
+    (b"\xff\xd8\xff", "a picture (JPEG)"),
+    (b"GIF8", "a picture (GIF)"),
+    (b"\x7fELF", "a program"),
+    (b"MZ", "a program"),
+    (b"GGUF", "a model (GGUF)"),
+    (b"MThd", "a MIDI file, which holds notes and no sound"),
+    (b"\xd0\xcf\x11\xe0", "an Office document"),
+    (b"SQLite format 3", "a database"),
+)
+# First bytes of containers of sound.
+_CONTAINERS = (
+    (b"OggS", "an OGG file"),
+    (b"fLaC", "a FLAC file"),
+    (b"ID3", "an MP3 file"),
+    (b"FORM", "an AIFF file"),
+    (b"\x1aE\xdf\xa3", "a Matroska or WebM file"),
+    (b"caff", "a CAF file"),
+    (b".snd", "an AU file"),
+)
+_WAV = (b"RIFF", b"RF64")
+_WIDE_TEXT = (b"\xff\xfe", b"\xfe\xff")  # byte order marks; MPEG audio may begin with the first one, too
+_TAR_MARK = slice(257, 262)
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file."""
+    with path.open("rb") as file:
+        return file.read(HEAD_BYTES)
+
+
+def other_kind(head: bytes) -> str | None:
+    """What a file is that is certainly no recording, so that no decoder need be asked; None where it may be one."""
+    for first, kind in _OTHERS:
+        if head.startswith(first):
+            return kind
+    if head[_TAR_MARK] == b"ustar":
+        return "a tar archive"
+    if head[:2] in _WIDE_TEXT and len(head) >= 8:
+        upper = head[3::2] if head[:2] == _WIDE_TEXT[0] else head[2::2]
+        if upper.count(0) > len(upper) // 2:
+            return "a text"
+    return None
+
+
+def may_be_mpeg(path: Path, head: bytes) -> bool:
+    """Whether libsndfile may take the file for MPEG audio: by its first bytes, or by its name alone."""
+    synchronised = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0
+    return head.startswith(b"ID3") or synchronised or path.suffix.lower() in (".mp3", ".mp2", ".mp1", ".mpeg", ".mpga")
+
+
+def reason_of(head: bytes) -> str:
+    """Why nothing could be read of a file that every decoder refused."""
+    kind = other_kind(head)
+    if kind:
+        return f"it is {kind}"
+    if head[:4] in _WAV and head[8:12] == b"WAVE":
+        return _wav_reason(head)
+    container = next((kind for first, kind in _CONTAINERS if head.startswith(first)), None)
+    if container is None and head[4:8] == b"ftyp":
+        container = "an MP4 or M4A file"
+    if container:
+        return f"it begins like {container}, but is damaged or incomplete"
+    if _is_text(head):
+        return "it is a text"
+    return "nothing in it is known as sound"
+
+
+def _wav_reason(head: bytes) -> str:
+    """What is wrong with the header of a WAV file."""
+    damaged = "it begins like a WAV file, but is damaged or incomplete"
+    at = head.find(b"fmt ", 12)
+    if at < 0 or len(head) < at + 24:
+        return damaged
+    codec, channels, rate, _, _, bits = struct.unpack("<HHIIHH", head[at + 8 : at + 24])
+    if not channels or channels > 1024:
+        return f"its WAV header states {channels} channels"
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        return f"its WAV header states a sample rate of {rate} Hz, where {LOWEST_RATE} to {HIGHEST_RATE} Hz are usual"
+    if codec in (1, 3) and bits not in (8, 16, 24, 32, 64):
+        return f"its WAV header states {bits} bits a sample"
+    return damaged if codec in (1, 3) else f"its WAV header states a coding (number {codec:#06x}) that is not known"
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the bytes are readable characters of UTF-8, the last of which may be cut."""
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4 or len(head) < HEAD_BYTES:
+            return False
+        text = head[: error.start].decode("utf-8")
+    return all(char.isprintable() or char in "\r\n\t\f" for char in text)

@@ -1,0 +1,147 @@
+"""What `--help` looks like: short usage, no line over 80 columns, and examples of every command."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
+
+from workbench.errors import BadInput
+
+EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
+    "app": (
+        ("the page on this machine alone", "workbench app"),
+        ("for others in the network, on a port of your own", "workbench app --host 0.0.0.0 --port 8000"),
+    ),
+    "models": (
+        ("what there is, and what is ready", "workbench models"),
+        ("the same for a script", "workbench models --json"),
+    ),
+    "options": (
+        ("what can be set for a model", "workbench options demo/funasr-nano"),
+        ("of a checkpoint of your own", "workbench options path/to/a/checkpoint"),
+    ),
+    "transcribe": (
+        ("one recording to text", "workbench transcribe talk.wav --model demo/sensevoice"),
+        ("subtitles", "workbench transcribe talk.wav -m sensevoice-small --format srt > talk.srt"),
+        ("several recordings, a JSON object each", "workbench transcribe a.wav b.mp3 -m paraformer-zh --format json"),
+        ("from another program", "ffmpeg -i film.mkv -f wav - | workbench transcribe - -m demo/sensevoice"),
+    ),
+    "generate": (
+        ("go on from a text", 'workbench generate "Count from two to six." --model demo/qwen3'),
+        ("draw other texts", 'workbench generate "Hello" -m demo/qwen3 --temperature 0.8 --seed 1'),
+        ("the text from a file", "workbench generate - -m qwen3-0.6b < prompt.txt"),
+    ),
+    "inject": (
+        (
+            "an embedding in place of the placeholder",
+            'workbench inject -m demo/qwen3 --embedding speech.npy --prompt "<|fim_pad|>"',
+        ),
+        (
+            "two of them, of a file with several tensors",
+            "workbench inject -m demo/qwen3 --embedding a.npz --tensor left \\\n"
+            '      --embedding a.npz --tensor right --prompt "<|fim_pad|> and <|fim_pad|>"',
+        ),
+    ),
+    "trace": (
+        ("all stages of a recording", "workbench trace talk.wav --model demo/sensevoice --out t.safetensors"),
+        (
+            "some stages, on another runtime",
+            "workbench trace talk.wav -m demo/paraformer -r gguf -q q8_0 \\\n"
+            "      --stages 'encoder.*' --out t.safetensors",
+        ),
+    ),
+    "compare": (
+        ("where two traces part ways", "workbench compare reference.safetensors candidate.safetensors"),
+        (
+            "with a limit of your own",
+            "workbench compare a.safetensors b.npz --tolerance 'encoder.*:relative_l2=1e-3'",
+        ),
+    ),
+    "parity": (
+        (
+            "two candidates, with a report to look at",
+            "workbench parity demo/sensevoice talk.wav \\\n      --candidates gguf:q8_0,gguf:f16 --report report.html",
+        ),
+        (
+            "each stage by itself",
+            "workbench parity demo/paraformer talk.wav --candidates gguf:f32 --isolated",
+        ),
+    ),
+    "convert": (
+        (
+            "a GGUF file of a quarter of the size",
+            "workbench convert demo/sensevoice --quantization q8_0 --out it.gguf",
+        ),
+        ("how large each type would be", "workbench convert demo/funasr-nano --list"),
+        ("a directory for vLLM's server", "workbench convert funasr-nano --for vllm --out nano"),
+    ),
+    "train-demo": (
+        (
+            "the shipped demo once more",
+            "workbench train-demo sensevoice --data free-spoken-digit-dataset --out my-demo",
+        ),
+        (
+            "sooner, and worse",
+            "workbench train-demo paraformer --data free-spoken-digit-dataset \\\n      --out my-demo --scale 0.1",
+        ),
+    ),
+}
+"""What each command is used for, and the line that does it."""
+
+
+def one_line(sentence: str) -> str:
+    """The sentence without line breaks, whatever file names it quotes."""
+    return re.sub(r"\s*[\r\n]\s*", " ", sentence)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help with the usage in one line: what is required by name, the rest as OPTIONS."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=28)
+
+    def add_usage(
+        self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[object], prefix: str | None = None
+    ) -> None:
+        """As of argparse, without the options that may be left out."""
+        actions = list(actions)
+        shown = [each for each in actions if each.required or not each.option_strings]
+        commands = any(isinstance(each, argparse._SubParsersAction) for each in actions)
+        if usage is None and len(shown) < len(actions) and not commands:
+            words = (self._format_actions_usage(shown, []), "[OPTIONS]")
+            usage = " ".join([self._prog, *filter(None, words)]).replace("%", "%%")
+        super().add_usage(usage, actions, groups, prefix)  # type: ignore[arg-type]
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """A paragraph is wrapped; lines that are broken already, as those of examples, stay as they are."""
+        parts = text.split("\n\n")
+        return "\n\n".join(part if "\n" in part else "\n".join(self._split_lines(part, width)) for part in parts)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """As of argparse, but a flag is never broken at its hyphen."""
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, as for every other bad input, and whose help is as above."""
+
+    def __init__(self, **options: object):
+        super().__init__(**{"formatter_class": HelpFormatter, **options})  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        """One line, as for every other bad input."""
+        self.exit(BadInput.exit_status, one_line(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
+
+
+def finish(command: str, parser: argparse.ArgumentParser) -> None:
+    """Puts what stands in no group of its own behind the groups, and the command's examples at the end of its help."""
+    if len(parser._action_groups) > 2:
+        parser._optionals.title = "other"
+        parser._action_groups.remove(parser._optionals)
+        parser._action_groups.append(parser._optionals)
+    lines = [f"  # {what}\n  {line}" for what, line in EXAMPLES.get(command, ())]
+    if lines:
+        parser.epilog = "\n\n".join([*filter(None, [parser.epilog]), "examples:\n" + "\n".join(lines)])

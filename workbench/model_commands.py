@@ -1,0 +1,68 @@
+"""The commands that make models: `workbench convert` and `workbench train-demo`. What they make is made elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from workbench.errors import BadInput
+from workbench.following import Line
+from workbench.opening import check_setting
+from workbench.options import check_value, option, option_specs
+from workbench.registry import Registry
+
+Say = Callable[[str], None]
+"""Prints a sentence on stderr."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a user may choose of the training of a demo model, besides threads and places."""
+
+    scale: float = option(
+        1.0,
+        "share of the shipped demo's training steps; 0.1 trains a worse model sooner",
+        above=0.0,
+        maximum=100.0,  # the shipped demos train for about an hour, so this for days
+    )
+
+
+def convert_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
+    """Writes a checkpoint's weights as was asked for; yields the files with their bytes, or the sizes there may be."""
+    from workbench.conversion.command import check_request
+    from workbench.sources import fetch
+
+    with Registry() as registry:
+        card = registry.card(parsed.model)
+        registry.options_class(parsed.model)  # says where its family is unknown
+    if card.kind == "gguf":
+        raise BadInput(f"{parsed.model} is a GGUF file already; expected a model's id or a checkpoint directory")
+    request = check_request(
+        parsed.target, parsed.quantization, parsed.out, parsed.layout, parsed.list, force=parsed.force
+    )
+    if not parsed.list:
+        request.check()
+    progress = Line()
+    try:
+        directory = fetch(card, progress.fetching)
+        if parsed.list:
+            yield request.sizes(directory, card.family)
+            return
+        written = request.write(directory, card.family, progress.fetching, say)
+    finally:
+        progress.clear()
+    for path, size in written:
+        yield f"{path}\t{size}"
+
+
+def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
+    """Trains a demo model and yields the word error rates that it reaches."""
+    threads = check_setting("threads", parsed.threads, f"--threads is {parsed.threads}")
+    [scale] = option_specs(Training)
+    updates_scale = check_value(scale, parsed.scale, f"--scale is {parsed.scale}")
+    from workbench.training.demo import DemoOptions, train_demo
+
+    options = DemoOptions(threads=threads, workers=threads, cache=parsed.cache, updates_scale=updates_scale)
+    for row in train_demo(parsed.family, parsed.data, parsed.out, options, say):
+        yield f"{row.word_error_rate:.1%}\t{row.condition}\t{row.digits} digits"

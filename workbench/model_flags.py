@@ -1,0 +1,147 @@
+"""The flags of commands that open a model: which one, how it computes, and the options of all families.
+
+Help shows the options that the models of a command have in common, and names those of single families, which
+`workbench options` explains. All are accepted; which a model has is checked when the model is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from workbench.families import FAMILIES, Family
+from workbench.opening import SETTINGS
+from workbench.options import ListeningOptions, OptionSpec, option_specs
+from workbench.runtimes import RUNTIMES
+
+SHORT = {"quantization": ("-q",)}
+WITH_THE_MODEL = ("quantization",)  # settings that say which weights, as --model does
+_LISTENING = {spec.name for spec in option_specs(ListeningOptions)}
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """--model, --runtime, and the settings that say which weights."""
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--model",
+        "-m",
+        required=True,
+        metavar="M",
+        help="a model's id (see: workbench models), a checkpoint directory or a GGUF file",
+    )
+    group.add_argument(
+        "--runtime",
+        "-r",
+        choices=tuple(RUNTIMES),
+        help="what computes (default: gguf for a GGUF file, vllm for a server, pytorch for the others)",
+    )
+    for name in WITH_THE_MODEL:
+        _add_setting(group, SETTINGS[name])
+
+
+def add_settings(parser: argparse.ArgumentParser, without: Collection[str] = WITH_THE_MODEL) -> None:
+    """The settings of all runtimes but for some; which of them a runtime has is checked when it is known."""
+    group = parser.add_argument_group(
+        "engine", "How it computes. What is not given is as the model's card says, else the default."
+    )
+    for spec in SETTINGS.values():
+        if spec.name not in without:
+            _add_setting(group, spec)
+
+
+def _add_setting(group: Any, spec: OptionSpec) -> None:
+    having = [name for name, runtime in RUNTIMES.items() if spec.name in runtime.settings]
+    where = "" if len(having) == len(RUNTIMES) else f"; on {' and '.join(having)}"
+    flags = ["--" + spec.name.replace("_", "-"), *SHORT.get(spec.name, ())]
+    text = help_of(replace(spec, help=spec.help + where))
+    if spec.kind is bool:
+        group.add_argument(*flags, action=argparse.BooleanOptionalAction, default=None, help=text)
+        return
+    metavar = None if spec.choices else _metavar(spec) if spec.kind is str else "N"
+    group.add_argument(*flags, type=spec.kind, choices=spec.choices or None, metavar=metavar, help=text)
+
+
+def add_options(parser: argparse.ArgumentParser, tasks: Sequence[str]) -> None:
+    """The options of all families.
+
+    Args:
+        tasks: of the models that the command is for; help tells of the options that all of these have.
+    """
+    meant = [family for family in FAMILIES.values() if set(family.tasks) & set(tasks)]
+    having = [{spec.name for spec in option_specs(family.options_class)} for family in meant]
+    common, any_of = set.intersection(*having), set.union(*having)
+    listening = parser.add_argument_group("speech and segments")
+    decoding = parser.add_argument_group("decoding")
+    hidden = parser.add_argument_group("options of single models")  # argparse shows no group without a help text
+    for spec in _specs((*meant, *FAMILIES.values())):
+        group = hidden if spec.name not in common else listening if spec.name in _LISTENING else decoding
+        _add_option(group, spec, told=spec.name in common)
+    more = [f"--{spec.name.replace('_', '-')}" for spec in _specs(meant) if spec.name in any_of - common]
+    if more:
+        parser.epilog = (
+            f"Models have more options, each its own: {', '.join(more)}. `workbench options MODEL` says which, and "
+            "what they do."
+        )
+
+
+def _add_option(group: Any, spec: OptionSpec, told: bool) -> None:
+    flag, dest = "--" + spec.name.replace("_", "-"), f"option_{spec.name}"
+    text = help_of(spec) if told else argparse.SUPPRESS
+    if spec.kind is bool:
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, dest=dest, help=text)
+    elif spec.kind is tuple:
+        # One value per flag, so that it never takes the recordings behind it.
+        several = f"{text}; separated by commas, and the flag may be repeated" if told else text
+        group.add_argument(flag, action="extend", type=words, default=None, dest=dest, metavar="WORD,...", help=several)
+    else:
+        group.add_argument(flag, type=spec.kind, default=None, dest=dest, metavar=_metavar(spec), help=text)
+
+
+def words(text: str) -> list[str]:
+    """What stands between the commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def help_of(spec: OptionSpec) -> str:
+    """What the option does, with its limits and its default in brackets."""
+    usual = "" if spec.default is None or spec.default in ("", ()) else f"default: {_written(spec.default)}"
+    behind = "; ".join(filter(None, (spec.limits, usual)))
+    return spec.help + (f" ({behind})" if behind else "")
+
+
+def _written(default: Any) -> str:
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _metavar(spec: OptionSpec) -> str:
+    return "{" + ",".join(spec.choices) + "}" if spec.choices else spec.name.split("_")[-1].upper()
+
+
+def _specs(families: Sequence[Family]) -> list[OptionSpec]:
+    """The options of some families, each once."""
+    found: dict[str, OptionSpec] = {}
+    for family in families:
+        for spec in option_specs(family.options_class):
+            known = found.setdefault(spec.name, spec)
+            if known.choices != spec.choices:  # each model says what it knows where it is asked for something else
+                found[spec.name] = replace(known, choices=())
+    return list(found.values())
+
+
+def given_settings(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The settings of the session that were given, by name."""
+    return {name: getattr(parsed, name) for name in SETTINGS if getattr(parsed, name, None) is not None}
+
+
+def given_options(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The options of the model that were given, by name."""
+    prefix = "option_"
+    return {
+        name[len(prefix) :]: value
+        for name, value in vars(parsed).items()
+        if name.startswith(prefix) and value is not None
+    }

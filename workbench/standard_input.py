@@ -1,0 +1,73 @@
+"""What comes on standard input, where a dash stands for it: a prompt's text, or the bytes of a recording."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from workbench.errors import BadInput, Unavailable
+from workbench.scratch import make_scratch, remove_scratch
+
+DASH = "-"
+LARGEST_BYTES = 4 << 30  # as much as a WAV file can hold; a pipe may have no end, and what comes is kept on the disk
+_PIECE = 1 << 20
+_EXAMPLE = "cat talk.wav | workbench transcribe - --model M"
+
+
+def prompt_given(given: str) -> str:
+    """The prompt as given, or for a dash what standard input holds, without the line break at its end."""
+    if given != DASH:
+        return given
+    try:
+        return sys.stdin.read().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the prompt on stdin is no {error.encoding} text: {error.reason}") from error
+
+
+@contextlib.contextmanager
+def recordings_given(audios: Sequence[str]) -> Iterator[list[str]]:
+    """The paths of the recordings; for a dash, that of a file with the bytes from standard input, gone with the block.
+
+    That file is named `-`, so that sentences and tables call it what the user did. Raises `BadInput` where standard
+    input has no bytes or is a terminal, `Unavailable` where they find no room.
+    """
+    if DASH not in audios:
+        yield list(audios)
+        return
+    if list(audios).count(DASH) > 1:
+        raise BadInput("- stands for standard input and is given more than once; expected it once")
+    folder = make_scratch()
+    try:
+        kept = folder / DASH
+        _keep(kept)
+        yield [str(kept) if audio == DASH else audio for audio in audios]
+    finally:
+        remove_scratch(folder)
+
+
+def _keep(place: Path) -> None:
+    """Writes what standard input holds into a file."""
+    if sys.stdin is None or sys.stdin.closed:
+        raise BadInput(f"standard input is closed; expected a recording, as in: {_EXAMPLE}")
+    if sys.stdin.isatty():
+        raise BadInput(f"standard input is a terminal; expected a recording, as in: {_EXAMPLE}")
+    size = 0
+    try:
+        with place.open("wb") as file:
+            while piece := sys.stdin.buffer.read(_PIECE):
+                size += len(piece)
+                if size > LARGEST_BYTES:
+                    raise BadInput(
+                        f"standard input holds more than {LARGEST_BYTES >> 30} GB; expected a recording that fits, or "
+                        "its file"
+                    )
+                file.write(piece)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Unavailable(f"the recording on standard input found no room in {place.parent}; make room") from error
+        raise BadInput(f"standard input cannot be read: {error.strerror or error}") from error
+    if not size:
+        raise BadInput(f"standard input is empty; expected a recording, as in: {_EXAMPLE}")

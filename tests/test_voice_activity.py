@@ -25,7 +25,7 @@ from workbench.runtimes.pytorch import fsmn_vad
 from workbench.scoring import score
 from workbench.sources import local_checkpoint
 from workbench.training.digits import load_fsdd
-from workbench.voice_activity import MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
+from workbench.voice_activity import EDGE_SECONDS, MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
 
 RATE = 16000
 LONG_DIGITS = Path(__file__).parents[1] / "assets" / "samples" / "long_digits.wav"
@@ -74,13 +74,23 @@ def test_lone_words_are_heard_with_their_neighbours(monkeypatch: pytest.MonkeyPa
     assert [round(span.seconds, 6) for span in short] == [1.3, 1.3, 1.3, 1.3]
 
 
+def test_noise_as_loud_as_the_speech_beside_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector(monkeypatch, (1.0, 1.3), (5.0, 5.3), (5.7, 6.0), (8.0, 8.3), (20.0, 20.3))
+    samples = np.random.default_rng(0).uniform(-0.1, 0.1, 31 * RATE).astype(np.float32)
+    samples[round(6.0 * RATE) : 8 * RATE] *= 0.1  # the only pause
+    samples[round(20.3 * RATE) :] = 0
+    spans = speech_spans(samples, ListeningOptions()).spans
+    rounded = [(round(span.start, 4), round(span.end, 4)) for span in spans]
+    assert rounded == [(0.9, 1.4), (4.9, 8.4), (19.9, 20.8)]
+
+
 def test_speech_longer_than_the_cap_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    detector(monkeypatch, (0.5 + PAD_SECONDS, 70.0 - PAD_SECONDS))
+    detector(monkeypatch, (1.0 + EDGE_SECONDS, 70.0 - EDGE_SECONDS))
     samples = noise(75.0)[0]
     samples[int(17.9 * RATE) : int(18.1 * RATE)] = 0  # the only pause in reach of the first cut
     spans = speech_spans(samples, ListeningOptions(max_segment_seconds=20.0)).spans
     assert all(span.seconds <= 20.0 for span in spans)
-    assert spans[0].start == 0.5 and spans[-1].end == 70.0
+    assert (spans[0].start, spans[-1].end) == (pytest.approx(1.0), pytest.approx(70.0))
     assert [one.end for one in spans[:-1]] == [two.start for two in spans[1:]]
     assert spans[0].end == pytest.approx(18.0, abs=0.1)
 

@@ -25,10 +25,13 @@ PAD_SECONDS = 0.5  # of what is around found speech a recogniser hears too: soft
 MERGE_SECONDS = 1.0  # a shorter pause between the padded stretches stays inside: recognisers hear better with context
 SHORT_SECONDS = 8.0  # a shorter stretch is joined with a neighbour: trained on strings, recognisers mishear lone words
 JOIN_SECONDS = 4.0  # where that is no further away
+SHORT_PAUSE_SECONDS = 0.6  # so much between two stretches is heard however loud it is
+EDGE_SECONDS = 0.1  # and so much around a stretch
 SHORTEST_MS = 100  # silero's own 250 ms drop short words
 
 _SPEECH_RANGE = 25.0  # dB: what lies further below the loudest speech needs no second look
 _SUSPECT_SECONDS = 0.2  # of such frames make silero look again
+_QUIETER = 12.0  # dB below the mean level of found speech: a pause, to be heard with the speech
 _AS_LOUD = 10.0  # dB below the mean level of found speech: what the user should know was left out
 _MUCH_SECONDS = 3.0  # and how much of it
 _MUCH_SHARE = 0.1  # of the found speech
@@ -75,8 +78,7 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
         with _one_at_a_time:
             speech = _fsmn_spans(raised(samples), options)
         detector = "FSMN-VAD"
-    stretches = cap_spans(widened(speech, PAD_SECONDS, seconds), longest, levels, merge_gap=MERGE_SECONDS)
-    stretches = joined_short(stretches, SHORT_SECONDS, JOIN_SECONDS, longest)
+    stretches = _stretches(speech, levels, longest, seconds)
     return Found(tuple(stretches), _notes(detector, levels, speech, stretches, seconds))
 
 
@@ -117,15 +119,38 @@ def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
     return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=silence))
 
 
+def _stretches(speech: Sequence[Span], levels: np.ndarray, longest: float, seconds: float) -> list[Span]:
+    """What a recogniser hears: found speech with the pauses around and between, as far as they are quiet.
+
+    Noise about as loud as the speech, which the detector took for none, stays out as far as it can: a recogniser might
+    write words for it.
+    """
+    if not speech:
+        return []
+    limit = max(_mean_level(levels, speech) - _QUIETER, _INAUDIBLE)
+    edges = [0.0, *(edge for span in speech for edge in (span.start, span.end)), seconds]
+    gaps = [Span(*edge) for edge in zip(edges[::2], edges[1::2], strict=True)]
+    quiet = [gap.seconds <= SHORT_PAUSE_SECONDS or np.median(levels[_frames(gap)]) < limit for gap in gaps]
+    found: list[Span] = []
+    first = 0
+    for last in range(len(speech)):
+        if quiet[last + 1] and last + 1 < len(speech):
+            continue
+        low = gaps[first].start if quiet[first] else max(speech[first].start - EDGE_SECONDS, gaps[first].start)
+        high = gaps[last + 1].end if quiet[last + 1] else min(speech[last].end + EDGE_SECONDS, gaps[last + 1].end)
+        wide = widened(speech[first : last + 1], PAD_SECONDS, low, high)
+        merged = cap_spans(wide, longest, levels, merge_gap=MERGE_SECONDS)
+        found += joined_short(merged, SHORT_SECONDS, JOIN_SECONDS, longest)
+        first = last + 1
+    return found
+
+
 def _notes(
     detector: str, levels: np.ndarray, speech: Sequence[Span], stretches: Sequence[Span], seconds: float
 ) -> tuple[str, ...]:
     """What the user should know of what was left out."""
-    if speech:
-        mean = 10 * np.log10(np.mean(10 ** (np.concatenate([levels[_frames(span)] for span in speech]) / 10)))
-    else:
-        mean = loud_level(levels)
-    limit = max(float(mean) - _AS_LOUD, _INAUDIBLE)
+    level = _mean_level(levels, speech) if speech else loud_level(levels)
+    limit = max(level - _AS_LOUD, _INAUDIBLE)
     left = sum(_seconds_above(levels, span, limit) for span in between(stretches, seconds))
     much = left >= max(_MUCH_SECONDS, _MUCH_SHARE * sum(span.seconds for span in speech))
     advice = "if words are missing, try --vad none"
@@ -140,6 +165,12 @@ def _notes(
 def _frames(span: Span) -> slice:
     """The frames of 10 ms that a span touches."""
     return slice(span.slice.start // FRAME_SHIFT, -(-span.slice.stop // FRAME_SHIFT))
+
+
+def _mean_level(levels: np.ndarray, spans: Sequence[Span]) -> float:
+    """Of the mean power within the spans, in dB."""
+    power = 10 ** (np.concatenate([levels[_frames(span)] for span in spans]) / 10)
+    return float(10 * np.log10(np.mean(power)))
 
 
 def _loud_in(levels: np.ndarray, spans: Sequence[Span]) -> float:

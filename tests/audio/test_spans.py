@@ -129,7 +129,7 @@ def test_refused() -> None:
 @given(spans=span_lists().map(on_a_grid), by=st.floats(0, 3), rest=st.floats(0, 3))
 def test_widened_spans_grow_by_no_more_and_never_overlap(spans: list[Span], by: float, rest: float) -> None:
     seconds = (spans[-1].end if spans else 0.0) + rest
-    wide = widened(spans, by, seconds)
+    wide = widened(spans, by, 0.0, seconds)
     assert len(wide) == len(spans)
     for old, new in zip(spans, wide, strict=True):
         assert max(old.start - by, 0) - 1e-9 <= new.start <= old.start
@@ -139,7 +139,7 @@ def test_widened_spans_grow_by_no_more_and_never_overlap(spans: list[Span], by: 
 
 
 def test_widened_neighbours_share_the_middle_of_a_short_pause() -> None:
-    wide = widened([Span(0.2, 1.0), Span(1.6, 2.0), Span(4.0, 4.5)], 0.5, 4.75)
+    wide = widened([Span(0.2, 1.0), Span(1.6, 2.0), Span(4.0, 4.5)], 0.5, 0.0, 4.75)
     assert wide == [Span(0.0, 1.3), Span(1.3, 2.5), Span(3.5, 4.75)]
 
 

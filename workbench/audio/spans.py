@@ -46,12 +46,12 @@ def frame_levels(samples: np.ndarray) -> np.ndarray:
     return levels.astype(np.float32)
 
 
-def widened(spans: Sequence[Span], by: float, seconds: float) -> list[Span]:
-    """The spans with `by` seconds more at both ends, within a recording of `seconds`.
+def widened(spans: Sequence[Span], by: float, low: float, high: float) -> list[Span]:
+    """The spans with `by` seconds more at both ends, as far as that lies within `low` and `high`, which hold them all.
 
     `spans` are in order and do not overlap. Neighbours that would meet share the middle of what lies between them.
     """
-    edges = [(max(span.start - by, 0.0), min(span.end + by, seconds)) for span in spans]
+    edges = [(max(span.start - by, low), min(span.end + by, high)) for span in spans]
     wide = [list(edge) for edge in edges]
     for place, (one, two) in enumerate(pairwise(spans)):
         if edges[place][1] > edges[place + 1][0]:

@@ -5,6 +5,7 @@ Gradio would try port after port for an address that this machine does not have.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -23,7 +24,8 @@ def address(host: str | None = None, port: str | None = None) -> tuple[str, int]
 
     Args:
         host: a name or an address of this machine; else what the environment names, else this machine alone.
-        port: a number as it was written; else what the environment names, else the first from 7860 on that is free.
+        port: a number as it was written, 0 for any that is free; where it is not given, what the environment
+            names, else the first from 7860 on that is free.
 
     Raises `BadInput` for a host that is none of this machine's, and for a port that is no port or is taken.
     """
@@ -33,7 +35,7 @@ def address(host: str | None = None, port: str | None = None) -> tuple[str, int]
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"  # as it stands in the address of the page
     if port is not None:
-        number = _number(port)
+        number = _number(port) or _any_free(places)
         if not _free(places, host, number):
             raise BadInput(
                 f"port {number} of {host} is taken by another program; choose another with --port, or leave it away "
@@ -47,9 +49,17 @@ def address(host: str | None = None, port: str | None = None) -> tuple[str, int]
 
 
 def _number(port: str) -> int:
-    if port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= LARGEST and len(port) < 6:
+    if port.isascii() and port.isdigit() and int(port[:6]) <= LARGEST and len(port) < 6:
         return int(port)
-    raise BadInput(f"the port is {port!r:.40}; expected a number from 1 to {LARGEST}")
+    raise BadInput(f"the port is {port!r:.40}; expected 0 to {LARGEST}, where 0 is any that is free")
+
+
+def _any_free(places: list[tuple[socket.AddressFamily, str]]) -> int:
+    """A port of the first address that the system has free; 0 where it says no, as the check that follows tells why."""
+    with contextlib.suppress(OSError), socket.socket(places[0][0], socket.SOCK_STREAM) as trial:
+        trial.bind((places[0][1], 0))
+        return int(trial.getsockname()[1])
+    return 0
 
 
 def _places(host: str) -> list[tuple[socket.AddressFamily, str]]:

@@ -143,8 +143,8 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
             f.default,
             f.metadata.get("help", ""),
             f.metadata.get("choices", ()),
-            *(f.metadata.get(name) for name in ("minimum", "maximum", "above", "smallest")),
-            f.metadata.get("runtimes", ()),
+            **{name: f.metadata.get(name) for name in ("minimum", "maximum", "above", "smallest")},
+            runtimes=f.metadata.get("runtimes", ()),
         )
         for f in fields(options_class)
     )

@@ -53,11 +53,16 @@ def test_the_next_port_is_taken_where_none_was_asked_for(monkeypatch: pytest.Mon
     assert taken < address()[1] < taken + 100
 
 
-@pytest.mark.parametrize("port", ["0", "70000", "-1", "+80", "1e3", "", "x", "9" * 40, "٣٠٠٠"])
+def test_port_0_is_any_that_is_free() -> None:
+    host, port = address("127.0.0.1", "0")
+    assert host == "127.0.0.1" and 0 < port < 65536
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "+80", "1e3", "", "x", "9" * 40, "٣٠٠٠"])
 def test_what_is_no_port_is_refused(port: str) -> None:
     with pytest.raises(BadInput) as caught:
         address("127.0.0.1", port)
-    assert str(caught.value) == f"the port is {port!r:.40}; expected a number from 1 to 65535"
+    assert str(caught.value) == f"the port is {port!r:.40}; expected 0 to 65535, where 0 is any that is free"
 
 
 @pytest.mark.parametrize("host", ["", "no such host", "256.1.1.1", "a..b", "x" * 80, "http://127.0.0.1"])

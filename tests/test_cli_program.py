@@ -1,0 +1,85 @@
+"""The `workbench` command as a program of its own: its pipes, a full disk, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.processes import FAKE_CHILD, PATIENCE, ROOT, eventually
+from tests.test_cli import folder, in_folder
+from tests.tiny_checkpoints import tiny_sensevoice
+
+__all__ = ["folder", "in_folder"]  # fixtures: three models, and their folder to work in
+
+
+def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.Popen[str]:
+    """The command as a program of its own."""
+    code = "import sys; from workbench import cli, worker"
+    if fake:
+        code += f"; worker.CHILD = {FAKE_CHILD}"
+    command = [sys.executable, "-c", f"{code}; sys.exit(cli.main())", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
+    return subprocess.Popen(command, **{**pipes, **options})  # type: ignore[call-overload,no-any-return]
+
+
+def test_as_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "workbench", "transcribe", "short.wav", "-m", "paraformer"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.splitlines()) == 1
+    failed = subprocess.run(
+        [*command[:-1], "no-such"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert failed.returncode == 2 and len(failed.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_leaves_early_is_no_error_of_ours() -> None:
+    recordings = [f"{n}.wav" for n in range(2000)]
+    with workbench("transcribe", *recordings, "-m", "sensevoice", fake=True) as program:
+        assert program.stdout and program.stderr
+        assert program.stdout.readline().endswith("/0.wav\n")
+        [child] = psutil.Process(program.pid).children()
+        program.stdout.close()
+        assert program.stderr.read() == ""
+        assert program.wait() == 1
+    psutil.wait_procs([child], 10)
+    assert not child.is_running()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full, workbench("models", stdout=full) as program:  # noqa: PTH123
+        assert program.stderr
+        assert "No space left on device" in program.stderr.read()
+        assert program.wait() == 1
+
+
+def interrupted(program: subprocess.Popen[str]) -> list[str]:
+    """What the program says on stderr to Ctrl-C."""
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate(timeout=PATIENCE)
+    return err.splitlines()
+
+
+def test_ctrl_c_during_a_call_stops_the_child_too() -> None:
+    with workbench("transcribe", "one.wav", "block.wav", "-m", "sensevoice", fake=True) as program:
+        assert program.stdout and program.stdout.readline()
+        [child] = psutil.Process(program.pid).children()
+        assert interrupted(program) == ["workbench: stopped"] and program.returncode == 130
+    assert not child.is_running()
+
+
+def test_ctrl_c_while_a_model_loads_stops_the_child_too(tmp_path: Path) -> None:
+    tiny_sensevoice(tmp_path / "never")
+    with workbench("transcribe", "one.wav", "-m", "never", fake=True, cwd=tmp_path) as program:
+        me = psutil.Process(program.pid)
+        eventually(lambda: bool(me.children()) and "tests.fake_child" in me.children()[0].cmdline())
+        [child] = me.children()
+        assert interrupted(program) == ["workbench: stopped"] and program.returncode == 130
+    assert not child.is_running()

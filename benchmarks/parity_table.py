@@ -101,7 +101,9 @@ def outcomes(
                 held(stack, registry, model, name)
             for number, source in enumerate(sources if usable else sources[:1]):
                 begun = time.perf_counter()
-                with run_parity(registry, model, source, candidates=names, settings=SETTINGS) as run:
+                with run_parity(
+                    registry, model, source, candidates=names, settings=SETTINGS, same_precision=False
+                ) as run:
                     for outcome in run.outcomes:
                         found[outcome.name].whole.append(outcome)
                 if number < ISOLATED and usable:

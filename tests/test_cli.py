@@ -468,7 +468,7 @@ def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: 
 
     monkeypatch.setattr(Registry, "open", opened)
     words = "--threads 2 --device cpu --dtype auto -q q8_0 --kv-cache f16 --max-length 512 --kv-gigabytes 1"
-    words += " --tensor-parallel 2 --no-eager"
+    words += " --tensor-parallel 2 --no-eager --stepwise"
     expected = {
         "threads": 2,
         "device": "cpu",
@@ -479,6 +479,7 @@ def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: 
         "kv_gigabytes": 1.0,
         "tensor_parallel": 2,
         "eager": False,
+        "stepwise": True,
     }
     assert expected.keys() == SETTINGS.keys()
     for command in ("transcribe short.wav", "trace short.wav --out x.safetensors", "generate hello"):

@@ -109,6 +109,19 @@ def test_a_trace_that_could_not_be_written_is_refused_before_any_work(
     assert (status, out, len(err)) == (2, [], 1) and err[0].startswith(f"workbench: {sentence}")
 
 
+def test_all_of_a_model_is_traced_in_half_precision(capsys: Capture, tmp_path: Path) -> None:
+    out_file = str(tmp_path / "t.safetensors")
+    words = ("trace", "short.wav", "-m", "paraformer", "--stages", "encoder.*,tokens", "--stepwise", "--out", out_file)
+    status, _, err = run(capsys, *words, "--dtype", "bfloat16")
+    trace = Trace.load(out_file)
+    assert (status, err) == (0, []) and trace.meta["dtype"] == "bfloat16"
+    assert not (trace["encoder.output"].view(np.uint32) & 0xFFFF).any(), "it is rounded to bfloat16"
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, []) and err == [
+        "workbench: stepwise is on, and dtype is float32; expected bfloat16 or float16 beside it"
+    ]
+
+
 def test_a_language_model_traces_no_recording(capsys: Capture, tmp_path: Path) -> None:
     words = ("short.wav", "-m", "language", "--out", str(tmp_path / "t.safetensors"))
     status, out, err = run(capsys, "trace", *words)

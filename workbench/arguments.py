@@ -209,6 +209,13 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--float64", type=Path, metavar="TRACE", help="of the reference in float64, to tell noise from a bug"
     )
+    parser.add_argument(
+        "--same-precision",
+        type=Path,
+        metavar="TRACE",
+        help="of the reference's model in the candidate's bfloat16 or float16 (workbench trace --stepwise), beside "
+        "--float64: what rounds more than that is a bug",
+    )
 
 
 def _add_tolerance(parser: argparse._ActionsContainer) -> None:
@@ -276,8 +283,15 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
         help="run the reference in float64 too, to tell noise from a bug (default: yes, on pytorch)",
     )
     judged.add_argument(
+        "--same-precision",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="for candidates in bfloat16 or float16, run the reference's model in that too, and call what rounds more "
+        "than that a bug (default: yes, with --float64)",
+    )
+    judged.add_argument(
         "--preset", choices=tuple(PRESETS), help="what to expect (default: of each candidate's arithmetic)"
     )
     _add_tolerance(judged)
     add_options(parser, ANY)
-    add_settings(parser, without=("dtype", "quantization"))  # each side has its own
+    add_settings(parser, without=("dtype", "quantization", "stepwise"))  # each side has its own

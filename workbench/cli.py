@@ -298,6 +298,7 @@ def _compare(parsed: argparse.Namespace) -> int:
             mapping=parsed.mapping,
             stages=parsed.stages,
             exact=parsed.float64,
+            peer=parsed.same_precision,
             force=parsed.force,
             on_stage=lambda done, count, stage: progress.show(f"comparing {stage} ({done + 1} of {count})"),
         )
@@ -340,6 +341,7 @@ def _parity(parsed: argparse.Namespace) -> int:
                 mapping=mapping,
                 force=parsed.force,
                 keep=parsed.keep,
+                same_precision=parsed.same_precision,
             )
         finally:
             progress.clear()

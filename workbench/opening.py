@@ -55,6 +55,11 @@ class Settings:
     eager: bool = option(
         True, "no compiled graphs, which start slowly, serve faster on a GPU and let no stages be seen"
     )
+    stepwise: bool = option(
+        False,
+        "with a dtype of 16 bits: in all networks, what hears too, and with attention written out, as ports have it; "
+        "for traces to judge ports by",
+    )
     language_file: Path | None = None  # the language half of a speech language model, where it is a GGUF file by itself
 
 

@@ -174,6 +174,7 @@ class Registry:
         kv_gigabytes: float | None = None,
         tensor_parallel: int | None = None,
         eager: bool | None = None,
+        stepwise: bool | None = None,
     ) -> OpenSession:
         """A session of a model on a runtime: where none is named, gguf for a GGUF file, vllm for a model on a server,
         and pytorch for the others.
@@ -198,6 +199,7 @@ class Registry:
             "kv_gigabytes": kv_gigabytes,
             "tensor_parallel": tensor_parallel,
             "eager": eager,
+            "stepwise": stepwise,
         }
         chosen = runtime or self.default_runtime(card)
         spec = self._spec(card, chosen, given, on_progress)
@@ -372,8 +374,11 @@ def _settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
             raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or take {having}")
         if name == "quantization":
             check_quantization(card, value)
-        # float64 is of the whole network.
-        if name in ("dtype", "kv_cache") and value != "float64" and not FAMILIES[card.family].has_language_model:
+        if name == "stepwise" and settings.dtype not in ("bfloat16", "float16"):
+            raise BadInput(f"stepwise is on, and dtype is {settings.dtype}; expected bfloat16 or float16 beside it")
+        # float64 is of the whole network, and so is what is computed stepwise.
+        whole = name == "dtype" and (value == "float64" or settings.stepwise)
+        if name in ("dtype", "kv_cache") and not whole and not FAMILIES[card.family].has_language_model:
             expected = f"{setting.default} or float64" if name == "dtype" else setting.default
             raise BadInput(
                 f"{name} is {value}, and {card.id} has no language model that it would apply to; expected {expected}"

@@ -32,6 +32,8 @@ class FakeSession:
         self.registry.embeddings.append(embeddings)
         self.registry.traced.append((self.runtime, dict(self.settings), dict(options)))
         self.registry.asked.append((stages, given))
+        if self.settings.get("stepwise") and self.registry.no_steps:
+            raise Unavailable(self.registry.no_steps)
         if (act := self.registry.acts.get(self.runtime)) is not None:
             act(self)
         kind = self.settings.get("quantization") or self.settings.get("dtype") or "float32"
@@ -68,6 +70,7 @@ class FakeRegistry:
         self.traced: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
         self.asked: list[tuple[str, Any]] = []  # stages, and what they were to be computed from
         self.embeddings: list[Any] = []  # of each trace
+        self.no_steps = ""  # why nothing is computed step by step
         self.missing: dict[str, str] = {}  # runtime, or a type, to why it is not available
         self.faults: dict[str, Mapping[str, Fault]] = {}
         self.acts: dict[str, Callable[[FakeSession], None]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from fnmatch import fnmatchcase
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,21 +32,30 @@ class Model:
 
     def __init__(self, family: str):
         self.family = family
-        self.directory = assets() / DIRECTORIES.get(family, f"demo-{family.replace('_', '-')}")
+        self.directory = self.directory_of(family)
         with closing(self.opened("float32")) as session:
             self.reference = self.traced(session)
         with closing(self.opened("float64")) as session:
             self.exact, self.exact_alone = self.traced(session), self.traced(session, self.reference)
 
+    @staticmethod
+    def directory_of(family: str) -> Path:
+        """Of the demo checkpoint."""
+        return assets() / DIRECTORIES.get(family, f"demo-{family.replace('_', '-')}")
+
+    @property
+    def module(self) -> Any:
+        """The family's module on PyTorch."""
+        return import_module(f"workbench.runtimes.pytorch.{self.family}")
+
     def opened(self, dtype: str = "float32", packed: bool = True) -> Any:
         """A session on PyTorch, by the kernels that the reference is computed by or by other ones."""
         from workbench.runtimes.pytorch import settle
 
-        module = import_module(f"workbench.runtimes.pytorch.{self.family}")
         with pytest.MonkeyPatch.context() as patch:
             if not packed:
                 patch.setattr(settle, "_can_pack", lambda: False)
-            return module.open_session(self.directory, "demo", Settings(threads=1, dtype=dtype))
+            return self.module.open_session(self.directory, "demo", Settings(threads=1, dtype=dtype))
 
     def traced(self, session: Any, given: Trace | None = None) -> Trace:
         """The model's input on a session, without what it goes on to write."""

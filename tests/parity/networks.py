@@ -26,6 +26,7 @@ ROUNDED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "float64": lambda w: w,
     "float32": lambda w: w.astype(np.float32),
     "float16": lambda w: w.astype(np.float16).astype(np.float32),
+    "bfloat16": lambda w: ((w.astype(np.float32).view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32),
     "q8_0": lambda w: blocks(w, 127).astype(np.float32),
     "q4_0": lambda w: blocks(w, 8).astype(np.float32),
 }

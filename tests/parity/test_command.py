@@ -74,6 +74,18 @@ def test_noise_and_bugs_are_told_apart_by_float64(capsys: Capture) -> None:
     assert status == 1 and "a bug, not noise: at encoder.layers.3" in out[0]
 
 
+def test_a_port_in_half_precision_is_held_to_ours_in_it(capsys: Capture) -> None:
+    computed("bfloat16").save("ours.safetensors")
+    computed("bfloat16", reverse=True).save("port.safetensors")
+    computed("bfloat16", faults={"encoder.layers.3": lambda x: 1.02 * x}).save("wrong.safetensors")
+    both = ("--float64", "float64.safetensors", "--same-precision", "ours.safetensors")
+    assert run(capsys, "reference.safetensors", "wrong.safetensors", *both[:2])[0] == 0
+    status, out, _ = run(capsys, "reference.safetensors", "wrong.safetensors", *both)
+    assert status == 1 and out[0].startswith("encoder.layers.3 is the first of 15 stages in error, though within ")
+    status, out, _ = run(capsys, "reference.safetensors", "port.safetensors", *both)
+    assert status == 0 and ", this model in bfloat16 0.0" in out[0] and "from float64: this model in bfloat16" in out[3]
+
+
 def test_other_inputs_are_compared_after_a_warning_only(capsys: Capture) -> None:
     Trace(computed(), META | {"input_digest": "other"}).save("other.safetensors")
     status, out, err = run(capsys, "reference.safetensors", "other.safetensors")
@@ -130,6 +142,14 @@ def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_
         ),
         ("reference.safetensors noise.safetensors --mapping no.toml", "the mapping file no.toml cannot be read"),
         ("reference.safetensors noise.safetensors --float64 noise.safetensors", "expected one computed in float64"),
+        (
+            "reference.safetensors noise.safetensors --same-precision noise.safetensors",
+            "a trace in the same precision says how far from float64 that is; expected one in float64 too",
+        ),
+        (
+            "reference.safetensors noise.safetensors --same-precision noise.safetensors --float64 float64.safetensors",
+            "the trace in the same precision is of float32 and the candidate of float32; expected both in bfloat16",
+        ),
         ("reference.safetensors noise.safetensors --profiles", "--profiles are part of the JSON; give --json too"),
         ("reference.safetensors noise.safetensors --preset f8", "invalid choice: 'f8'"),
         ("reference.safetensors", "the following arguments are required: CANDIDATE"),

@@ -174,6 +174,29 @@ def test_tolerance_names_no_fault_where_float64_finds_rounding_alone() -> None:
         assert ("so no stage is at fault" in verdict.sentence) == (found_by is None)
 
 
+def test_what_the_same_model_is_off_in_that_precision_is_within() -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((2, 400, 30))
+    truth = {"encoder.layers.0": x, "encoder.output": y}
+
+    def off(seed: int, dtype: str, error: float) -> Trace:
+        noise = np.random.default_rng(seed).standard_normal((400, 30))
+        return Trace({"encoder.layers.0": x + error * noise, "encoder.output": y * (1 + 1e-9)}, META | {"dtype": dtype})
+
+    ours, exact = (Trace(truth, META | {"dtype": dtype}) for dtype in ("float32", "float64"))
+    peer, port = off(1, "bfloat16", 0.08), off(2, "bfloat16", 0.08)
+    noise = noise_or_bug(ours, port, exact, peer=peer)
+    verdict = judge(compare(ours, port), noise)
+    assert verdict.within and verdict.faulty_stage is None and verdict.first_divergent == "encoder.layers.0"
+    said = "As near as this model in bfloat16: 2 stages, though encoder.layers.0 is beyond tolerance bf16, relative L2 "
+    assert verdict.sentence.startswith(said)
+    asked = judge(compare(ours, port, Tolerances(PRESETS["bf16"])), noise)
+    assert not asked.within and asked.sentence.endswith(", so no stage is at fault.")
+    far = off(2, "bfloat16", 0.4)
+    bug = judge(compare(ours, far), noise_or_bug(ours, far, exact, peer=peer))
+    assert not bug.within and bug.faulty_stage == "encoder.layers.0"
+
+
 def test_isolated_a_text_is_not_named_beside_its_tokens() -> None:
     def isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})

@@ -115,7 +115,7 @@ def _distances(stage: str, noise: NoiseReport | None) -> Iterator[tuple[str, str
     for each in noise.stages if noise else ():
         if each.stage == stage:
             candidate, reference, bound, where = each.deciding
-            yield f"reference from float64{where}", short(reference)
+            yield f"{each.beside.removeprefix('the ')} from float64{where}", short(reference)
             said = "a bug" if each.is_bug else "noise"
             yield f"candidate from float64{where}", f"{short(candidate)}: {said}, a bug above {short(bound)}"
 

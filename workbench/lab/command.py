@@ -18,6 +18,9 @@ def lines(run: ParityRun) -> Iterator[str]:
         yield run.mode
     if run.no_exact:
         yield f"Noise is not told from a bug: {run.no_exact}"
+    for each in run.outcomes:
+        if each.no_peer:
+            yield f"{each.name} is not held to this model in its own precision: {each.no_peer}"
     compared = [(each.name, each.comparison) for each in run.outcomes if each.comparison]
     if not compared:
         return

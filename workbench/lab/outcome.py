@@ -47,6 +47,7 @@ class Outcome:
     verdict: Verdict | None = None
     noise: NoiseReport | None = None
     no_noise: str = ""  # why noise was not told from a bug, where that was asked for
+    no_peer: str = ""  # why it was not held to the same model in its own precision, where it might have been
 
     def __repr__(self) -> str:
         return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, LONGEST_SHOWN)}>"
@@ -64,6 +65,7 @@ class Outcome:
         if self.comparison and self.verdict:
             found["comparison"] = to_dict(self.comparison, self.verdict, self.noise, profiles)
             found["no_noise"] = self.no_noise or None
+            found["no_peer"] = self.no_peer or None
         return found
 
 
@@ -87,6 +89,7 @@ class ParityRun:
         folder: Path,
         kept: bool,
         isolated: bool = False,
+        peers: Collection[Computed] = (),
     ):
         self.model = model
         self.source = source  # the recording's name, or the beginning of the prompt
@@ -96,6 +99,7 @@ class ParityRun:
         self.outcomes = tuple(outcomes)
         self.folder = folder
         self.isolated = isolated
+        self.peers = tuple(peers)  # the reference's model in the half precisions of candidates
         self._end = None if kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __repr__(self) -> str:
@@ -140,6 +144,7 @@ class ParityRun:
             "reference": {"name": self.reference.name, **self.reference.trace.meta},
             "float64": self.exact is not None,
             "no_float64": self.no_exact or None,
+            "same_precision": [each.name for each in self.peers],
             "status": self.status,
             "candidates": [each.to_dict(profiles) for each in self.outcomes],
         }

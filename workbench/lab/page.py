@@ -91,6 +91,8 @@ def verdict(outcome: Outcome) -> str:
     lines += [each for each in found.details if each.partition(": ")[2] not in found.sentence] if found else []
     if outcome.no_noise and outcome.computed:
         lines.append(f"noise is not told from a bug: {outcome.no_noise}")
+    if outcome.no_peer:
+        lines.append(f"not held to this model in its own precision: {outcome.no_peer}")
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     mark, said = STATUS[outcome.status]
     return (
@@ -103,6 +105,7 @@ def verdict(outcome: Outcome) -> str:
 def sides(run: ParityRun) -> Iterator[str]:
     """Who computed what: a table of reference, float64 and candidates, and the versions of their packages."""
     computed = [("reference", run.reference), *([("reference in float64", run.exact)] if run.exact else [])]
+    computed += [("the same precision", each) for each in run.peers]
     computed += [("candidate", each.computed) for each in run.outcomes if each.computed]
     head = ("", "part", "runtime", "arithmetic", "input digest", "options", "load s", "trace s")
     yield f'<div class="scroll">{table(head, [_side(part, each) for part, each in computed])}</div>'
@@ -161,5 +164,5 @@ def noise_details(noise: NoiseReport) -> Iterator[str]:
         for candidate, reference, bound, where in (each.deciding,)
     ]
     over = [each.is_bug for each in noise.stages]
-    head = ("stage", "reference", "candidate", "bug above", "")
+    head = ("stage", noise.beside.removeprefix("the "), "candidate", "bug above", "")
     yield f'<div class="scroll tall">{table(head, far, over)}</div></details>'

@@ -20,14 +20,15 @@ from workbench.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.injection import embeddings_given
 from workbench.lab.outcome import Computed, Outcome, ParityRun
+from workbench.lab.peers import peer_side, peers_for
 from workbench.lab.sides import Side, read_side, read_sides
 from workbench.open_session import OpenSession
 from workbench.options import build_options
-from workbench.parity.compare import compare
+from workbench.parity.compare import AS_ASKED, compare
 from workbench.parity.formats import read_trace
 from workbench.parity.mapping import StageMapping
 from workbench.parity.noise import NoiseReport, noise_or_bug
-from workbench.parity.presets import Tolerances, check_rules, find_preset, preset_of, read_rules
+from workbench.parity.presets import Tolerances, check_rules, find_preset, half_of, preset_of, read_rules
 from workbench.parity.verdict import judge
 from workbench.progress import OnProgress, listening
 from workbench.prompts import check_prompt
@@ -62,6 +63,7 @@ def run_parity(
     mapping: StageMapping | None = None,
     force: bool = False,
     keep: str | Path | None = None,
+    same_precision: bool = True,
 ) -> ParityRun:
     """Traces the reference and each candidate on one input, compares them, and says for each whether that is noise.
 
@@ -86,6 +88,8 @@ def run_parity(
         force: compare traces of different inputs too.
         keep: a folder for the traces; without, they go when the run is closed.
         embeddings: in place of the placeholders in a prompt, one for each, in order (see `workbench.injection`).
+        same_precision: compute the reference's model on PyTorch in bfloat16 or float16 too, where a candidate was, and
+            hold that candidate to the rounding of this one. It takes float64.
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and whatever keeps the reference from being
     computed.
@@ -106,9 +110,9 @@ def run_parity(
     first = read_side(reference, options_class, card.id).with_default(**dict(settings or {}))
     first = first.with_default(dtype="float32", **({} if card.kind == "gguf" else {"quantization": "f32"}))
     others = [each.with_default(**dict(settings or {})) for each in read_sides(candidates, options_class, card.id)]
-    tracer = _Tracer(
-        registry, model, source, stages, shared, mapping, _place(keep), on_progress, 1 + exact + len(others)
-    )
+    halves = peers_for(others, mapping) if exact and same_precision else []
+    steps = 1 + exact + len(halves) + len(others)
+    tracer = _Tracer(registry, model, source, stages, shared, mapping, _place(keep), on_progress, steps)
     try:
         computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
         check_rules(changes, filter(wanted, computed.trace))  # before anything else is computed
@@ -117,7 +121,8 @@ def run_parity(
         truth, no_truth = (None, "")
         if exact:
             truth, no_truth = _float64(tracer, first)
-        judged = partial(_judged, computed, truth, no_truth, stages, chosen, changes, force)
+        peers = {half: _or_why(tracer, peer_side(first, half), "peer") for half in halves}
+        judged = partial(_judged, computed, truth, no_truth, peers, stages, chosen, changes, force)
         outcomes = [_outcome(tracer, side, f"candidate-{number}", judged) for number, side in enumerate(others, 1)]
     except BaseException:
         tracer.discard()
@@ -134,6 +139,7 @@ def run_parity(
         tracer.folder,
         kept,
         isolated=isolated,
+        peers=[peer for peer, _ in peers.values() if peer],
     )
 
 
@@ -153,9 +159,13 @@ def _float64(tracer: _Tracer, reference: Side) -> tuple[Computed | None, str]:
     """The reference in float64 on PyTorch, or why there is none."""
     kept = {name: value for name, value in reference.settings.items() if name in ("threads", "device")}
     options = dict(reference.options)
-    side = Side(f"pytorch:{EXACT}", "pytorch", {**kept, "dtype": EXACT}, options)
+    return _or_why(tracer, Side(f"pytorch:{EXACT}", "pytorch", {**kept, "dtype": EXACT}, options), EXACT)
+
+
+def _or_why(tracer: _Tracer, side: Side, file: str) -> tuple[Computed | None, str]:
+    """What a side computes, or why it does not."""
     try:
-        return tracer.compute(side, EXACT), ""
+        return tracer.compute(side, file), ""
     except Cancelled:
         raise
     except WorkbenchError as error:
@@ -179,6 +189,7 @@ def _judged(
     reference: Computed,
     truth: Computed | None,
     no_truth: str,
+    peers: Mapping[str, tuple[Computed | None, str]],
     stages: str,
     chosen: Any,
     changes: tuple[tuple[str, Mapping[str, float]], ...],
@@ -186,18 +197,19 @@ def _judged(
     candidate: Computed,
     on_stage: Callable[[int, int, str], None],
 ) -> Outcome:
-    found, reason = (chosen, "as asked") if chosen else preset_of(reference.trace.meta, candidate.trace.meta)
+    found, reason = (chosen, AS_ASKED) if chosen else preset_of(reference.trace.meta, candidate.trace.meta)
     ours, theirs = reference.trace, candidate.trace
     comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)
     noise: NoiseReport | None = None
+    peer, no_peer = peers.get(half_of(theirs.meta) or "", (None, ""))
     if truth:
         try:
-            noise = noise_or_bug(ours, theirs, truth.trace, stages)
+            noise = noise_or_bug(ours, theirs, truth.trace, stages, peer.trace if peer else None)
         except BadInput as error:
             no_truth = str(error)
     verdict = judge(comparison, noise)
     status = "within" if verdict.within else "beyond"
-    return Outcome(candidate.name, status, "", candidate, comparison, verdict, noise, no_truth)  # type: ignore[arg-type]
+    return Outcome(candidate.name, status, "", candidate, comparison, verdict, noise, no_truth, no_peer)  # type: ignore[arg-type]
 
 
 class _Tracer:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.parity.compare import Comparison, compare
+from workbench.errors import BadInput
+from workbench.parity.compare import AS_ASKED, Comparison, compare
 from workbench.parity.formats import read_trace
 from workbench.parity.mapping import read_mapping
 from workbench.parity.noise import NoiseReport, noise_or_bug
@@ -58,6 +59,7 @@ def compare_files(
     mapping: str | Path | None = None,
     stages: str = "*",
     exact: str | Path | None = None,
+    peer: str | Path | None = None,
     force: bool = False,
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> Result:
@@ -69,6 +71,7 @@ def compare_files(
         mapping: a mapping file for the candidate's names and layouts.
         stages: which to compare, a glob.
         exact: a trace of the reference in float64, to tell noise from a bug.
+        peer: a trace of the reference's model in the candidate's half precision, to hold the candidate's noise to.
         force: compare traces of different inputs too.
         on_stage: told before each stage how many are done, of how many, and its name.
 
@@ -78,8 +81,10 @@ def compare_files(
     chosen = find_preset(preset) if preset else None
     names = read_mapping(mapping) if mapping else None
     ours, theirs = read_trace(reference), read_trace(candidate, names)
-    third = read_trace(exact) if exact else None
-    found, reason = (chosen, "as asked") if chosen else preset_of(ours.meta, theirs.meta)
+    if peer and not exact:
+        raise BadInput("a trace in the same precision says how far from float64 that is; expected one in float64 too")
+    third, same = (read_trace(path) if path else None for path in (exact, peer))
+    found, reason = (chosen, AS_ASKED) if chosen else preset_of(ours.meta, theirs.meta)
     comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)
-    noise = noise_or_bug(ours, theirs, third, stages) if third else None
+    noise = noise_or_bug(ours, theirs, third, stages, same) if third else None
     return Result(comparison, judge(comparison, noise), noise)

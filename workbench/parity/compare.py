@@ -23,6 +23,7 @@ from workbench.parity.presets import Tolerances, check_rules, preset_of
 from workbench.parity.stage import StageComparison, compare_logprobs, compare_stage
 from workbench.session import StageFilter, Trace
 
+AS_ASKED = "as asked"  # the reason for a tolerance that was chosen
 _WRITTEN = ("tokens", "tokens.logprobs", "text")  # by the whole model
 _FLOOR = 0.1  # of a stage's limit, and at least one rounding: errors below it are no news
 
@@ -88,7 +89,7 @@ def compare(
     stages: str = "*",
     force: bool = False,
     on_stage: Callable[[int, int, str], None] | None = None,
-    reason: str = "as asked",
+    reason: str = AS_ASKED,
 ) -> Comparison:
     """Compares the stages that both traces have and the glob matches.
 

@@ -118,6 +118,15 @@ def preset_of(*metas: Mapping[str, Any]) -> tuple[Preset, str]:
     return PRESETS[name], reason
 
 
+def half_of(meta: Mapping[str, Any]) -> str | None:
+    """The half precision that a trace with that metadata was computed in, `bfloat16` or `float16`; None for others, and
+    where only weights are stored in one."""
+    dtype = meta.get("dtype")
+    if meta.get("quantization") or not isinstance(dtype, str):
+        return None
+    return {"bf16": "bfloat16", "f16": "float16"}.get(_arithmetic(dtype) or "")
+
+
 def _arithmetic(value: str) -> str | None:
     value = value.strip().lower().removeprefix("torch.")
     return next((name for pattern, name in _ARITHMETIC.items() if re.fullmatch(pattern, value)), None)

@@ -124,7 +124,12 @@ def _noise(noise: NoiseReport) -> dict[str, Any]:
         {**asdict(each), "is_bug": each.is_bug, "reference_is_off": each.reference_is_off} for each in noise.stages
     ]
     first = noise.first_bug
-    return {"sentence": noise.sentence, "first_bug": first.stage if first else None, "stages": stages}
+    return {
+        "sentence": noise.sentence,
+        "beside": noise.beside,
+        "first_bug": first.stage if first else None,
+        "stages": stages,
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -208,7 +213,9 @@ def _wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
 def rows(comparison: Comparison, noise: NoiseReport | None = None) -> list[tuple[str, ...]]:
     """The cells of the table: names of the columns first, then a row for each stage."""
     distances = {each.stage: each for each in noise.stages} if noise else {}
-    columns = (*COLUMNS[:-1], "from float64: reference", "candidate", "") if noise else COLUMNS
+    columns = (
+        (*COLUMNS[:-1], f"from float64: {noise.beside.removeprefix('the ')}", "candidate", "") if noise else COLUMNS
+    )
     found: list[tuple[str, ...]] = [columns]
     for each in comparison.stages:
         row = ["" if comparison.passes(each) else "!", each.stage, *_cells(each), each.passing_preset or "-"]

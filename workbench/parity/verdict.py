@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.parity.compare import Comparison, FirstToken
+from workbench.parity.compare import AS_ASKED, Comparison, FirstToken
 from workbench.parity.logits import Choice
-from workbench.parity.noise import NoiseReport
+from workbench.parity.noise import REFERENCE, NoiseReport
 from workbench.parity.stage import StageComparison
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]
@@ -48,7 +48,9 @@ class Verdict:
     beyond a tenth of the tolerance.
     """
 
-    within: bool  # every stage within tolerance, and no bug against float64 where that was asked
+    # Every stage within tolerance, and no bug against float64 where that was asked. Where the same model was computed
+    # in the candidate's precision too, a candidate that rounds like that is within, whatever the type usually does.
+    within: bool
     first_divergent: str | None
     largest_own: str | None
     tokens_agree: bool | None
@@ -70,9 +72,12 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     faulty = [each for each in comparison.stages if each.stage in bugs or each.stage in over]
     if comparison.isolated:
         faulty = _by_themselves(faulty)
+    rounded = first is not None and not faulty and _as_its_peer(comparison, noise)
     hidden = bool(faulty) and comparison.passes(faulty[0])  # the first is found by float64 alone
     parts = [_hidden(comparison, first, faulty[0].stage, noise)] if hidden and noise else [_opening(comparison, first)]
-    if comparison.isolated:
+    if rounded and first and noise:
+        parts = [_rounded(comparison, first, noise)]
+    elif comparison.isolated:
         if first and largest and largest is not first:
             parts.append(f"the largest error of its own is at {largest.stage}, relative L2 {largest.own:.2g}")
     elif first and largest:
@@ -80,7 +85,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         parts.append(f"the error grows most {where}, {_step(largest)}")
     parts += _about_tokens(comparison)
     if noise and not hidden:
-        parts.append(noise.sentence + (", so no stage is at fault" if first and not faulty else ""))
+        parts.append(noise.sentence + (", so no stage is at fault" if first and not (faulty or rounded) else ""))
     within = [each.stage for each in faulty[1:] if comparison.passes(each)]
     if comparison.isolated and within:
         parts.append(f"within tolerance, but no noise either, {_named(within)}")
@@ -91,7 +96,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     if faulty:
         found_by = "float64" if hidden else "tolerance and float64" if faulty[0].stage in bugs else "tolerance"
     return Verdict(
-        within=first is None and not faulty,
+        within=rounded or (first is None and not faulty),
         first_divergent=first.stage if first else None,
         largest_own=largest.stage if largest else None,
         tokens_agree=comparison.tokens_agree,
@@ -102,6 +107,21 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
         found_by=found_by,
         faulty_stages=tuple(each.stage for each in (faulty if comparison.isolated else faulty[:1])),
     )
+
+
+def _as_its_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
+    """Whether all that is beyond a tolerance, which nobody asked for, is as far off in the same model there."""
+    if noise is None or noise.beside == REFERENCE or comparison.tolerances.rules or comparison.reason == AS_ASKED:
+        return False
+    return all(each.stage in noise.noise for each in comparison.stages if not comparison.passes(each))
+
+
+def _rounded(comparison: Comparison, first: StageComparison, noise: NoiseReport) -> str:
+    """The opening where a candidate only rounds as its peer does."""
+    count = _stages(len(comparison.stages))
+    how = f", each {_inputs(comparison)}" if comparison.isolated else ""
+    said = f"as near as {noise.beside}: {count}{how}, though {first.stage} is beyond tolerance {_tolerance(comparison)}"
+    return f"{said[:1].upper()}{said[1:]}, {_why(first)}"
 
 
 def _by_themselves(faulty: list[StageComparison]) -> list[StageComparison]:

@@ -43,7 +43,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "PyTorch",
             "torch",
             "run: pip install torch",
-            ("threads", "device", "dtype"),
+            ("threads", "device", "dtype", "stepwise"),
             ("auto", "float32", "bfloat16", "float16", "float64"),
         ),
         Runtime(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,14 @@ from workbench.decoding.generation import Decoding
 from workbench.families.language import read_language_config
 from workbench.opening import Settings
 from workbench.parity.measures import measure
-from workbench.runtimes.pytorch.arithmetic import name_of, network_dtype, throughout, widen_positions
+from workbench.runtimes.pytorch.arithmetic import (
+    array_of,
+    in_steps,
+    name_of,
+    network_dtype,
+    throughout,
+    widen_positions,
+)
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.session import Session, Trace
 
@@ -340,3 +348,33 @@ def test_what_hears_is_in_float32_for_all_but_float64() -> None:
     named = {name: network_dtype(name) for name in ("auto", "float32", "bfloat16", "float16")}
     assert named == dict.fromkeys(named, torch.float32)
     assert network_dtype("float64") == torch.float64 and name_of(torch.float64) == "float64"
+
+
+def test_stepwise_it_is_in_the_half_precision_that_is_asked_for() -> None:
+    named = {name: network_dtype(name, stepwise=True) for name in ("bfloat16", "float16", "float32", "float64")}
+    assert named == {name: getattr(torch, name) for name in named}
+    values = torch.tensor([1.0, 2.5])
+    assert array_of(values.to(torch.bfloat16)).dtype == "float32" and array_of(values.half()).dtype == "float16"
+    assert array_of(values.to(torch.bfloat16)).tolist() == [1.0, 2.5]
+
+
+@pytest.mark.parametrize("mask", [None, "hidden", "added"])
+def test_attention_in_steps_is_attention_and_rounds_its_scores(mask: str | None) -> None:
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 9, 8, generator=draw) for _ in range(3))
+    given = None
+    if mask is not None:
+        hidden = torch.rand(1, 1, 9, 9, generator=draw) > 0.2
+        given = hidden if mask == "hidden" else torch.where(hidden, 0.0, -torch.inf)
+    attention = partial(nn.functional.scaled_dot_product_attention, attn_mask=given, scale=0.5)
+    exact = attention(q, k, v)
+    with in_steps(torch.float32):
+        assert torch.equal(attention(q, k, v), exact)
+    with in_steps(torch.bfloat16):
+        torch.testing.assert_close(attention(q, k, v), exact)  # the same but for rounding
+        added = given if given is None or mask == "hidden" else given.bfloat16()
+        short = nn.functional.scaled_dot_product_attention(*(x.bfloat16() for x in (8 * q, k, v)), added, scale=0.5)
+    scores = ((8 * q).bfloat16() @ k.bfloat16().transpose(2, 3)) * 0.5
+    if added is not None:
+        scores = scores.masked_fill(~added, -torch.inf) if mask == "hidden" else scores + added
+    assert torch.equal(short, scores.softmax(-1) @ v.bfloat16())

@@ -19,9 +19,10 @@ def open_session(directory: Path, name: str, settings: Settings) -> TextSession:
     device = prepare(settings)
     model = read_causal_lm(directory)
     if model.speech is None:
-        language = open_language(model.language, device, language_dtype(directory, settings.dtype))
+        dtype = language_dtype(directory, settings.dtype)
+        language = open_language(model.language, device, dtype, stepwise=settings.stepwise)
     else:
         # The tensors of the hearing half are knowingly left aside.
         _, tensors = split_language(read_state_dict(model.speech.checkpoint.weights))
-        language = open_nano_language(model.speech, tensors, device, settings.dtype)
+        language = open_nano_language(model.speech, tensors, device, settings.dtype, settings.stepwise)
     return TextSession(name, "pytorch", CausalLm(model, language))

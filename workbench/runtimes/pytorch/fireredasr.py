@@ -26,7 +26,7 @@ from workbench.families.fireredasr import (
 from workbench.opening import Settings
 from workbench.pipelines.fireredasr import FireRedEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.runtimes.pytorch.arithmetic import network_dtype
+from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
@@ -145,11 +145,14 @@ class FireRedRunner:
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         counted = torch.tensor(valid, device=self.device)
-        speech: Tensor = self.network(padded.to(self.device), counted, tap_into(recorder))
+        with in_steps(self.kind):
+            speech: Tensor = self.network(padded.to(self.device), counted, tap_into(recorder))
         return speech
 
 
-def open_fireredasr_language(checkpoint: Checkpoint, device: torch.device, dtype: str) -> LanguageModel:
+def open_fireredasr_language(
+    checkpoint: Checkpoint, device: torch.device, dtype: str, stepwise: bool = False
+) -> LanguageModel:
     """The language half: the weights in its directory with the checkpoint's changes, or the checkpoint's own."""
     model = checkpoint.model
     language, where = model.language, checkpoint.where
@@ -162,9 +165,9 @@ def open_fireredasr_language(checkpoint: Checkpoint, device: torch.device, dtype
         )
     base = f"the language model in {language.directory.name}"
     if tensors.complete:
-        half = open_language(language, device, dtype, tensors.full, where)
+        half = open_language(language, device, dtype, tensors.full, where, stepwise)
     else:
-        half = open_language(language, device, dtype)
+        half = open_language(language, device, dtype, stepwise=stepwise)
         replace_weights(half.network, tensors.full, where, base)
     merge_pairs(half.network, tensors.pairs, model.lora_alpha, model.lora_rank, where, base)
     return half
@@ -175,7 +178,7 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     device = prepare(settings)
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
-    runner = FireRedRunner(checkpoint, device, network_dtype(settings.dtype))
+    runner = FireRedRunner(checkpoint, device, network_dtype(settings.dtype, settings.stepwise))
     ear = FireRedEar(model, read_cmvn_ark(model.cmvn_file), runner)
-    half = open_fireredasr_language(checkpoint, device, settings.dtype)
+    half = open_fireredasr_language(checkpoint, device, settings.dtype, settings.stepwise)
     return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))

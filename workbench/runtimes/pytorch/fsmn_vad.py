@@ -23,7 +23,7 @@ from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.families.fsmn_vad_onnx import read_onnx_weights
 from workbench.opening import Settings
 from workbench.pipelines.fsmn_vad import FsmnVad
-from workbench.runtimes.pytorch.arithmetic import name_of, network_dtype
+from workbench.runtimes.pytorch.arithmetic import array_of, name_of, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 
@@ -129,7 +129,7 @@ class FsmnRunner:
     def score(self, features: np.ndarray, past: Sequence[Tensor]) -> tuple[np.ndarray, list[Tensor]]:
         """As `Network.score`."""
         scores, after = self.network(torch.from_numpy(features)[None].to(past[0]), past)
-        return scores[0].cpu().numpy(), after
+        return array_of(scores[0]), after
 
 
 def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> FsmnVad:
@@ -155,5 +155,5 @@ def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu", dtype: t
 
 def open_session(directory: Path, name: str, settings: Settings) -> DetectionSession:
     """A session of the detector in `directory`, called `name` in its results."""
-    detector = open_fsmn_vad(directory, prepare(settings), network_dtype(settings.dtype))
+    detector = open_fsmn_vad(directory, prepare(settings), network_dtype(settings.dtype, settings.stepwise))
     return DetectionSession(name, "pytorch", detector)

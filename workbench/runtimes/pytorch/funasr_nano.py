@@ -14,7 +14,7 @@ from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read
 from workbench.opening import Settings
 from workbench.pipelines.funasr_nano import NanoEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.runtimes.pytorch.arithmetic import network_dtype
+from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
@@ -51,7 +51,8 @@ class NanoRunner:
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        speech, counts = self.network(padded, lengths, tap_into(recorder))
+        with in_steps(self.kind):
+            speech, counts = self.network(padded, lengths, tap_into(recorder))
         return speech, counts.numpy()
 
 
@@ -64,12 +65,13 @@ def split_language(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[
 
 
 def open_nano_language(
-    model: FunasrNanoModel, language: dict[str, Tensor], device: torch.device, dtype: str
+    model: FunasrNanoModel, language: dict[str, Tensor], device: torch.device, dtype: str, stepwise: bool = False
 ) -> LanguageModel:
     """The language half, with the weights in the checkpoint."""
     weights = model.checkpoint.weights
     chosen = language_dtype(model.language.directory, dtype)
-    return open_language(model.language, device, chosen, language, f"{weights.parent.name}/{weights.name}")
+    where = f"{weights.parent.name}/{weights.name}"
+    return open_language(model.language, device, chosen, language, where, stepwise)
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
@@ -78,6 +80,6 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     model = read_funasr_nano(directory)
     hearing, language = split_language(read_state_dict(model.checkpoint.weights))
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    ear = NanoEar(model, cmvn, NanoRunner(model, hearing, device, network_dtype(settings.dtype)))
-    half = open_nano_language(model, language, device, settings.dtype)
+    ear = NanoEar(model, cmvn, NanoRunner(model, hearing, device, network_dtype(settings.dtype, settings.stepwise)))
+    half = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
     return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))

@@ -214,12 +214,14 @@ def open_language(
     dtype: str = "float32",
     tensors: Mapping[str, Tensor] | None = None,
     where: str | None = None,
+    stepwise: bool = False,
 ) -> LanguageModel:
     """The language model of a directory, with the weights beside its configuration or with `tensors`.
 
     Args:
         tensors: by transformers' names, where the weights come from another file.
         where: names that file in messages.
+        stepwise: attention is written out, and rounds its scores and its weights.
 
     Raises `BadInput` where tensors are missing, extra or misshapen, a file is damaged, or the dtype has no name here.
     """
@@ -238,6 +240,7 @@ def open_language(
                 config=full,
                 state_dict=dict(tensors) if tensors is not None else None,
                 dtype=DTYPES[dtype],
+                attn_implementation="eager" if stepwise else None,
                 local_files_only=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,

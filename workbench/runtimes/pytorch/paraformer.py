@@ -14,7 +14,7 @@ from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerMo
 from workbench.families.sanm import SanmConfig
 from workbench.opening import Settings
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
-from workbench.runtimes.pytorch.arithmetic import name_of, network_dtype
+from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype
 from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.sanm import SanmEncoder
@@ -82,15 +82,15 @@ class ParaformerRunner:
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
         """As `Network.decode`."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
-        found = None if logits is None else logits[0].cpu().numpy()
-        return Decoded(found, cif.alphas[0].cpu().numpy(), encoded)
+        with in_steps(self.kind):
+            logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
+        found = None if logits is None else array_of(logits[0])
+        return Decoded(found, array_of(cif.alphas[0]), encoded)
 
     @torch.inference_mode()
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
         """As `Network.fine_alphas`."""
-        alphas: np.ndarray = self.network.predictor.fine_alphas(encoded, tokens).cpu().numpy()
-        return alphas
+        return array_of(self.network.predictor.fine_alphas(encoded, tokens))
 
 
 def open_paraformer(
@@ -105,4 +105,6 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     """A session of the checkpoint in `directory`, called `name` in its results."""
     device = prepare(settings)
     model = read_paraformer(directory)
-    return SpeechSession(name, "pytorch", open_paraformer(model, device, network_dtype(settings.dtype)))
+    return SpeechSession(
+        name, "pytorch", open_paraformer(model, device, network_dtype(settings.dtype, settings.stepwise))
+    )

@@ -14,7 +14,7 @@ from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
 from workbench.opening import Settings
 from workbench.pipelines.sensevoice import SenseVoicePipeline
-from workbench.runtimes.pytorch.arithmetic import name_of, network_dtype
+from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.settle import settle
@@ -82,8 +82,9 @@ class SenseVoiceRunner:
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
         """As `Network.logits`, in one block."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
-        yield found[0].cpu().numpy()
+        with in_steps(self.kind):
+            found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
+        yield array_of(found[0])
 
 
 def open_sensevoice(
@@ -98,4 +99,6 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     """A session of the checkpoint in `directory`, called `name` in its results."""
     device = prepare(settings)
     model = read_sensevoice(directory)
-    return SpeechSession(name, "pytorch", open_sensevoice(model, device, network_dtype(settings.dtype)))
+    return SpeechSession(
+        name, "pytorch", open_sensevoice(model, device, network_dtype(settings.dtype, settings.stepwise))
+    )

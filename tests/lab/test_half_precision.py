@@ -1,0 +1,157 @@
+"""Whole ports in half precision, held to our own model in it: right ones are noise, and what is wrong is named.
+
+`tests.lab.ports` makes right ones of PyTorch, whose kernels of attention are not those of the yardstick either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from torch import nn
+
+from tests.lab.faults import Parts, fsmn_tap, positions_from_zero, queries_swapped, transposed
+from tests.lab.faults_elsewhere import decoder_attention, exchanged_heads, position_biases
+from tests.lab.faults_judged import SAMPLE, STAGES, Model
+from tests.lab.ports import Port
+from workbench.opening import Settings
+from workbench.parity import compare, judge, noise_or_bug
+from workbench.parity.verdict import Verdict
+from workbench.runtimes.pytorch import arithmetic
+from workbench.session import Trace
+
+FAMILIES = ("causal_lm", "sensevoice", "paraformer", "fireredasr", "funasr_nano")
+PROMPT = "Write in figures and in words: three seven one, nine two eight, zero four, six five one three."
+SEEDS = 10  # of each family, in bfloat16
+
+
+class Half(Model):
+    """A demo model with its traces, its peer in half precision, and a session to make ports of."""
+
+    def __init__(self, family: str, dtype: str = "bfloat16"):
+        self.family, self.dtype = family, dtype
+        self.source = PROMPT if family == "causal_lm" else SAMPLE
+        self.directory = Model.directory_of(family)
+        found = []
+        for kind, stepwise in (("float32", False), ("float64", False), (dtype, True)):
+            with contextlib.closing(self.opened_in(kind, stepwise)) as session:
+                found.append(self.traced(session))
+        self.reference, self.exact, self.peer = found
+        self.session = self.opened_in(dtype, True)
+        language = getattr(self.session.recogniser, "language", None) if hasattr(self.session, "recogniser") else None
+        language = self.session.writer.language if hasattr(self.session, "writer") else language
+        if language is not None:
+            language.network.set_attn_implementation("sdpa")
+
+    def opened_in(self, dtype: str, stepwise: bool) -> Any:
+        return self.module.open_session(self.directory, "demo", Settings(threads=1, dtype=dtype, stepwise=stepwise))
+
+    def traced(self, session: Any, given: Trace | None = None) -> Trace:
+        trace: Trace = session.trace(self.source, stages=STAGES, given=given)
+        return trace
+
+    def ported(self) -> Trace:
+        """The session's trace, with attention of torch's own."""
+        with mock.patch.object(arithmetic, "_Stepwise", contextlib.nullcontext):
+            return self.traced(self.session)
+
+    def judged(self, port: Trace, with_peer: bool = True) -> Verdict:
+        peer = self.peer if with_peer else None
+        return judge(compare(self.reference, port), noise_or_bug(self.reference, port, self.exact, peer=peer))
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[Mapping[str, Half]]:
+    models = {family: Half(family) for family in FAMILIES}
+    yield models
+    for model in models.values():
+        model.session.close()
+
+
+Models = Mapping[str, Half]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_right_ports_are_noise(models: Models, family: str) -> None:
+    """Fifty in all, and of each family PyTorch's own kernels."""
+    model, found = models[family], []
+    for seed in range(SEEDS):
+        with Port(seed) as port:
+            found.append(model.ported())
+        verdict = model.judged(found[-1])
+        assert verdict.within and verdict.faulty_stage is None, (port.changes, verdict.sentence)
+        assert "arithmetic noise: at logits the candidate is " in verdict.sentence
+    assert len({trace["logits"].tobytes() for trace in found}) > SEEDS / 2, "they are the same port"
+    assert model.judged(model.ported()).within
+
+
+def test_so_are_those_in_float16() -> None:
+    model = Half("causal_lm", "float16")
+    with contextlib.closing(model.session):
+        for seed in range(4):
+            with Port(seed):
+                verdict = model.judged(model.ported())
+            assert verdict.within and ", this model in float16 " in verdict.sentence, verdict.sentence
+
+
+def wrong_activation(parts: Parts) -> str:
+    """A layer's feed-forward has GELU in place of SiLU."""
+    layers = parts.language.model.layers  # type: ignore[union-attr]
+    number = parts.one_of(len(layers))
+    parts.set(layers[number].mlp, "act_fn", nn.GELU())
+    return f"llm.layers.{number}"
+
+
+def swapped_rows(parts: Parts) -> str:
+    """Two rows of the output matrix have changed places, of tokens whose logits differ by a twentieth of their size."""
+    head = parts.language.lm_head  # type: ignore[union-attr]
+    weight, logits = head.weight.detach().clone(), parts.reference["logits"]
+    first = parts.one_of(len(weight))
+    apart = np.median(np.abs(logits - logits[:, first : first + 1]), axis=0) / np.sqrt(np.mean(logits**2))
+    other = int(np.abs(apart - 0.05).argmin())
+    weight[[first, other]] = weight[[other, first]]
+    parts.set(head, "weight", weight)
+    return "logits"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("plant", [wrong_activation, swapped_rows])
+@pytest.mark.parametrize("family", ["causal_lm", "fireredasr"])
+def test_what_the_tolerance_of_a_type_lets_pass_is_named(models: Models, family: str, plant: Any, seed: int) -> None:
+    model = models[family]
+    with Parts(model.session, model.reference, seed) as parts:
+        stage = plant(parts)
+        port = model.ported()
+    verdict = model.judged(port)
+    assert verdict.faulty_stage == stage and not verdict.within, verdict.sentence
+    assert f"a bug, not noise: at {stage} the candidate is " in verdict.sentence
+    if family == "causal_lm" and seed == 0:
+        without = model.judged(port, with_peer=False)
+        assert without.within and "arithmetic noise" in without.sentence, "no peer is needed for it"
+
+
+@pytest.mark.parametrize(
+    ("family", "plant"),
+    [
+        ("sensevoice", fsmn_tap),
+        ("sensevoice", positions_from_zero),
+        ("sensevoice", queries_swapped),
+        ("paraformer", decoder_attention),
+        ("fireredasr", position_biases),
+        ("funasr_nano", transposed),
+        ("causal_lm", exchanged_heads),
+    ],
+)
+def test_so_are_other_faults(models: Models, family: str, plant: Any) -> None:
+    model = models[family]
+    with Parts(model.session, model.reference, 1) as parts:
+        planted = plant(parts)
+        verdict = model.judged(model.ported())
+    assert verdict.faulty_stage == planted.stage and not verdict.within, verdict.sentence

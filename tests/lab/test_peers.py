@@ -1,0 +1,114 @@
+"""Candidates in half precision are held to the reference's own model in it: when that is computed, and what is said."""
+
+from __future__ import annotations
+
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.fakes import FakeRegistry
+from tests.parity.networks import computed
+from workbench.errors import BadInput
+from workbench.lab import ParityRun, page, run_parity
+from workbench.lab.command import lines
+from workbench.parity import noise_or_bug
+from workbench.parity.presets import half_of
+from workbench.session import Trace
+
+PEER = {"dtype": "bfloat16", "stepwise": True}
+
+
+@pytest.fixture
+def fakes() -> FakeRegistry:
+    return FakeRegistry()
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> str:
+    """A right port in bfloat16."""
+    return str(computed("bfloat16", reverse=True).save(tmp_path / "port.safetensors"))
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> str:
+    """One with a fault that the tolerance of bfloat16 lets pass."""
+    trace = computed("bfloat16", reverse=True, faults={"encoder.layers.3": lambda x: 1.02 * x})
+    return str(trace.save(tmp_path / "wrong.safetensors"))
+
+
+def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
+    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, **how)  # type: ignore[arg-type]
+
+
+def test_a_fault_within_what_the_type_may_be_off_is_found(fakes: FakeRegistry, port: str, wrong: str) -> None:
+    with parity(fakes, port, wrong, "vllm:bfloat16") as run:
+        assert [each.status for each in run.outcomes] == ["within", "beyond", "within"]
+        assert [settings for _, settings, _ in fakes.traced if settings.get("stepwise")] == [PEER], "once for all three"
+        verdict = run[wrong].verdict
+        assert verdict and (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "float64")
+        assert "a bug, not noise: at encoder.layers.3 the candidate is 0.0" in run[wrong].sentence
+        assert ", this model in bfloat16 0.00" in run[wrong].sentence
+        assert "arithmetic noise: at logits the candidate is " in run[port].sentence
+        assert run.to_dict()["same_precision"] == ["pytorch:bfloat16+stepwise=on"]
+        noise = run.to_dict()["candidates"][1]["comparison"]["noise"]
+        assert noise["beside"] == "this model in bfloat16" and noise["first_bug"] == "encoder.layers.3"
+        shown = unescape(page(run, looks=1))
+        assert "the same precision" in shown and "this model in bfloat16 0.00" in shown
+    with parity(fakes, wrong, same_precision=False) as run:
+        assert run.status == 0 and "arithmetic noise" in run[wrong].sentence
+
+
+@pytest.mark.parametrize("candidate", ["pytorch:bf16", "gguf:f16", "gguf:q8_0", "gguf", "vllm"])
+def test_others_need_none(fakes: FakeRegistry, candidate: str) -> None:
+    with parity(fakes, candidate) as run:
+        assert run.peers == () and not any(settings.get("stepwise") for _, settings, _ in fakes.traced)
+
+
+def test_without_float64_there_is_nothing_to_hold_it_to(fakes: FakeRegistry, port: str) -> None:
+    with parity(fakes, port, exact=False) as run:
+        assert len(fakes.traced) == 1 and run.peers == () and run.outcomes[0].no_peer == ""
+
+
+def test_where_it_cannot_be_computed_that_is_said(fakes: FakeRegistry, wrong: str) -> None:
+    fakes.no_steps = "it does not compute in bfloat16"
+    with parity(fakes, wrong) as run:
+        assert run.status == 0 and run.outcomes[0].no_peer == fakes.no_steps and run.outcomes[0].noise
+        said = f"{wrong} is not held to this model in its own precision: it does not compute in bfloat16"
+        assert said in list(lines(run)) and run.to_dict()["candidates"][0]["no_peer"] == fakes.no_steps
+        assert "not held to this model in its own precision: it does not" in page(run)
+
+
+def test_isolated_it_goes_on_from_the_reference_too(fakes: FakeRegistry) -> None:
+    fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.02 * x}
+    with parity(fakes, "pytorch:bf16+dither=1", "gguf", isolated=True) as run:
+        assert [each.trace.meta["isolated"] for each in run.peers] == [True]
+        assert run.outcomes[0].noise and run.outcomes[0].noise.beside == "this model in bfloat16"
+        assert run.outcomes[1].noise and run.outcomes[1].noise.beside == "the reference"
+
+
+def test_progress_counts_it(fakes: FakeRegistry, port: str) -> None:
+    told: list[float] = []
+    parity(fakes, port, on_progress=lambda share, _: told.append(share)).close()
+    assert told == sorted(told) and told[0] == 0 and told[-1] == 1
+
+
+def test_the_precision_is_that_of_the_arithmetic_not_of_stored_weights() -> None:
+    assert half_of({"dtype": "torch.bfloat16"}) == "bfloat16" and half_of({"dtype": "fp16"}) == "float16"
+    others = ({}, {"dtype": "float32"}, {"dtype": "bfloat16", "quantization": "bf16"}, {"dtype": "q8_0"}, {"dtype": 16})
+    assert [half_of(meta) for meta in others] == [None] * len(others)
+
+
+def test_both_must_be_of_one_precision_input_and_way() -> None:
+    port, exact = computed("bfloat16", reverse=True), computed("float64")
+    other = Trace(computed("bfloat16"), {"dtype": "bfloat16", "input_digest": "other"})
+    alone = computed("bfloat16", given=computed())
+    for peer, says in (
+        (computed("float16"), r"is of float16 and the candidate of bfloat16; expected both in bfloat16, or both in"),
+        (computed(), "is of float32 and the candidate of bfloat16"),
+        (other, "is of another input than the float64 trace"),
+        (alone, "one was computed from given stages and one end to end"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            noise_or_bug(computed(), port, exact, peer=peer)

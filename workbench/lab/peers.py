@@ -1,0 +1,38 @@
+"""The reference's own model in the half precision of a candidate, whose rounding the candidate's is held to.
+
+What is computed here is only which of them a run needs; how they judge, `workbench.parity.noise` knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from workbench.errors import BadInput
+from workbench.lab.sides import Side
+from workbench.parity.formats import read_trace
+from workbench.parity.mapping import StageMapping
+from workbench.parity.presets import half_of
+
+
+def peers_for(candidates: Iterable[Side], mapping: StageMapping | None) -> list[str]:
+    """The half precisions, `bfloat16` or `float16`, of candidates that are held to a peer, each once."""
+    found = [half for side in candidates if (half := _half(side, mapping))]
+    return list(dict.fromkeys(found))
+
+
+def peer_side(reference: Side, half: str) -> Side:
+    """The peer of that precision: on PyTorch, all of the model, each step rounded by itself."""
+    kept = {name: value for name, value in reference.settings.items() if name in ("threads", "device")}
+    settings = {**kept, "dtype": half, "stepwise": True}
+    return Side(f"pytorch:{half}+stepwise=on", "pytorch", settings, dict(reference.options))
+
+
+def _half(side: Side, mapping: StageMapping | None) -> str | None:
+    if side.path is None:
+        # On PyTorch, with the same options, it is the peer itself, or all but that.
+        mine = side.runtime == "pytorch" and not side.options
+        return None if mine else half_of(side.settings)
+    try:
+        return half_of(read_trace(side.path, mapping).meta)
+    except BadInput:
+        return None  # which is told of where it is compared

@@ -1,0 +1,72 @@
+"""How far a stage is from the same stage in float64: all of it, its median and worst position, each of its channels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.parity.measures import as_table, measure
+
+_SMALL = 0.01  # of the usual size: relative errors of smaller positions say nothing
+_BLOCK_VALUES = 1 << 22  # of channels that are sorted at a time
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Relative L2 of the difference from the truth."""
+
+    whole: float
+    typical: float  # of the median position that is not all zeros
+    worst: float  # of the worst position, positions a hundred times smaller than usual counting as just that small
+    position: int = 0  # that is worst
+
+
+def distances(truth: Any, side: Any) -> Distances:
+    """The distances of a side. Of few values, such as one for each position, no position is told from the whole."""
+    if truth.shape != side.shape:
+        return Distances(math.inf, math.inf, math.inf)
+    found = measure(truth, side)
+    whole = math.inf if found.nonfinite_differences else found.relative_l2
+    if truth.ndim < 2 or not found.values or math.isinf(whole):
+        return Distances(whole, whole, whole)
+    sizes = _sizes(truth)
+    shown = np.isfinite(sizes) & (sizes > 0)
+    if not shown.any():
+        return Distances(whole, whole, whole)
+    typical = float(np.median(found.by_position[shown] / sizes[shown]))
+    relative = np.where(shown, found.by_position / np.maximum(sizes, _SMALL * found.reference_rms), 0.0)
+    worst = int(relative.argmax())
+    return Distances(whole, typical, float(relative[worst]), worst)
+
+
+def by_channel(truth: Any, side: Any) -> np.ndarray | None:
+    """Of each channel the median over positions of the absolute difference over the position's root mean square; None
+    where there are no channels, or the shapes differ.
+
+    The median leaves aside the few positions where a network amplifies whatever comes in; what is wrong with a channel
+    is wrong at every position.
+    """
+    if truth.shape != side.shape or truth.ndim < 2 or not truth.size:
+        return None
+    sizes = _sizes(truth)
+    shown = np.isfinite(sizes) & (sizes > 0)
+    one, other = (as_table(each).reshape(len(truth), -1) for each in (truth, side))
+    channels, height = one.shape[1], max(1, _BLOCK_VALUES // len(truth))
+    if not shown.any():
+        return None
+    found = np.empty(channels)
+    for start in range(0, channels, height):
+        block = slice(start, start + height)
+        apart = np.abs(other[shown, block].astype(np.float64) - one[shown, block].astype(np.float64))
+        found[block] = np.median(apart / sizes[shown, None], axis=0)
+    return found
+
+
+def _sizes(truth: Any) -> np.ndarray:
+    """The root mean square of each position."""
+    rows = as_table(truth).reshape(len(truth), -1)
+    found: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64) / rows.shape[1])
+    return found

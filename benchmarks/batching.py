@@ -20,9 +20,9 @@ import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.audio.read import read
-from workbench.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError
+from workbench.core.options import ListeningOptions
 from workbench.open_session import OpenSession
-from workbench.options import ListeningOptions
 from workbench.registry import Registry
 from workbench.session import Transcript
 from workbench.sources import assets

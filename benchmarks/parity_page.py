@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from itertools import groupby
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity.presets import PRESETS
 
 GROUPS: Mapping[str, str] = {

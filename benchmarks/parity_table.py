@@ -36,7 +36,7 @@ from benchmarks.parity_page import (
 )
 from workbench import __version__
 from workbench.conversion.types import TYPES
-from workbench.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.lab import Outcome, run_parity
 from workbench.lab.sides import read_side

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.batching import IDS, MODELS, Sound, digit_strings, sample_pieces, transcribe
-from workbench.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
 

@@ -25,7 +25,7 @@ from panels.segments import editor_value, export, is_edited, played, rows_of, sp
 from panels.settings import RUNTIME, read_settings
 from panels.sounds import Sounds, pictures_html
 from panels.stops import Stops
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 Update = dict[str, Any]
 

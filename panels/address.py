@@ -10,7 +10,7 @@ import errno
 import os
 import socket
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 HOST, PORT = "127.0.0.1", 7860
 PORTS = 100  # that are tried where none was asked for

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.cards import Card
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import build_options
 from workbench.gguf_weights import AUTO, Weights
-from workbench.options import build_options
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.voice_activity import BUILT_IN

@@ -13,7 +13,7 @@ import gradio as gr
 
 from panels.cells import Cell, Offer, offers, runtime_title
 from panels.markup import text
-from workbench.errors import BadInput, WorkbenchError
+from workbench.core.errors import BadInput, WorkbenchError
 from workbench.memory import size
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES

@@ -28,7 +28,7 @@ from panels.parity_runs import compute, request_of
 from panels.parity_sides import find_card, traceable, traces_by_name
 from panels.pool import SessionPool
 from panels.root import Page
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.parity.command import compare_files
 from workbench.parity.presets import PRESETS

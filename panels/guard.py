@@ -14,7 +14,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError
 
 FAULT = "Something failed inside the workbench; what you entered is still here, and the log of the server says more."
 

@@ -25,8 +25,8 @@ from panels.pool import SessionPool
 from panels.samples import Sample, samples_named
 from panels.segments import saved
 from panels.stops import Stops
+from workbench.core.errors import BadInput, WorkbenchError
 from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
-from workbench.errors import BadInput, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.session import Neighbours
 

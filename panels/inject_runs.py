@@ -16,9 +16,9 @@ from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers
 from panels.changes import tables
 from panels.pool import SessionPool
 from panels.runs import follower, idle_first, opened, sentence_of
+from workbench.core.errors import BadInput, Cancelled
+from workbench.core.progress import listening
 from workbench.embeddings import Embedding
-from workbench.errors import BadInput, Cancelled
-from workbench.progress import listening
 from workbench.registry import Registry
 from workbench.session import Alternative, Generation, Piece, Prompt
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from panels.markup import button, chips, element, figures, text
 from panels.pictures import picture
+from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, Embedding
 from workbench.embeddings.components import principal
 from workbench.embeddings.look import look_at, norms
-from workbench.errors import BadInput
 from workbench.session import Neighbours
 
 EMPTY = """<p class="muted small">None yet. Add files, or make some from a recording below.</p>"""

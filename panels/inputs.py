@@ -13,8 +13,8 @@ from typing import Any
 import gradio as gr
 
 from panels.cells import Cell, vad_choices
+from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
-from workbench.options import OptionSpec, option_specs
 from workbench.registry import Registry
 
 ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv"}

@@ -9,7 +9,7 @@ import html
 import json
 from collections.abc import Iterable
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 
 def text(value: object) -> str:

@@ -14,7 +14,7 @@ from panels.guard import guarded
 from panels.markup import button, datum, element, seconds, text
 from panels.pool import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
 from workbench.cards import BadCard, Card
-from workbench.errors import BadInput, WorkbenchError
+from workbench.core.errors import BadInput, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.gguf_weights import Weights
 from workbench.memory import size

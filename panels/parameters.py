@@ -19,7 +19,7 @@ from gradio_client.utils import is_file_obj_with_meta  # type: ignore[import-unt
 
 from panels.guard import guarded
 from panels.root import Page
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 TEXT_SCHEMA: dict[str, Any] = {"type": "string"}
 OBJECT_SCHEMA: dict[str, Any] = {"type": "object", "additionalProperties": {}}

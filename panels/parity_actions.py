@@ -23,7 +23,7 @@ from panels.samples import Sample, samples_named
 from panels.segments import saved
 from panels.stops import Stops
 from workbench.cards import Card
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.lab import ParityRun, page
 from workbench.lab.pictures import worth_a_look

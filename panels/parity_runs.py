@@ -16,8 +16,8 @@ from typing import Any
 from panels.cells import options_for
 from panels.changes import changes
 from panels.parity_sides import find_card, read_sides
+from workbench.core.errors import BadInput, Cancelled
 from workbench.embeddings import Embedding, read_embedding
-from workbench.errors import BadInput, Cancelled
 from workbench.families import FAMILIES
 from workbench.lab import ParityRun, Side, run_parity
 from workbench.parity import find_preset, read_mapping, read_rules

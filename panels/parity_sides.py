@@ -11,7 +11,7 @@ from pathlib import Path
 
 from panels.cells import runtime_title, vad_choices
 from workbench.cards import Card
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.lab.sides import DTYPES, Side, read_side
 from workbench.memory import size

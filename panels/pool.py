@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.progress import OnProgress
 from workbench.gguf_weights import AUTO
 from workbench.open_session import OpenSession
-from workbench.progress import OnProgress
 from workbench.registry import Registry, Residency
 
 IDLE_MINUTES = 10.0

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from panels.guard import shown
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 CALL = "/gradio_api/call/v2/"  # followed by the name of an endpoint
 

@@ -20,9 +20,9 @@ from panels.cells import Cell, Offer, check_options_known, chosen_offers, offers
 from panels.changes import tables
 from panels.pool import SessionPool
 from panels.samples import references
-from workbench.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.progress import OnProgress, listening
 from workbench.open_session import OpenSession
-from workbench.progress import OnProgress, listening
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.scoring import Score, find_normaliser, score

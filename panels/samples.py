@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.sources import assets
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 
 from panels.runs import Row
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.exports import TIME, edited, find_format, retold
 from workbench.session import Transcript
 from workbench.sources import assets

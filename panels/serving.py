@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     quieten()
 
-    from workbench.errors import WorkbenchError
+    from workbench.core.errors import WorkbenchError
 
     try:
         host, port = address(chosen.host, chosen.port)  # before all that takes a while

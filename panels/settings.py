@@ -11,9 +11,9 @@ from typing import Any
 import gradio as gr
 
 from panels.inputs import label_of
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import OptionSpec
 from workbench.opening import check_setting, settings_of
-from workbench.options import OptionSpec
 
 RUNTIME = "vllm"
 # How many threads are used is for the owner of the machine to say.

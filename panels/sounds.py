@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from panels.markup import seconds
 from panels.pictures import picture
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 if TYPE_CHECKING:
     from workbench.audio.read import Recording

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.opening import SessionSpec, Settings, open_here
 
 

@@ -13,7 +13,7 @@ import soundfile
 
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from workbench.cli import main
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
 from workbench.session import Transcript

@@ -24,7 +24,7 @@ from workbench.budget import (
     default_budget,
     estimated_bytes,
 )
-from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable
+from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable
 from workbench.isolated import IsolatedSession
 from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec, Settings

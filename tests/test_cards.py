@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.processes import FAKE_CHILD
 from workbench import cards, worker
 from workbench.cards import KEYS, SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.opening import Server, Settings
 from workbench.registry import Registry

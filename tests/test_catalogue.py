@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny_checkpoints import tiny_paraformer
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.registry import Registry
 
 MINE = """[[model]]

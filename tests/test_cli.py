@@ -19,7 +19,7 @@ from tests.tiny_language import tiny_language
 from workbench import __version__, worker
 from workbench.audio.read import write_wav
 from workbench.cli import main
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.opening import SETTINGS
 from workbench.registry import Registry
 from workbench.session import Trace

@@ -11,7 +11,7 @@ from tests.test_cli import Capture, run
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.tiny_language import tiny_language
 from workbench.audio.read import write_wav
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.registry import Registry
 from workbench.session import Trace
 

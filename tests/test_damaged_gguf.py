@@ -19,7 +19,7 @@ from tests.gguf_files import funasr_nano_encoder, funasr_paraformer, funasr_sens
 from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_gguf import tiny_gguf
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.gguf_files import family_of_gguf
 from workbench.gguf_file import read_gguf
 from workbench.runtimes.gguf.unpacking import notes, unpacked

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.exports import FORMATS, TIME, cues, edited, find_format, retold
 from workbench.exports.subtitles import tokens_in
 from workbench.session import Segment, Token, Transcript

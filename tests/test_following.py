@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import BadInput, SessionDied, WorkbenchError
+from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.following import Line, transcripts
 from workbench.session import Event, Partial, Progress, Transcript
 from workbench.writing import clipped, display_width

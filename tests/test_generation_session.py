@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.core.errors import BadInput, Cancelled
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import WritingOptions
 from workbench.embeddings import Embedding
-from workbench.errors import BadInput, Cancelled
 from workbench.generation_session import Table, TextSession, UnfoldingText, alternatives_of
 from workbench.injection import TokenPrompt, injected
 from workbench.session import Generation, Piece, Session, StageFilter, Trace, last_generation

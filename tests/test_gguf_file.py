@@ -11,7 +11,7 @@ import pytest
 from gguf import GGUFWriter
 
 from tests.gguf_parts import by_hand, tensor, write
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_file import GgufFile, read_gguf
 
 

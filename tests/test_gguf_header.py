@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gguf_parts import by_hand, key, tensor, text, write
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_file import is_gguf, read_gguf
 
 SCALARS: list[tuple[GGUFValueType, Any]] = [

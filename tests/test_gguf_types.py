@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType
 from gguf.constants import GGML_QUANT_SIZES
 
 from tests.gguf_parts import by_hand, tensor, write
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.gguf_file import read_gguf
 from workbench.gguf_types import TENSOR_TYPES
 

@@ -16,7 +16,7 @@ from workbench import worker
 from workbench.cards import Card
 from workbench.conversion.cache import converted
 from workbench.conversion.types import TYPES
-from workbench.errors import BadInput, Cancelled, Unavailable
+from workbench.core.errors import BadInput, Cancelled, Unavailable
 from workbench.registry import Registry
 
 EAR = "funasr-sensevoice-encoder"

@@ -17,7 +17,7 @@ import pytest
 from tests import fake_child
 from tests.processes import PATIENCE, Background, FakeMaker, children, eventually, fakes, gone, heard
 from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
-from workbench.errors import BadInput, Cancelled, SessionDied
+from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.opening import SessionSpec, open_here
 from workbench.session import Progress, Transcript
 from workbench.worker import ProcessSession

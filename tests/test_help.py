@@ -9,9 +9,9 @@ import shlex
 import pytest
 
 from workbench.arguments import parser
+from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 from workbench.help_text import EXAMPLES
-from workbench.options import option_specs
 
 WIDTH = 80
 

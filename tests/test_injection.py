@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tiny_language import CONTEXT, change_json, tiny_language
+from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, embedding_of, write_embedding
-from workbench.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.families.language import PLACEHOLDER
 from workbench.injection import TokenPrompt, check_placeholders, embeddings_given, injected

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.processes import ROOT
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.kept import SMALL_BYTES, Kept, release
 from workbench.session import StageFilter, Trace
 from workbench.stages import Recorder

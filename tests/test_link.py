@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.processes import ROOT, Background, FakeMaker, ParallelFakeMaker, eventually, fakes, gone, parallel_fakes
-from workbench.errors import SessionDied
+from workbench.core.errors import SessionDied
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.opening import DTYPES, SETTINGS, check_setting, settings_of
 from workbench.runtimes import RUNTIMES
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.processes import Background, Listener, ParallelFakeMaker, children, eventually, gone, parallel_fakes
 from workbench.child import AHEAD
-from workbench.errors import BadInput, Cancelled, SessionDied
+from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.session import Transcript
 
 

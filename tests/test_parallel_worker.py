@@ -23,9 +23,9 @@ from tests.processes import (
     parallel_fakes,
 )
 from workbench.child import AHEAD
-from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
+from workbench.core.progress import listening
 from workbench.parallel_worker import ParallelSession
-from workbench.progress import listening
 from workbench.session import Progress, Transcript
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.prompts import SUFFIXES, check_prompt, check_typed
 from workbench.sources import assets
 

@@ -20,7 +20,7 @@ from tests.tiny_language import tiny_language
 from workbench import worker
 from workbench.budget import estimated_bytes
 from workbench.conversion.served import cache as served
-from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.opening import SessionSpec
 from workbench.registry import Registry
 from workbench.session import Generation, Progress, Session, Transcript

@@ -12,9 +12,9 @@ from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventual
 from tests.tiny_checkpoints import tiny_sensevoice
 from tests.tiny_language import tiny_language
 from workbench import worker
-from workbench.errors import BadInput, Cancelled, SessionDied
+from workbench.core.errors import BadInput, Cancelled, SessionDied
+from workbench.core.progress import listening
 from workbench.open_session import OpenSession
-from workbench.progress import listening
 from workbench.registry import Registry, Residency
 
 LOADS = ("stuck", "steps", "logging", "fake", "never")  # what `tests.fake_child` knows

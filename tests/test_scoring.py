@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.scoring import NORMALISERS, aligned_text, pool_scores, score
 from workbench.scoring.normalisers import basic, digits
 from workbench.writing import characters, display_width, is_unspaced, join_units, mixed_units

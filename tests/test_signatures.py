@@ -15,10 +15,10 @@ import workbench
 from tests.processes import FAKE_CHILD
 from tests.tiny_checkpoints import tiny_sensevoice
 from workbench import worker
+from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 from workbench.open_session import OpenSession
 from workbench.opening import SessionSpec
-from workbench.options import option_specs
 from workbench.registry import Registry
 from workbench.session import Session
 from workbench.signatures import HEARING, WRITING, session_class

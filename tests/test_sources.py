@@ -12,7 +12,7 @@ import pytest
 import workbench.sources
 from tests.fake_hub import FakeHub, fake_hub
 from workbench.cards import SHIPPED, Card, read_cards
-from workbench.errors import BadInput, Cancelled, Unavailable
+from workbench.core.errors import BadInput, Cancelled, Unavailable
 from workbench.sources import assets, fetch, local_checkpoint, why_not_here
 
 WEIGHTS = bytes(range(256)) * 20_000  # 5 MB: more than one block of a download

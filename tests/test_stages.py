@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.session import StageFilter
 from workbench.stages import Recorder
 

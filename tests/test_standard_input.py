@@ -13,7 +13,7 @@ import soundfile
 from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench import standard_input
 from workbench.cli import main
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.session import Trace
 from workbench.standard_input import recordings_given
 

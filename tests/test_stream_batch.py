@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.test_transcription import FakeRecogniser, words
 from tests.tiny_checkpoints import noise
-from workbench.errors import BadInput
-from workbench.options import ListeningOptions, option
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions, option
 from workbench.session import Partial, Progress, Segment, Token, Transcript
 from workbench.transcription import Heard, SpeechSession, StreamingRecogniser
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from safetensors import safe_open
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity import read_trace
 from workbench.trace_file import discard_partial, trace_place, write_trace
 

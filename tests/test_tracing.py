@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.tiny_checkpoints import noise, tiny_sensevoice
-from workbench.errors import BadInput, Cancelled
+from workbench.core.errors import BadInput, Cancelled
+from workbench.core.progress import listening
 from workbench.opening import Settings
 from workbench.parity.formats import StoredTrace
-from workbench.progress import listening
 from workbench.runtimes.pytorch.sensevoice import open_session
 from workbench.session import Trace
 from workbench.stages import stage_digest

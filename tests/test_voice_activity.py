@@ -16,10 +16,10 @@ from workbench.audio.levels import raised
 from workbench.audio.read import read
 from workbench.audio.silero import SileroOptions, silero_spans
 from workbench.audio.spans import Span
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.opening import SessionSpec, Settings, open_here
-from workbench.options import ListeningOptions
 from workbench.registry import Registry
 from workbench.runtimes.pytorch import fsmn_vad
 from workbench.scoring import score

@@ -25,7 +25,7 @@ from tests.processes import PATIENCE, ROOT, Background, FakeMaker, caught, child
 from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.audio.read import write_wav
 from workbench.conversion import causal_lm, writer
-from workbench.errors import BadInput, SessionDied, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.opening import SessionSpec, open_here
 from workbench.session import Generation, Piece, Progress, Transcript
 from workbench.sources import assets

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
+    from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
     from workbench.registry import Registry
     from workbench.session import Generation, Partial, Piece, Progress, Segment, Session, Token, Trace, Transcript
 
@@ -34,7 +34,7 @@ __all__ = [
     "WorkbenchError",
 ]
 _ERRORS = ("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError")
-_HOMES = {"Registry": "workbench.registry"} | dict.fromkeys(_ERRORS, "workbench.errors")
+_HOMES = {"Registry": "workbench.registry"} | dict.fromkeys(_ERRORS, "workbench.core.errors")
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 LONGEST_HEADER = 64 << 20  # bytes of a safetensors header: a hundred thousand tensors
 MOST_ARRAYS = 100_000

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.progress import report
 from workbench.isolated import BEAT_SECONDS, IsolatedSession
 from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec
-from workbench.progress import report
 from workbench.runtimes import CPU_KV_GIGABYTES, RUNTIMES
 
 SHARE = 0.8  # of the machine's memory

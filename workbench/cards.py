@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.opening import Server, check_setting
 from workbench.runtimes import RUNTIMES
 

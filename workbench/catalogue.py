@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.cards import SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, family_of
 from workbench.gguf_file import is_gguf
 from workbench.sources import on_disk, why_unreadable

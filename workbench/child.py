@@ -26,10 +26,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
+from workbench.core.progress import listening
 from workbench.groups import end_others
 from workbench.opening import SessionSpec, open_here
-from workbench.progress import listening
 from workbench.runtimes import RUNTIMES
 from workbench.scratch import remove_scratch
 from workbench.session import Session

@@ -21,8 +21,9 @@ from typing import Any
 from workbench.arguments import parser
 from workbench.cards import Card
 from workbench.context_length import check_context
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.options import build_options
 from workbench.embeddings import Embedding, SeveralTensors, read_embedding
-from workbench.errors import BadInput, WorkbenchError
 from workbench.exports import find_format
 from workbench.families import FAMILIES
 from workbench.following import Line, transcripts
@@ -30,7 +31,6 @@ from workbench.help_text import one_line
 from workbench.listing import alternatives_table
 from workbench.model_flags import given_options, given_settings
 from workbench.open_session import OpenSession
-from workbench.options import build_options
 from workbench.prompts import check_typed
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
@@ -97,7 +97,7 @@ def _app(parsed: argparse.Namespace) -> int:
     import runpy
     from importlib.util import find_spec
 
-    from workbench.errors import Unavailable
+    from workbench.core.errors import Unavailable
 
     if find_spec("gradio") is None or find_spec("panels") is None:
         raise Unavailable("the page needs gradio and this project's panels; in a checkout of it, run: make app")

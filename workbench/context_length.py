@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cards import Card
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.language import is_language_directory, read_language_config
 from workbench.sources import local_checkpoint
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from workbench.audio.read import read
-from workbench.closing import close
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.options import build_options
+from workbench.core.resources import close
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.memory import peak_resident_bytes
-from workbench.options import build_options
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.session import (
     AudioSource,

@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput, SessionDied, WorkbenchError
+from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.open_session import OpenSession
 from workbench.session import Event, Partial, Progress, Transcript
 from workbench.writing import clipped, display_width

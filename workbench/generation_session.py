@@ -14,15 +14,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from workbench.closing import close
+from workbench.core.errors import BadInput
+from workbench.core.options import build_options
+from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, Watch, Watched
 from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
-from workbench.errors import BadInput
 from workbench.injection import Injected, TokenPrompt, embeddings_given
 from workbench.memory import peak_resident_bytes
-from workbench.options import build_options
 from workbench.session import (
     Alternative,
     AudioSource,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_header import MAGIC, Header, Span, TensorInfo, read_header, read_span
 from workbench.gguf_types import BY_NAME, TEXT, dequantised
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_types import ARRAY, FLAG, NUMBERS, TENSOR_TYPES, TEXT
 
 MAGIC = b"GGUF"

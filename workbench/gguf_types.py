@@ -11,7 +11,7 @@ from types import ModuleType
 
 import numpy as np
 
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 
 TEXT, ARRAY, FLAG = 8, 9, 7
 NUMBERS: Mapping[int, str] = {

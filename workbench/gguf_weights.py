@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cards import Card
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.progress import OnProgress
 from workbench.gguf_file import GgufFile, read_gguf, read_own_gguf
 from workbench.memory import size
 from workbench.opening import Settings
-from workbench.progress import OnProgress
 from workbench.sources import local_checkpoint
 
 if TYPE_CHECKING:

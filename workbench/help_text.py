@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "app": (

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from workbench.errors import BadInput, Cancelled, SessionDied, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.injection import Injected, embeddings_given
 from workbench.memory import resident_bytes
@@ -109,7 +109,7 @@ class IsolatedSession(Calls):
 
     The process starts with the first call or with `start`, and ends with `unload`, after which the next call starts it
     again, or with `close`. Every method may be called from any thread. Whoever waits for the model to load is told how
-    far that is if they listen (`workbench.progress.listening`); what the listener raises ends the wait, and the load
+    far that is if they listen (`workbench.core.progress.listening`); what the listener raises ends the wait, and the load
     where nobody else waits for it.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.scratch import nameless_file
 
 MEMORY_BYTES = 256 << 20  # of all arrays that one keeper has in memory; a minute of speech has twice as much in stages

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError
 from workbench.groups import end_group
 from workbench.opening import SessionSpec
 from workbench.scratch import make_scratch, remove_scratch

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import check_value, option, option_specs
 from workbench.following import Line
 from workbench.opening import check_setting
-from workbench.options import check_value, option, option_specs
 from workbench.registry import Registry
 
 Say = Callable[[str], None]

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from workbench.core.options import ListeningOptions, OptionSpec, option_specs
 from workbench.families import FAMILIES, Family
 from workbench.opening import SETTINGS
-from workbench.options import ListeningOptions, OptionSpec, option_specs
 from workbench.runtimes import RUNTIMES
 
 SHORT = {"quantization": ("-q",)}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from workbench.budget import weight_bytes
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.injection import Injected
 from workbench.isolated import Calls, IsolatedSession

@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.options import OptionSpec, check_value, option, option_specs
 from workbench.decoding.generation import MOST_TOKENS
-from workbench.errors import BadInput, Unavailable
 from workbench.families import FAMILIES
-from workbench.options import OptionSpec, check_value, option, option_specs
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 

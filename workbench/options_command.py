@@ -12,9 +12,9 @@ from typing import Any
 
 from workbench.cards import Card
 from workbench.conversion.types import AUTO, TYPES
+from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES, Family
 from workbench.opening import settings_of
-from workbench.options import OptionSpec, option_specs
 from workbench.registry import SERVED, Registry
 from workbench.runtimes import RUNTIMES
 from workbench.signatures import KINDS, range_of, runtimes_of

@@ -18,11 +18,11 @@ from typing import Any
 
 from workbench import worker
 from workbench.child import AHEAD
-from workbench.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError
+from workbench.core.progress import overhearing, report
 from workbench.isolated import BEAT_SECONDS, DOING, Calls, IsolatedSession, revived
 from workbench.link import Link, Lost
 from workbench.opening import SessionSpec
-from workbench.progress import overhearing, report
 
 CLOSE_SECONDS = 3.0  # how long a child may take to close its model before it is ended
 

@@ -21,7 +21,8 @@ from workbench.budget import MemoryBudget, default_budget
 from workbench.cards import BadCard, Card
 from workbench.catalogue import find_card, read_catalogue
 from workbench.conversion.served.cache import served_directory
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.progress import OnProgress, listening, report
 from workbench.families import FAMILIES
 from workbench.gguf_weights import (
     Weights,
@@ -36,7 +37,6 @@ from workbench.memory import size
 from workbench.open_session import OpenSession, opened, quantization_of
 from workbench.opening import SessionSpec, Settings, check_setting, open_here, why_not
 from workbench.parallel_worker import ParallelSession
-from workbench.progress import OnProgress, listening, report
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 from workbench.sources import fetch, on_disk, why_not_here

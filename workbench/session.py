@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from workbench.errors import BadInput, Cancelled
+from workbench.core.errors import BadInput, Cancelled
 
 AudioSource = str | Path | tuple[np.ndarray, int]
 """A recording: the path of an audio file, or (samples, sample rate in Hz)."""
@@ -312,7 +312,7 @@ class Session(Protocol):
         ...
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
-        """The transcript of a recording. Options are the family's (see `workbench.options`)."""
+        """The transcript of a recording. Options are the family's (see `workbench.core.options`)."""
         return last_transcript(self.stream(audio, **options))
 
     def transcribe_batch(self, audios: Sequence[AudioSource], **options: Any) -> list[Transcript]:

@@ -1,6 +1,6 @@
 """What the calls of an open session take, where Python shows it: in signatures and in `help()`.
 
-A family's options are declared once as a dataclass (`workbench.options`); here they become keyword parameters with
+A family's options are declared once as a dataclass (`workbench.core.options`); here they become keyword parameters with
 types and defaults, and a line each in the docstring. This file calls nothing and checks no value.
 """
 
@@ -11,8 +11,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, get_type_hints
 
+from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
-from workbench.options import OptionSpec, option_specs
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.kept import Kept
 
 Stages = Mapping[str, np.ndarray]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from workbench.array_headers import NUMPY_TYPES
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.kept import release
 
 SUFFIX = ".safetensors"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
-from workbench.progress import report
+from workbench.core.errors import BadInput
+from workbench.core.progress import report
 from workbench.session import Given, Out, Session, Trace
 from workbench.stages import stage_digest
 from workbench.trace_file import trace_place

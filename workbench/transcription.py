@@ -17,10 +17,10 @@ import numpy as np
 
 from workbench.audio.read import Recording, read
 from workbench.audio.spans import Span
-from workbench.closing import close
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions, TimedOptions, build_options
+from workbench.core.resources import close
 from workbench.memory import peak_resident_bytes
-from workbench.options import ListeningOptions, TimedOptions, build_options
 from workbench.session import (
     AudioSource,
     Event,

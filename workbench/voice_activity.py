@@ -16,8 +16,8 @@ import numpy as np
 from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
 from workbench.audio.levels import loud_level, raised
 from workbench.audio.spans import Span, between, cap_spans, frame_levels, joined_short, widened
-from workbench.errors import BadInput
-from workbench.options import ListeningOptions
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions
 
 BUILT_IN = ("auto", "silero", "none")
 END_SILENCE_MS = 800  # of FSMN-VAD, unless an option says otherwise: what its published configuration says for talk

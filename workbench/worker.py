@@ -15,11 +15,11 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from workbench.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.progress import overhearing, report
 from workbench.isolated import BEAT_SECONDS, DOING, WAITING, Calls, IsolatedSession, revived
 from workbench.link import Link, Lost
 from workbench.opening import SessionSpec
-from workbench.progress import overhearing, report
 
 CHILD = ("-P", "-m", "workbench.child")  # -P: a torch.py in the user's folder is not torch
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for

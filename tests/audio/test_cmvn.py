@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from tests.shared_data import shared
 from workbench.audio.cmvn import Cmvn, read_am_mvn, read_cmvn_ark
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 GOOD = """<Nnet>
 <Splice> 3 3

@@ -9,7 +9,7 @@ import pytest
 from tests.shared_data import SHARED, shared
 from workbench.audio.fbank import FbankOptions, fbank, num_frames
 from workbench.audio.read import read
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 RATE = 16_000
 FLOOR = np.log(np.finfo(np.float32).eps)

@@ -11,7 +11,7 @@ from workbench.audio.cmvn import Cmvn
 from workbench.audio.fbank import fbank
 from workbench.audio.frontend import Frontend, FrontendConfig
 from workbench.audio.lfr import stack_frames
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 PUBLISHED = {
     "fs": 16000,

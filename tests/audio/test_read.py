@@ -15,7 +15,7 @@ import soundfile
 from tests.shared_data import shared
 from workbench.audio import ffmpeg
 from workbench.audio.read import Recording, read, samples_to_int16, write_wav
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 RATE = 16_000
 

@@ -21,7 +21,7 @@ from workbench.audio import ffmpeg
 from workbench.audio.muted import muted_stderr
 from workbench.audio.read import read
 from workbench.audio.refused import EXPECTED, other_kind, reason_of
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 TONE = (0.3 * np.sin(np.arange(8000) * 0.1)).astype(np.float32)
 NOISE = np.random.default_rng(0).bytes(20_000)

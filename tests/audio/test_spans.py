@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.audio.spans import Span, between, cap_spans, frame_levels, joined_short, widened
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 RATE = 16_000
 

@@ -23,7 +23,7 @@ from workbench.conversion import cache, locking, process
 from workbench.conversion.cache import Entry, Offer, converted, measured, offered
 from workbench.conversion.seals import seal, unbroken
 from workbench.conversion.types import TYPES
-from workbench.errors import BadInput, Cancelled, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 
 
 @pytest.fixture(autouse=True)

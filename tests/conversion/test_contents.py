@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.conversion import contents
 from workbench.conversion.contents import Digests
-from workbench.errors import BadInput, Cancelled
+from workbench.core.errors import BadInput, Cancelled
 
 NAMES = st.sampled_from(["model.pt", "config.yaml", "inner/config.json", "inner/vocab.json"])
 FILES = st.dictionaries(NAMES, st.binary(max_size=40), min_size=1)

@@ -8,7 +8,7 @@ import pytest
 
 from workbench.conversion import files
 from workbench.conversion.files import LANGUAGE_FILES, funasr_files, small_files, travelling
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 
 def test_weights_and_cards_stay_behind(tmp_path: Path) -> None:

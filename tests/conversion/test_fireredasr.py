@@ -17,7 +17,7 @@ from workbench.conversion import writer
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.child import outside
 from workbench.conversion.types import TYPES
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
 from workbench.sources import assets

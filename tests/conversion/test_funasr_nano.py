@@ -10,7 +10,7 @@ import torch
 from tests.conversion.reading import assert_holds, converted_file, flat
 from tests.tiny_funasr_nano import LANGUAGE_DIRECTORY, tiny_funasr_nano
 from workbench.conversion.types import TYPES
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.sources import assets
 
 BLOCK = {  # llama.cpp's names of a block's tensors by transformers', as its documentation has them

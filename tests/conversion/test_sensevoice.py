@@ -12,7 +12,7 @@ from tests.tiny_checkpoints import tiny_sensevoice
 from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.types import TYPES
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.sources import assets
 
 CMVN = ("cmvn.shift", "cmvn.scale")

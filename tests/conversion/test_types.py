@@ -18,7 +18,7 @@ from workbench.conversion.types import (
     stored_bytes,
     stored_type,
 )
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 
 def test_blocks_are_the_gguf_package_s() -> None:

@@ -19,7 +19,7 @@ from workbench.conversion import writer
 from workbench.conversion.plan import Plan, PlannedTensor
 from workbench.conversion.types import TYPES, Kind
 from workbench.conversion.writer import write
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 
 SHAPE = (9, 96)
 VALUES = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watched, check_alternatives, likeliest
 from workbench.decoding.generation import Decoding
-from workbench.errors import BadInput
 
 LOGITS = st.one_of(st.floats(-80, 80), st.sampled_from([0.0, 1.0, -np.inf, np.nan]))
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import save as save_tensors
 
+from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, read_embedding
-from workbench.errors import BadInput
 
 
 def npy(array: np.ndarray, **how: Any) -> bytes:

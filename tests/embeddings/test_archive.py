@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.embeddings.files import archive, assert_holds, members, npy, npz, refused
+from workbench.core.errors import BadInput
 from workbench.embeddings import archive as archives
 from workbench.embeddings import payload, read_embedding
 from workbench.embeddings.archive import Archive
-from workbench.errors import BadInput
 
 VALUES = np.arange(40, dtype=np.float32).reshape(5, 8)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, check_embeddings, embedding_of
-from workbench.errors import BadInput
 
 
 def embedding(tokens: int, hidden: int, name: str) -> Embedding:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.core.errors import BadInput
 from workbench.embeddings import payload
 from workbench.embeddings.payload import as_base64, read_payload
-from workbench.errors import BadInput
 
 
 @given(st.binary(max_size=200))

@@ -23,8 +23,8 @@ from tests.embeddings.files import (
     refused,
     safetensors,
 )
+from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, SeveralTensors, as_base64, read_embedding
-from workbench.errors import BadInput
 
 VALUES = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float16).astype(np.float32)
 TENSOR = torch.from_numpy(VALUES)

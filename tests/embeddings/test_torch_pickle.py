@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.embeddings.files import Trap, described, pt, refused
+from workbench.core.errors import BadInput
 from workbench.embeddings.torch_pickle import LONGEST, DescribedTensor, describe
-from workbench.errors import BadInput
 
 DAMAGED = "the description of tensors in the embedding is damaged"
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.torch import load as load_tensors
 
+from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, as_base64, read_embedding, write_embedding
-from workbench.errors import BadInput
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VALUES = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=FINITE)

@@ -10,7 +10,8 @@ import pytest
 
 from tests.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
 from tests.tiny_language import change_json
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import build_options
 from workbench.families import FAMILIES, family_of
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import (
@@ -31,7 +32,6 @@ from workbench.families.fireredasr import (
     tidy,
 )
 from workbench.families.language import AUDIO, SERVED_FORMAT, SERVED_SECTION
-from workbench.options import build_options
 
 
 @pytest.fixture(scope="module")

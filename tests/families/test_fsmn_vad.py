@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.audio.spans import Span
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fsmn_vad import (
     DetectorConfig,
     FsmnConfig,

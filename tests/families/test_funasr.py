@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import family_of
 from workbench.families.funasr import is_funasr_directory, read_checkpoint
 from workbench.families.paraformer import read_paraformer

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.tiny_funasr_nano import LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
 from tests.tiny_language import change_json
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import build_options
 from workbench.families import family_of
 from workbench.families.funasr_nano import (
     LANGUAGES,
@@ -28,7 +29,6 @@ from workbench.families.funasr_nano import (
     read_funasr_nano,
     tidy,
 )
-from workbench.options import build_options
 
 ADAPTOR = AdaptorConfig(1, True, 16, 32, 32, 2, 8)
 

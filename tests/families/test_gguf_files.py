@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from gguf import GGUFWriter
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.families.gguf_files import ARCHITECTURES, family_of_gguf
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tiny_language import CONTEXT, VOCABULARY, change_json, put_tokenizer, tiny_language
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.language import (
     MODEL_TYPES,
     LanguageTokenizer,

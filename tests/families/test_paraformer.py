@@ -13,7 +13,7 @@ import yaml
 
 from tests.reference.checkpoints import ODD_PARAFORMER, write_paraformer
 from tests.tiny_checkpoints import noise, tiny_paraformer
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.paraformer import (
     LONGEST_TOKEN_FRAMES,
     ParaformerOptions,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reference.vocabularies import TAG_IDS, character_pieces, paraformer_tokens, trained_pieces
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.vocabulary import Vocabulary, read_sentencepiece, read_token_list
 
 COUNT = 420

@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.parity.networks import META, Fault, computed
 from workbench.cards import Card
-from workbench.errors import SessionDied, Unavailable
+from workbench.core.errors import SessionDied, Unavailable
+from workbench.core.options import build_options
 from workbench.families import FAMILIES
-from workbench.options import build_options
 from workbench.parity import read_trace
 from workbench.session import StageFilter, Trace
 

@@ -10,7 +10,7 @@ import pytest
 from tests.lab.fakes import FakeRegistry, FakeSession, dies
 from tests.parity.networks import STAGES, computed
 from workbench import cli
-from workbench.errors import SessionDied
+from workbench.core.errors import SessionDied
 
 Capture = pytest.CaptureFixture[str]
 

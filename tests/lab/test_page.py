@@ -14,7 +14,7 @@ import pytest
 
 from tests.lab.fakes import FakeRegistry
 from tests.parity.networks import META, computed
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.lab import ParityRun, page, run_parity, write_page
 from workbench.session import Trace
 

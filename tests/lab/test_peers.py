@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab.fakes import FakeRegistry
 from tests.parity.networks import computed
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.lab import ParityRun, page, run_parity
 from workbench.lab.command import lines
 from workbench.parity import noise_or_bug

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.lab.sides import Side, read_side, read_sides, with_changes
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.panels.fakes import CARDS, FakeRegistry, FakeSession
 from workbench.cards import Card
-from workbench.errors import Cancelled
+from workbench.core.errors import Cancelled
 from workbench.registry import Availability, Residency
 from workbench.session import Event
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from tests.panels.fakes import CARDS, LANGUAGE_CARDS, FakeRegistry
 from workbench.cards import Card
+from workbench.core.errors import BadInput, Unavailable
 from workbench.embeddings import Embedding
-from workbench.errors import BadInput, Unavailable
 from workbench.families.language import PLACEHOLDER
 from workbench.registry import Availability
 from workbench.session import Alternative, Generation, Neighbours, Piece, Trace

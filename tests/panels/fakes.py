@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.audio.read import read
 from workbench.cards import BadCard, Card
-from workbench.errors import Cancelled, Unavailable
+from workbench.core.errors import Cancelled, Unavailable
 from workbench.families import FAMILIES
 from workbench.gguf_weights import Weights
 from workbench.registry import Availability, Residency

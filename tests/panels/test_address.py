@@ -13,7 +13,7 @@ import pytest
 
 from panels.address import HOST_VARIABLE, PORT, PORT_VARIABLE, address
 from tests.panels.conftest import free_port
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_OURS = "192.0.2.1"  # of those kept for documentation, which no machine has

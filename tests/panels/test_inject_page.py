@@ -21,8 +21,8 @@ from panels.pool import SessionPool
 from tests.panels.conftest import Served, serve
 from tests.panels.fake_injection import WIDTH, FakeInjectRegistry
 from tests.panels.fakes import tone
+from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of, read_embedding
-from workbench.errors import BadInput
 from workbench.families.language import PLACEHOLDER
 
 LONG = 120_000  # milliseconds; a first run loads its models

@@ -14,8 +14,8 @@ from panels.inject_rows import agreements, answers_html, first_token_html, perce
 from panels.inject_runs import Answers, prepare, run
 from panels.pool import SessionPool
 from tests.panels.fake_injection import WIDTH, FakeInjectRegistry
+from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of
-from workbench.errors import BadInput
 from workbench.families.language import PLACEHOLDER
 
 BOTH = ["fake/text|pytorch", "fake/text|gguf"]

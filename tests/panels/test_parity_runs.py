@@ -18,7 +18,7 @@ from panels.parity_sides import lines_of, offered, traceable, traces_by_name, us
 from tests.lab.fakes import dies, waits
 from tests.panels.parity_fakes import FakeParityRegistry
 from tests.parity.networks import META, computed
-from workbench.errors import BadInput, SessionDied
+from workbench.core.errors import BadInput, SessionDied
 from workbench.session import Trace
 
 

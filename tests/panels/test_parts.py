@@ -25,7 +25,7 @@ from panels.segments import editor_value, export, is_edited, rows_of, span_of
 from panels.sounds import Sounds, pictures_html
 from tests.panels.fakes import broken, tone
 from workbench.cards import BadCard
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.session import Segment, Transcript
 
 ROOT = Path(__file__).resolve().parents[2]

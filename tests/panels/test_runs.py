@@ -15,8 +15,8 @@ from panels.chooser import chooser_value, chosen_in
 from panels.runs import Board, idle_first, prepare, run
 from tests.panels.fakes import broken, tone
 from tests.processes import Background
-from workbench.errors import BadInput, Cancelled
-from workbench.progress import report
+from workbench.core.errors import BadInput, Cancelled
+from workbench.core.progress import report
 
 BOTH = ["fake/sense|pytorch", "fake/para|pytorch"]
 

@@ -23,7 +23,7 @@ from tests.panels.conftest import Served, needs, serve
 from tests.panels.fake_engines import FakeEngineRegistry
 from tests.panels.fakes import tone
 from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 NANO, FAR = "fake/nano|vllm", "fake/far|vllm"
 START = 400_000  # milliseconds; an engine starts while the machine has other work

@@ -22,7 +22,7 @@ from tests.panels.conftest import Served
 from tests.panels.fakes import tone
 from tests.panels.test_rows import HOSTILE, ROW, Tags
 from tests.panels.test_transcribe_page import add_files, expect, open_page
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 NANO = ["fake/nano|pytorch"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.parity.networks import META, NUMBERS, STAGES, computed
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity import compare
 from workbench.parity.logprobs import LogprobMeasures
 from workbench.parity.noise import noise_or_bug

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.parity.networks import LAYERS, computed
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity import compare, judge, noise_or_bug
 from workbench.session import Trace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity.mapping import Rule, StageMapping, read_mapping
 
 X = np.arange(24.0).reshape(4, 6)

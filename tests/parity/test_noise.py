@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.parity.networks import LAYERS, META, NUMBERS, computed
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity import noise_or_bug
 from workbench.parity.noise import ALONE, END_TO_END, FRONT_END
 from workbench.session import Trace

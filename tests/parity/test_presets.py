@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.parity.networks import computed
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity import compare, judge
 from workbench.parity.presets import MEASURES, PRESETS, Limits, Tolerances, find_preset, preset_of, read_rules
 

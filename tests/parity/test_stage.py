@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity.presets import EXACT, PRESETS, Tolerances
 from workbench.parity.stage import compare_stage
 

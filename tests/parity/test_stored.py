@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from safetensors.numpy import save_file
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity import stored
 from workbench.parity.stored import Stored, open_stored
 from workbench.session import Trace

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.tiny_language import tiny_language
+from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watch, Watched
 from workbench.decoding.generation import Decoding
 from workbench.embeddings import embedding_of
-from workbench.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm
 from workbench.injection import TokenPrompt, injected
 from workbench.merging import Merged

@@ -12,7 +12,7 @@ import pytest
 from tests.tiny_checkpoints import noise
 from tests.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
 from workbench.audio.cmvn import read_cmvn_ark
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fireredasr import (
     CMVN,
     LANGUAGE_DIRECTORY,

@@ -9,7 +9,7 @@ import pytest
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend, FrontendConfig
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fsmn_vad import DetectorConfig, FsmnVadOptions
 from workbench.pipelines import fsmn_vad
 from workbench.pipelines.fsmn_vad import FsmnVad

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.cmvn import Cmvn
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, read_sensevoice
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.session import StageFilter

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
-from workbench.errors import BadInput
 from workbench.merging import Merged
-from workbench.options import ListeningOptions
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.session import StageFilter
 from workbench.stages import Recorder

@@ -23,7 +23,7 @@ from tests.tiny_fireredasr import tiny_fireredasr
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_language import tiny_language
 from workbench.conversion import writer
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.opening import Settings
 from workbench.session import Session, Trace
 

@@ -4,7 +4,7 @@ import soundfile
 
 from tests.shared_data import shared
 from tests.training.tones import tone, tone_takes
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.training.digits import load_fsdd, split_by_speaker, words_of
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny_checkpoints import tiny_sensevoice
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.training.demo import DemoOptions, train_demo
 
 

@@ -3,7 +3,7 @@ import shutil
 import numpy as np
 import pytest
 
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.training.voices import (
     FOREIGN_SPELLINGS,
     VoiceOptions,

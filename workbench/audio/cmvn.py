@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 _LARGEST_FILE = 16 << 20  # bytes; a real one has about ten thousand
 _LEAST_VARIANCE = 1e-20  # FireRedASR's own floor

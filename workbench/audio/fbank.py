@@ -19,7 +19,7 @@ from workbench.audio.constants import (
     PREEMPHASIS,
     SAMPLE_RATE,
 )
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 WINDOWS = ("hamming", "hanning", "povey", "rectangular", "blackman")
 

@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 # Containers that hold their own sound. Playlists (hls, dash, concat, sdp ...) and devices are left out on purpose.
 _CONTAINERS = (

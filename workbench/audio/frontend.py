@@ -13,7 +13,7 @@ from workbench.audio.cmvn import Cmvn
 from workbench.audio.constants import FRAME_LENGTH_MS, FRAME_SHIFT_MS, NUM_MELS, SAMPLE_RATE
 from workbench.audio.fbank import WINDOWS, FbankOptions, fbank, num_frames
 from workbench.audio.lfr import num_stacked, stack_frames
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 
 @dataclass(frozen=True)

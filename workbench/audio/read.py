@@ -29,7 +29,7 @@ from workbench.audio.refused import (
     reason_of,
 )
 from workbench.audio.wav_header import RepairedWav, WavLayout, wav_layout
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 if TYPE_CHECKING:
     import soundfile

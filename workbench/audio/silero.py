@@ -19,7 +19,7 @@ import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.audio.spans import Span
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 
 CHUNK = 512  # samples per probability: 32 ms
 CHUNK_SECONDS = CHUNK / SAMPLE_RATE

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 _PAUSE_SECONDS = 0.2  # a cut goes to the middle of the quietest stretch of this length
 _SHORTEST_CAP = 0.1  # seconds

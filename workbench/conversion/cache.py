@@ -25,8 +25,8 @@ from workbench.conversion.places import UNFINISHED, told
 from workbench.conversion.process import run_child
 from workbench.conversion.seals import seal, unbroken
 from workbench.conversion.types import AUTO, LARGE, TYPES, check_type, resolve_quantization
-from workbench.errors import BadInput
-from workbench.progress import OnProgress
+from workbench.core.errors import BadInput
+from workbench.core.progress import OnProgress
 from workbench.user_cache import file_name, user_cache
 
 ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files, and whether they are whole

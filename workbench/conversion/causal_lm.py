@@ -12,7 +12,7 @@ from workbench.conversion.language import LanguageHalf, language_name, plan_lang
 from workbench.conversion.language_weights import read_language_weights
 from workbench.conversion.plan import Plan
 from workbench.conversion.tensors import tensor_rows
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.runtimes.pytorch.funasr_nano import split_language
 from workbench.runtimes.pytorch.mapped import mapped_regions

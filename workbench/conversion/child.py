@@ -22,8 +22,8 @@ from typing import Any
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.plan import estimated_bytes
 from workbench.conversion.types import resolve_quantization
-from workbench.errors import BadInput, Unavailable, WorkbenchError
-from workbench.progress import OnProgress
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.progress import OnProgress
 
 SAY_SECONDS = 0.1  # no more often than so
 

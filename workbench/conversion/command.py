@@ -15,8 +15,8 @@ from workbench.conversion.checkpoint import convert, plans_of
 from workbench.conversion.places import check_directory, check_place
 from workbench.conversion.plan import estimated_bytes, paths_of
 from workbench.conversion.types import AUTO, TYPES, check_type
-from workbench.errors import BadInput
-from workbench.progress import OnProgress
+from workbench.core.errors import BadInput
+from workbench.core.progress import OnProgress
 
 OnNote = Callable[[str], None]
 """Called with a sentence that a user should know of what was written."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.conversion.places import UNFINISHED, told
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 BLOCK = 1 << 24  # bytes read in one go
 DESCRIPTIONS = {".md", ".png", ".jpg"}  # endings of files that say something to people alone

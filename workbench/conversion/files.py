@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from workbench.conversion.plan import QUANTIZATION, Value
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 FORMAT_VERSION = 1
 FUNASR_FILES = ("config.yaml", "configuration.json", "tokens.json", "tokens.txt", "*.bpe.model", "am.mvn", "seg_dict")

@@ -18,7 +18,7 @@ from workbench.conversion.language import plan_language
 from workbench.conversion.language_changes import Change, merged, read_changed_language
 from workbench.conversion.plan import Plan, Rows, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors, tensor_rows
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, WEIGHTS
 from workbench.runtimes.pytorch.fireredasr import HearingNetwork, read_checkpoint
 from workbench.runtimes.pytorch.fireredasr_package import read_package

@@ -18,7 +18,7 @@ from workbench.conversion import funasr_layout
 from workbench.conversion.files import funasr_files, travelling
 from workbench.conversion.plan import Plan, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fsmn_vad import MODELS, MVN, DetectorConfig, FsmnConfig, FsmnVadModel, read_fsmn_vad
 from workbench.families.fsmn_vad_onnx import read_onnx_weights
 from workbench.runtimes.pytorch.fsmn_vad import FsmnNetwork

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from workbench.conversion.plan import PlannedTensor, Rows, Value
 from workbench.conversion.types import Kind
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer
 from workbench.runtimes.pytorch.weights import check_tensors
 

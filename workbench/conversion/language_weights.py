@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.mapped import mapped_regions
 from workbench.runtimes.pytorch.weights import read_state_dict
 

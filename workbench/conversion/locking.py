@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.conversion.places import told
-from workbench.progress import OnProgress
+from workbench.core.progress import OnProgress
 
 WAIT_SECONDS = 0.25  # between looks at whether another conversion is done
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 
 ROOM = 1 << 20  # bytes that a disk should have left besides the file
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

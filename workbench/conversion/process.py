@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.errors import BadInput, Unavailable, WorkbenchError
-from workbench.progress import OnProgress
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.progress import OnProgress
 
 CHILD = ("-m", "workbench.conversion.child")
 BEAT_SECONDS = 0.25  # the caller's progress is told again after so long, so that it can stop the work at any time

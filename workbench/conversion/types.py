@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 BLOCKS = {  # (values, bytes) of a block, along the last axis
     "f32": (1, 4),

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from workbench.core.errors import BadInput
 from workbench.decoding.generation import Decoding
-from workbench.errors import BadInput
 
 TRACED = 10  # alternatives of each token that a trace keeps
 Watch = Callable[[int, np.ndarray, np.ndarray], None]

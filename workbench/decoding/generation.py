@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.options import option
+from workbench.core.options import option
 
 ENDED = -1  # in place of a token, for a row of a batch that has ended
 MOST_TOKENS = 1 << 20  # longer than the context of any model here; what a model's own context holds, it says itself

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workbench.core.errors import BadInput
 from workbench.embeddings.embedding import Embedding
-from workbench.errors import BadInput
 
 
 def check_embeddings(embeddings: Sequence[Embedding], hidden: int, room: int, where: str) -> None:

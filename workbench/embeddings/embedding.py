@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.core.errors import BadInput
 from workbench.embeddings.content import StoredTensor
 from workbench.embeddings.floats import EXPECTED, FLOATS, as_float32
 from workbench.embeddings.payload import check_size
-from workbench.errors import BadInput
 
 SHAPES = "(tokens, hidden) or (1, tokens, hidden)"
 

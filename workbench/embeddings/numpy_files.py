@@ -8,10 +8,10 @@ import math
 import numpy as np
 
 from workbench.array_headers import ArrayHeader, check_claim, read_array_header
+from workbench.core.errors import BadInput
 from workbench.embeddings.archive import Archive
 from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
 from workbench.embeddings.payload import LIMIT
-from workbench.errors import BadInput
 
 MAGIC = np.lib.format.MAGIC_PREFIX
 SUFFIX = ".npy"

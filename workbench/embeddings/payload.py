@@ -10,7 +10,7 @@ import binascii
 import re
 from pathlib import Path
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.memory import size
 
 LIMIT = 256_000_000  # bytes of a file, and of the values in it: 15 000 tokens of width 4096 in float32

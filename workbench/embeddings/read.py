@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.core.errors import BadInput
 from workbench.embeddings import numpy_files, tensor_files, torch_files
 from workbench.embeddings.archive import Archive, is_archive
 from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
 from workbench.embeddings.embedding import Embedding, as_embedding
 from workbench.embeddings.payload import Source, read_payload
-from workbench.errors import BadInput
 
 ENCODINGS = ("npy", "npz", "pt", "safetensors")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.array_headers import said
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 LONGEST = 1_000_000  # bytes of a description: five thousand tensors
 

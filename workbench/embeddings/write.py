@@ -12,11 +12,11 @@ from typing import overload
 
 import numpy as np
 
+from workbench.core.errors import BadInput
 from workbench.embeddings.content import shown
 from workbench.embeddings.embedding import embedding_of
 from workbench.embeddings.read import ENCODINGS
 from workbench.embeddings.torch_writing import saved_tensor
-from workbench.errors import BadInput
 
 TENSOR = "embedding"  # its name in formats that have one
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.exports.subtitles import tokens_in
 from workbench.session import Segment, Token, Transcript
 from workbench.writing import join_units

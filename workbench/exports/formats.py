@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.exports.subtitles import Cue, cues
 from workbench.session import Segment, Transcript
 

@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from workbench.core.errors import BadInput
 from workbench.decoding.generation import GenerationOptions
-from workbench.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Family:
 
     @property
     def options_class(self) -> type[Any]:
-        """The dataclass of the family's options (see `workbench.options`)."""
+        """The dataclass of the family's options (see `workbench.core.options`)."""
         return getattr(import_module(self.module), self.options)
 
     def cell(self, runtime: str) -> Cell:

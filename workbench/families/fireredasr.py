@@ -18,8 +18,9 @@ import numpy as np
 
 from workbench.audio.constants import NUM_MELS, SAMPLE_RATE
 from workbench.audio.frontend import FrontendConfig
+from workbench.core.errors import BadInput
+from workbench.core.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
 from workbench.decoding.generation import MOST_BEAMS, MOST_PENALTY, MOST_TOKENS, GenerationOptions
-from workbench.errors import BadInput
 from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
 from workbench.families.language import (
     AUDIO,
@@ -33,7 +34,6 @@ from workbench.families.language import (
     read_language_config,
 )
 from workbench.families.sanm import MOST_BLOCKS, MOST_UNITS
-from workbench.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
 
 WEIGHTS, ENCODER_WEIGHTS, CMVN = "model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"
 FILES = (WEIGHTS, ENCODER_WEIGHTS, CMVN)

@@ -18,10 +18,10 @@ import numpy as np
 from workbench.audio.constants import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, VAD_LFR_M, VAD_LFR_N
 from workbench.audio.frontend import FrontendConfig
 from workbench.audio.spans import Span
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import LONGEST_SEGMENT_SECONDS, LONGEST_SILENCE_MS, option
 from workbench.families.funasr import is_funasr_directory, read_checkpoint
 from workbench.families.sanm import expect, positive_int
-from workbench.options import LONGEST_SEGMENT_SECONDS, LONGEST_SILENCE_MS, option
 
 MODELS = ("FsmnVADStreaming", "FsmnVAD")
 MVN = "am.mvn"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.families.fsmn_vad import FsmnConfig
 
 # Operators that move values without computing.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 USUAL_FILES = {
     "am.mvn": ("frontend_conf", "cmvn_file"),

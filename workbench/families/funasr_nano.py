@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.frontend import FrontendConfig
+from workbench.core.errors import BadInput
+from workbench.core.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
 from workbench.decoding.generation import GenerationOptions
-from workbench.errors import BadInput
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer, read_language_config
 from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
-from workbench.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
 
 MODELS = ("FunASRNano",)
 ADAPTOR_EPS = 1e-12  # of the adaptor's layer norms: not in the file

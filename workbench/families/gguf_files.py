@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, Family
 from workbench.families.language import MODEL_TYPES
 from workbench.gguf_file import GgufFile, read_own_gguf

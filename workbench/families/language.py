@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.byte_level import bytes_of, spelled
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders of one shape: their stages have the same names

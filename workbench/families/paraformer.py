@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.audio.frontend import FrontendConfig
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import TimedOptions, option
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import MOST_BLOCKS, SanmConfig, expect, positive_int, read_sanm_config
 from workbench.families.vocabulary import Vocabulary, read_token_list
-from workbench.options import TimedOptions, option
 from workbench.session import Token
 
 MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")

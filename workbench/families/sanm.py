@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 # Far beyond any published model; a network of a billion layers would be built for hours before its weights are missed.
 MOST_UNITS = 100_000

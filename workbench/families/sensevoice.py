@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.audio.frontend import FrontendConfig
+from workbench.core.errors import BadInput
+from workbench.core.options import TimedOptions, option
 from workbench.decoding.ctc import CtcToken
-from workbench.errors import BadInput
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
 from workbench.families.vocabulary import (
@@ -23,7 +24,6 @@ from workbench.families.vocabulary import (
     read_sentencepiece,
     read_token_list,
 )
-from workbench.options import TimedOptions, option
 from workbench.session import Token
 
 MODELS = ("SenseVoiceSmall",)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 WORD_START = "▁"  # how SentencePiece marks a piece that begins a word
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")

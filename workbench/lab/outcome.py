@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.parity.compare import Comparison
 from workbench.parity.noise import NoiseReport
 from workbench.parity.report import to_dict

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 
 from workbench import __version__
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.lab.closer import stage_details, written
 from workbench.lab.heat import heat_map
 from workbench.lab.look import STYLE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.lab.sides import Side
 from workbench.parity.formats import read_trace
 from workbench.parity.mapping import StageMapping

@@ -16,21 +16,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput, Cancelled, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
+from workbench.core.options import build_options
+from workbench.core.progress import OnProgress, listening
 from workbench.families import FAMILIES
 from workbench.injection import embeddings_given
 from workbench.lab.outcome import Computed, Outcome, ParityRun
 from workbench.lab.peers import peer_side, peers_for
 from workbench.lab.sides import Side, read_side, read_sides
 from workbench.open_session import OpenSession
-from workbench.options import build_options
 from workbench.parity.compare import AS_ASKED, compare
 from workbench.parity.formats import read_trace
 from workbench.parity.mapping import StageMapping
 from workbench.parity.noise import NoiseReport, noise_or_bug
 from workbench.parity.presets import Tolerances, check_rules, find_preset, half_of, preset_of, read_rules
 from workbench.parity.verdict import judge
-from workbench.progress import OnProgress, listening
 from workbench.prompts import check_prompt
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES

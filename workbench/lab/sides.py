@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import OptionSpec, build_options, option_specs
 from workbench.opening import SETTINGS, check_setting
-from workbench.options import OptionSpec, build_options, option_specs
 from workbench.runtimes import RUNTIMES
 
 DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity.compare import AS_ASKED, Comparison, compare
 from workbench.parity.formats import read_trace
 from workbench.parity.mapping import read_mapping

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity.discrete import as_tokens
 from workbench.parity.inputs import Whose, whose_inputs
 from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, spread_of

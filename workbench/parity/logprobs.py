@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity.discrete import as_tokens
 from workbench.session import Trace
 

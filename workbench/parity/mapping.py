@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from workbench.array_headers import unique_names
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 _LARGEST = 1 << 20  # bytes of a mapping file
 _NUMBER = "{n}"

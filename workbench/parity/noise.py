@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity.distances import Distances, by_channel, distances
 from workbench.parity.inputs import goes_on_from, whose_inputs
 from workbench.parity.order import computation_order, is_aside, kind_of

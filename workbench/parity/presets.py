@@ -34,7 +34,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity.discrete import SequenceMeasures, as_text, as_tokens, measure_text, measure_tokens
 from workbench.parity.hints import explain_numbers, explain_shape
 from workbench.parity.logits import LogitMeasures, explain_logits, measure_logits

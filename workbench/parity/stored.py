@@ -26,7 +26,7 @@ from workbench.array_headers import (
     read_tensor_header,
     said,
 )
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.parity.order import GROUPS
 
 Reader = Callable[[], np.ndarray]

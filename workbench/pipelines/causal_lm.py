@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.closing import close
+from workbench.core.resources import close
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding

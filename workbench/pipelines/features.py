@@ -8,7 +8,7 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend, FrontendConfig
-from workbench.options import ListeningOptions
+from workbench.core.options import ListeningOptions
 from workbench.stages import Recorder
 
 STAGES = ("fbank", "lfr", "features")

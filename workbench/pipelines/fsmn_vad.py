@@ -14,8 +14,8 @@ from workbench.audio.constants import FRAME_LENGTH, FRAME_SHIFT
 from workbench.audio.fbank import num_frames
 from workbench.audio.frontend import Frontend
 from workbench.audio.spans import Span
-from workbench.closing import close
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.resources import close
 from workbench.families.fsmn_vad import DetectorConfig, FsmnVadOptions, find_spans, frame_decibels
 
 _DEFAULTS = FsmnVadOptions()

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
-from workbench.closing import close
+from workbench.core.resources import close
 from workbench.decoding.generation import Decoding, decoding_of
 from workbench.families.funasr_nano import (
     SPEECH,

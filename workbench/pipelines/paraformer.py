@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
-from workbench.closing import close
+from workbench.core.resources import close
 from workbench.decoding.cif import peaks
 from workbench.families.paraformer import (
     MARKERS,

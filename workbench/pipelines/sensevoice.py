@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
-from workbench.closing import close
+from workbench.core.resources import close
 from workbench.decoding.ctc import collapse
 from workbench.families.sensevoice import (
     UNKNOWN_EMOTION,

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from workbench.closing import close
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions
+from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, Watch, Watched
 from workbench.decoding.generation import ENDED, Decoding
-from workbench.errors import BadInput
 from workbench.families.language import PLACEHOLDER, LanguageTokenizer
 from workbench.merging import Merged, merge_speech
-from workbench.options import ListeningOptions
 from workbench.pipelines.language import Language
 from workbench.session import StageFilter, Token
 from workbench.stages import Recorder, Stages

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 _DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc", "'"))  # typographic and modifier-letter forms

@@ -17,7 +17,7 @@ from difflib import SequenceMatcher
 from itertools import groupby, pairwise, zip_longest
 from typing import TYPE_CHECKING, Literal
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.scoring.normalisers import find_normaliser
 from workbench.writing import characters, is_unspaced, mixed_units, needs_space
 

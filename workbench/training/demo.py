@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families import FAMILIES as KNOWN
 from workbench.training.course import Course, DemoOptions
 from workbench.training.digits import load_fsdd, split_by_speaker

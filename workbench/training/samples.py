@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.training.corpus import DigitString, TakeBank
 from workbench.training.digits import load_fsdd, split_by_speaker
 from workbench.training.evaluation import assemble, in_white_noise

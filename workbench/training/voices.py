@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.training.digits import WORDS, Take
 
 ENGLISH_ACCENTS = (

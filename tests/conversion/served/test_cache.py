@@ -15,7 +15,7 @@ import pytest
 from workbench.conversion import locking
 from workbench.conversion.served import cache
 from workbench.conversion.served.cache import served_directory
-from workbench.errors import BadInput, Cancelled
+from workbench.core.errors import BadInput, Cancelled
 
 Given = list[dict[str, Any]]
 

@@ -15,7 +15,7 @@ from tests.tiny_language import change_json, tiny_language  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
 from workbench.conversion.served.checkpoint import loads_as_it_is, plan_of  # noqa: E402
 from workbench.conversion.served.directory import write_directory  # noqa: E402
-from workbench.errors import BadInput  # noqa: E402
+from workbench.core.errors import BadInput  # noqa: E402
 
 
 def test_the_language_half_of_a_speech_model(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from workbench.conversion.places import check_directory  # noqa: E402
 from workbench.conversion.served import directory as served  # noqa: E402
 from workbench.conversion.served.directory import ServedModel, write_directory  # noqa: E402
 from workbench.conversion.served.tensors import stored  # noqa: E402
-from workbench.errors import BadInput, Cancelled  # noqa: E402
+from workbench.core.errors import BadInput, Cancelled  # noqa: E402
 from workbench.families.language import AUDIO, LanguageTokenizer, read_language_config  # noqa: E402
 
 TENSORS = {f"layer {number}": torch.arange(10.0) + number for number in range(5)}

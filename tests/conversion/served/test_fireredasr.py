@@ -21,7 +21,7 @@ from workbench.conversion.served import directory as directories
 from workbench.conversion.served import tensors as writing
 from workbench.conversion.served.checkpoint import plan_of
 from workbench.conversion.served.directory import write_directory
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fireredasr import (
     CMVN,
     ENCODER_WEIGHTS,

@@ -19,7 +19,7 @@ from tests.tiny_language import change_json  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
 from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.served.directory import write_directory  # noqa: E402
-from workbench.errors import BadInput  # noqa: E402
+from workbench.core.errors import BadInput  # noqa: E402
 from workbench.families.funasr_nano import (  # noqa: E402
     FunasrNanoModel,
     FunasrNanoOptions,

@@ -13,7 +13,7 @@ from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_gguf import tiny_gguf, tiny_halves
 from tests.tiny_language import tiny_language
 from workbench.conversion.checkpoint import convert, plans_of
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.generation_session import TextSession
 from workbench.opening import Settings
 from workbench.runtimes.gguf.causal_lm import open_session

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tests.gguf_hearing import cosine, write_hearing
 from tests.tiny_checkpoints import drawn_tensors
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames
 from workbench.runtimes.gguf.conformer import QUERIES, encoder_input, relative_positions
 from workbench.runtimes.gguf.fireredasr import FireRedGraph

@@ -15,7 +15,7 @@ from tests.shared_data import shared
 from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.read import read
 from workbench.conversion import fsmn_vad, sensevoice, writer
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fsmn_vad import FsmnConfig
 from workbench.gguf_file import read_gguf
 from workbench.opening import Settings

@@ -18,7 +18,7 @@ from tests.gguf_files import funasr_nano_encoder, funasr_paraformer, funasr_sens
 from tests.tiny_checkpoints import drawn_tensors, tiny_paraformer, tiny_sensevoice
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from workbench.audio.cmvn import read_am_mvn
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.families.paraformer import read_paraformer
 from workbench.families.sensevoice import read_sensevoice

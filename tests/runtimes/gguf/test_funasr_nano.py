@@ -11,7 +11,7 @@ import pytest
 from tests.gguf_files import funasr_nano_encoder
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from workbench.conversion import funasr_nano, writer
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano
 from workbench.gguf_file import read_gguf
 from workbench.opening import Settings

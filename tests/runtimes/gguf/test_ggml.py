@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.runtimes.gguf import ggml
 
 

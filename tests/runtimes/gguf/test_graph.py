@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.graph import Engine, Graph
 from workbench.runtimes.gguf.weights import Tensor

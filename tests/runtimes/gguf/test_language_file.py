@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.tiny_gguf import tiny_gguf, tiny_halves
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_file import read_gguf
 from workbench.runtimes.gguf.language_file import (
     Dimensions,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from tests.tiny_gguf import tiny_gguf
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.language import LanguageTokenizer
 from workbench.gguf_file import read_gguf
 from workbench.runtimes.gguf.language_file import language_config

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.gguf_hearing import write_hearing
 from tests.tiny_checkpoints import drawn_tensors
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import AdaptorConfig, audio_tokens
 from workbench.families.sanm import SanmConfig
 from workbench.runtimes.gguf.funasr_nano import NanoGraph

@@ -19,7 +19,7 @@ from tests.reference.checkpoints import ODD_PARAFORMER, EncoderSize, ParaformerS
 from tests.tiny_checkpoints import noise, tiny_paraformer
 from workbench.audio.read import read
 from workbench.conversion import paraformer, writer
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.paraformer import read_paraformer
 from workbench.gguf_file import read_gguf
 from workbench.opening import Settings

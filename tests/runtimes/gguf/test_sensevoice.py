@@ -14,7 +14,7 @@ from tests.reference.checkpoints import write_sensevoice
 from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.read import read
 from workbench.conversion import sensevoice, writer
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_file import read_gguf
 from workbench.opening import Settings
 from workbench.runtimes.gguf.sensevoice import open_session

@@ -16,7 +16,7 @@ from tests.gguf_files import funasr_nano_encoder, funasr_sensevoice, funasr_vad
 from tests.tiny_checkpoints import tiny_sensevoice
 from tests.tiny_funasr_nano import HIDDEN, tiny_funasr_nano
 from tests.tiny_gguf import tiny_gguf
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.families.causal_lm import read_causal_lm
 from workbench.families.funasr_nano import read_funasr_nano
 from workbench.families.sensevoice import read_sensevoice

@@ -10,7 +10,7 @@ import pytest
 from gguf import GGMLQuantizationType, quants
 
 from tests.runtimes.gguf.test_graph import drawn
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.graph import Engine
 

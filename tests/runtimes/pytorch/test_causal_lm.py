@@ -15,7 +15,7 @@ import torch
 from tests.processes import Background, eventually
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_language import tiny_language
-from workbench.errors import BadInput, Cancelled
+from workbench.core.errors import BadInput, Cancelled
 from workbench.generation_session import TextSession
 from workbench.opening import SessionSpec, Settings, open_here
 from workbench.parity.compare import compare

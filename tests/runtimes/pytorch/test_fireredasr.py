@@ -29,7 +29,7 @@ from tests.tiny_fireredasr import (
     write_package,
     write_statistics,
 )
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.opening import SessionSpec, Settings, open_here
 from workbench.pipelines.speech_language import SpeechLanguagePipeline

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from tests.families.test_fsmn_vad import CONFIG, ENCODER  # noqa: E402
 from tests.shared_data import SHARED, shared  # noqa: E402
 from workbench.audio.read import read  # noqa: E402
-from workbench.errors import BadInput  # noqa: E402
+from workbench.core.errors import BadInput  # noqa: E402
 from workbench.families.fsmn_vad import FsmnConfig, FsmnVadOptions  # noqa: E402
 from workbench.families.fsmn_vad_onnx import expected_shapes, read_onnx_weights  # noqa: E402
 from workbench.opening import Settings  # noqa: E402

@@ -13,7 +13,7 @@ import torch
 from tests.tiny_checkpoints import noise
 from tests.tiny_funasr_nano import HIDDEN, LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
 from tests.tiny_language import change_json
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import audio_tokens
 from workbench.opening import Settings
 from workbench.runtimes.pytorch.funasr_nano import open_session

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.tiny_language import change_json, tiny_language
+from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watched
 from workbench.decoding.generation import ENDED, Decoding
-from workbench.errors import BadInput
 from workbench.families.language import read_language_config
 from workbench.merging import Merged
 from workbench.runtimes.pytorch.arithmetic import throughout

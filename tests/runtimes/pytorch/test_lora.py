@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.lora import LanguageTensors, merge_pairs, replace_weights, sort_tensors
 
 WHERE, BASE = "x/model.pth.tar", "the language model in Qwen2"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.paraformer import read_paraformer
 from workbench.families.sensevoice import read_sensevoice
 from workbench.runtimes.pytorch.paraformer import ParaformerRunner

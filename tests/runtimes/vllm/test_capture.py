@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.runtimes.vllm import capture as module
 from workbench.runtimes.vllm.capture import Capture, Captures, Span, begin_capture, captured, capturing, spans
 

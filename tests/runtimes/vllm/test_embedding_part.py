@@ -8,7 +8,7 @@ import io
 import numpy as np
 import pytest
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, embedding_part, placeholder_told, read_part
 
 

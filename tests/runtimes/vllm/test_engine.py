@@ -19,12 +19,12 @@ import pytest
 import torch
 
 from tests.tiny_language import VOCABULARY, put_tokenizer, random_network
+from workbench.core.errors import BadInput, SessionDied, Unavailable
+from workbench.core.progress import listening
 from workbench.decoding.alternatives import Watched, likeliest
 from workbench.decoding.generation import Decoding
-from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.families.language import read_language_config
 from workbench.merging import Merged
-from workbench.progress import listening
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.engine import ABORT_SECONDS, Engine, EngineOptions, Finished, open_engine
 from workbench.runtimes.vllm.request import Request

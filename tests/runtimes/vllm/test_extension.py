@@ -14,8 +14,8 @@ import torch
 
 from tests.runtimes.vllm.small_runner import WORDS, Runner, config
 from tests.tiny_language import VOCABULARY, put_tokenizer, random_network
+from workbench.core.errors import Unavailable
 from workbench.decoding.generation import Decoding
-from workbench.errors import Unavailable
 from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.capture import begin_capture, captured, capturing, drop_capture

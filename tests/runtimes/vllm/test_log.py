@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.runtimes.vllm import log
 from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
 

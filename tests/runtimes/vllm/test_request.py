@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.runtimes.vllm.request import Limits, Request, check_request
 
 LIMITS = Limits(hidden_size=4, vocabulary=10, max_length=12)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.core.errors import BadInput
 from workbench.decoding.generation import Decoding
-from workbench.errors import BadInput
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT
 from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params, tokens_asked
 

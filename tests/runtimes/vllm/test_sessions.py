@@ -18,7 +18,7 @@ import pytest
 
 from tests.shared_data import SHARED
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.families.language import PLACEHOLDER
 from workbench.open_session import OpenSession
 from workbench.registry import Registry

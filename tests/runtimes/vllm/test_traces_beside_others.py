@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
 from workbench.session import Trace

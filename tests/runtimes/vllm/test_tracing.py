@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.runtimes import RUNTIMES
 from workbench.runtimes.vllm.tracing import check_not_given
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.tiny_language import put_tokenizer, random_network
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.runtimes.vllm.weights import check_weights
 
 Tensors = dict[str, torch.Tensor]

@@ -24,8 +24,8 @@ from workbench.conversion.places import UNFINISHED, told
 from workbench.conversion.process import run_child
 from workbench.conversion.seals import seal, unbroken
 from workbench.conversion.served.checkpoint import loads_as_it_is
+from workbench.core.progress import OnProgress
 from workbench.families.language import SERVED_FORMAT
-from workbench.progress import OnProgress
 
 DIGESTS = "digests.json"  # of files that were read before
 READING = 0.2  # of the progress

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.conversion.served import FAMILIES
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
     from workbench.conversion.served.directory import ServedModel

@@ -17,8 +17,8 @@ from typing import Any
 
 from workbench.conversion.places import UNFINISHED, check_directory, check_room, told
 from workbench.conversion.served.tensors import StoredTensor, write_safetensors
+from workbench.core.progress import OnProgress
 from workbench.families.language import SERVED_FORMAT, SERVED_SECTION, LanguageConfig, LanguageTokenizer
-from workbench.progress import OnProgress
 
 WEIGHTS = "model.safetensors"
 SHARD_BYTES = 5 << 30  # weights larger than this are several files

@@ -15,7 +15,7 @@ import yaml
 from workbench.conversion.served.directory import ServedModel
 from workbench.conversion.served.language import language_tensors, prefixed
 from workbench.conversion.served.tensors import StoredTensor, stored
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.families.funasr_nano_chat import chat_template
 from workbench.families.language import AUDIO

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from workbench.conversion.served.tensors import StoredTensor, stored
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.weights import check_tensors
 

@@ -17,7 +17,7 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.mapped import give_back
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}

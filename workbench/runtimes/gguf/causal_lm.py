@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.families.fireredasr import find_language_directory
 from workbench.families.language import TURN_END

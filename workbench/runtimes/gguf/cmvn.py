@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn, read_am_mvn, read_cmvn_ark
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_file import GgufFile
 
 SHIFT, SCALE = "cmvn.shift", "cmvn.scale"

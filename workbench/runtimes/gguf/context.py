@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.runtimes.gguf.graph import available_processors
 from workbench.runtimes.gguf.llama import CACHES, LlamaModel, failed, take_reason
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from workbench.audio.cmvn import read_cmvn_ark
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fireredasr import FireRedAsrModel, read_fireredasr
 from workbench.gguf_file import GgufFile, read_gguf
 from workbench.opening import Settings

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.frontend import Frontend
+from workbench.core.errors import BadInput
 from workbench.detection_session import DetectionSession
-from workbench.errors import BadInput
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.gguf_file import GgufFile, read_gguf
 from workbench.opening import Settings

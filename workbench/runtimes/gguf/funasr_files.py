@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from workbench.audio.constants import NUM_MELS, VAD_LFR_M, VAD_LFR_N
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.gguf_files import NANO_EAR
 from workbench.families.paraformer import MARKERS
 from workbench.gguf_file import GgufFile

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.runtimes import RUNTIMES
 
 OLDEST, NEWEST = (0, 25, 0), (0, 26, 0)  # tested are versions from the first on, before the second

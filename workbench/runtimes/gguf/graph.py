@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.gguf_file import GgufFile
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, load_library
 from workbench.runtimes.gguf.watched import Watched

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.beams import BeamSearch
 from workbench.decoding.choosing import Chooser
 from workbench.decoding.generation import ENDED, Decoding
-from workbench.errors import BadInput
 from workbench.families.language import LanguageConfig
 from workbench.gguf_file import GgufFile
 from workbench.kept import release

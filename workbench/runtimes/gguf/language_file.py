@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.language import LanguageConfig
 from workbench.gguf_file import GgufFile
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_file import GgufFile
 from workbench.runtimes.gguf.language_file import language_config, read_dimensions
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.gguf_file import GgufFile
 from workbench.gguf_types import TENSOR_TYPES
 from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct, load_library

@@ -13,7 +13,7 @@ import weakref
 from functools import cache
 from typing import Any
 
-from workbench.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.gguf_file import GgufFile
 from workbench.runtimes.gguf.amx import amx_fault
 from workbench.runtimes.gguf.ggml import load_library

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, NoReturn
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.language import LanguageConfig, LanguageTokenizer
 from workbench.gguf_file import GgufFile
 from workbench.runtimes.gguf.llama import LlamaModel

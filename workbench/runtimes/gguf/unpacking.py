@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.families.gguf_files import NANO_EAR
 from workbench.gguf_file import GgufFile, is_gguf, read_gguf
 from workbench.runtimes.gguf.cmvn import read_cmvn

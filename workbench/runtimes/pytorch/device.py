@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.opening import Settings
 
 

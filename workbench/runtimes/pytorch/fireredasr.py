@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_cmvn_ark
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import (
     ENCODER_WEIGHTS,

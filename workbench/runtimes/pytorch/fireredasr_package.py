@@ -18,7 +18,7 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)

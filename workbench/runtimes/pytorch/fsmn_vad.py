@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.audio.frontend import Frontend
+from workbench.core.errors import BadInput
 from workbench.detection_session import DetectionSession
-from workbench.errors import BadInput
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.families.fsmn_vad_onnx import read_onnx_weights
 from workbench.opening import Settings

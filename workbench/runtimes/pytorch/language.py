@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.generation import ENDED, Decoding
-from workbench.errors import BadInput
 from workbench.families.language import LanguageConfig
 from workbench.merging import Merged
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 WRAPPER = "base_model.model."  # what peft puts before the names of the model it wraps
 PAIR = re.compile(r"(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")

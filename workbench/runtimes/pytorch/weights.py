@@ -16,7 +16,7 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 Network = TypeVar("Network", bound=nn.Module)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import SessionDied, Unavailable
+from workbench.core.errors import SessionDied, Unavailable
 from workbench.kept import Kept, release
 from workbench.session import StageFilter
 from workbench.stages import Recorder

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.core.errors import Unavailable
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding
-from workbench.errors import Unavailable
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.generation_session import Table, TextSession
 from workbench.injection import TokenPrompt, check_range

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, as_base64, write_embedding
-from workbench.errors import BadInput
 from workbench.families.language import PLACEHOLDER
 
 PART = "embedding"  # the part's type, and the field that holds what follows

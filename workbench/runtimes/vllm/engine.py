@@ -19,10 +19,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
+from workbench.core.progress import report
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
-from workbench.errors import BadInput, SessionDied, Unavailable, WorkbenchError
-from workbench.progress import report
 from workbench.runtimes import CPU_KV_GIGABYTES
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
 from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
@@ -101,7 +101,7 @@ class Engine:
     # Its life.
 
     def start(self) -> None:
-        """Starts the engine where it does not run; tells how far it is through `workbench.progress`.
+        """Starts the engine where it does not run; tells how far it is through `workbench.core.progress`.
 
         Raises `Unavailable` with vLLM's own reason where it cannot.
         """

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.kept import release
 from workbench.runtimes.vllm.capture import Capture, Captures
 from workbench.runtimes.vllm.hooks import Hooks, unable

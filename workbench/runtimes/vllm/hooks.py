@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, Span, spans
 
 INPUT = "hidden_states"  # the argument of vLLM's decoder layers

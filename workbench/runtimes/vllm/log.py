@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.errors import Unavailable
+from workbench.core.errors import Unavailable
 from workbench.user_cache import file_name, user_cache
 
 KEPT = 20  # logs of earlier engines

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
-from workbench.errors import BadInput
 from workbench.families.language import AUDIO
 from workbench.opening import Settings
-from workbench.options import ListeningOptions
 from workbench.pipelines.features import Features
 from workbench.pipelines.speech_language import (
     Words,

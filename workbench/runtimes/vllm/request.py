@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)

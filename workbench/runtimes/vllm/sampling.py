@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.core.errors import BadInput
 from workbench.decoding.generation import Decoding
-from workbench.errors import BadInput
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 Shapes = dict[str, tuple[int, ...]]
 OUTPUT = "lm_head.weight"  # may be left out where it is the embeddings again

@@ -21,7 +21,7 @@ from tests.tiny_checkpoints import noise  # noqa: E402
 from workbench.audio.read import read  # noqa: E402
 from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.served.directory import write_directory  # noqa: E402
-from workbench.errors import BadInput  # noqa: E402
+from workbench.core.errors import BadInput  # noqa: E402
 from workbench.families.fireredasr import FireRedAsrOptions, prompt_ids, read_served_fireredasr  # noqa: E402
 from workbench.families.language import AUDIO  # noqa: E402
 from workbench.opening import SessionSpec, open_here  # noqa: E402

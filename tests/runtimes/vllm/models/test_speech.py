@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="needs vLLM")
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import LANGUAGES, FunasrNanoOptions
 from workbench.runtimes.vllm.models.funasr_nano import PROMPTED
 from workbench.runtimes.vllm.models.refused import Refused

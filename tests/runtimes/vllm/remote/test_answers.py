@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import SessionDied, WorkbenchError
+from workbench.core.errors import SessionDied, WorkbenchError
 from workbench.opening import Server
 from workbench.runtimes.vllm.remote.answers import Written, written
 

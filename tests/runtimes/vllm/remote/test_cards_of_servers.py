@@ -13,7 +13,7 @@ from tests.processes import Background
 from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, FakeServer, Reply, chat_events
 from workbench.budget import PROCESS_BYTES, estimated_bytes, weight_bytes
 from workbench.cli import main
-from workbench.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable
 from workbench.opening import Server, SessionSpec, Settings, why_not
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES

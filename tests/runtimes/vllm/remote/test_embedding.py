@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runtimes.vllm.remote.fake_server import CHAT, COMPLETIONS, MODEL, FakeServer, as_json
+from workbench.core.errors import BadInput
 from workbench.embeddings import read_embedding
-from workbench.errors import BadInput
 from workbench.runtimes.vllm.embedding_part import read_part
 from workbench.runtimes.vllm.remote.client import Client
 from workbench.runtimes.vllm.remote.embedding import message_content, placeholder_there

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from workbench.core.errors import BadInput
 from workbench.decoding.generation import GenerationOptions
-from workbench.errors import BadInput
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, form_fields, sampling_fields
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import Background, eventually
 from tests.runtimes.vllm.remote.real_server import RealServer
 from workbench.conversion.served.cache import served_directory
-from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.families.causal_lm import CausalLmOptions
 from workbench.open_session import OpenSession
 from workbench.opening import Server, Session, SessionSpec

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.runtimes.vllm.remote.fake_server import CHAT, COMPLETIONS, END, MODEL, FakeServer, as_json
-from workbench.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.runtimes.vllm.remote.client import Client
 from workbench.runtimes.vllm.remote.service import DETOKENIZE, Service, find_service, pieces
 

@@ -26,7 +26,7 @@ from tests.runtimes.vllm.remote.fake_server import (
     chat_events,
     event,
 )
-from workbench.errors import BadInput, SessionDied, Unavailable
+from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.opening import Server, SessionSpec
 from workbench.runtimes.vllm.remote import open_session
 from workbench.session import Partial, Session, Transcript

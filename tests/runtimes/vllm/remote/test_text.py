@@ -25,8 +25,8 @@ from tests.runtimes.vllm.remote.fake_server import (
     chat_events,
     event,
 )
+from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.embeddings import read_embedding
-from workbench.errors import BadInput, SessionDied, Unavailable
 from workbench.families.language import PLACEHOLDER
 from workbench.opening import Server, SessionSpec
 from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, read_part

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.audio.fbank import FbankOptions, fbank
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.conformer import encoder_frames
 from workbench.families.fireredasr import FireRedAsrOptions
 from workbench.families.funasr_nano import LANGUAGES, FunasrNanoOptions, instruction

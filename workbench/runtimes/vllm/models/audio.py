@@ -26,9 +26,9 @@ from vllm.multimodal.processing import (
 )
 
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions, build_options
 from workbench.families.language import AUDIO
-from workbench.options import ListeningOptions, build_options
 from workbench.runtimes.vllm.models.refused import Refused
 
 MODALITY = "audio"

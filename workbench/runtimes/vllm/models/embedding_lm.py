@@ -14,7 +14,7 @@ from vllm.model_executor.models.utils import WeightsMapper
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.processing import BaseDummyInputsBuilder
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.language import PLACEHOLDER
 from workbench.runtimes.vllm.chat import teach_embeddings
 from workbench.runtimes.vllm.models.embedding import (

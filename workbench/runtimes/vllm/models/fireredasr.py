@@ -12,7 +12,7 @@ from vllm.model_executor.models.utils import WeightsMapper
 from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from workbench.audio.cmvn import read_cmvn_ark
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.families.fireredasr import FireRedAsrModel, FireRedAsrOptions, read_served_fireredasr, tidy
 from workbench.pipelines.features import Features
 from workbench.pipelines.fireredasr import FireRedWords

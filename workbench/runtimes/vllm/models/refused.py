@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 
 class Refused(BadInput, ValueError):

@@ -17,9 +17,9 @@ from vllm.model_executor.models.interfaces import SupportsTranscription
 from vllm.model_executor.models.utils import WeightsMapper
 
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import Options, build_options
 from workbench.families.language import AUDIO, SERVED_SECTION
-from workbench.options import Options, build_options
 from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo, directory_of
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
 from workbench.runtimes.vllm.models.refused import Refused

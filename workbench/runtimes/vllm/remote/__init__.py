@@ -6,9 +6,9 @@ imports vllm or torch: a machine that only asks needs neither.
 
 from __future__ import annotations
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.progress import report
 from workbench.opening import SessionSpec
-from workbench.progress import report
 from workbench.session import Session
 
 

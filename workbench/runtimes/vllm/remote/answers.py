@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.errors import SessionDied
+from workbench.core.errors import SessionDied
 from workbench.opening import Server
 from workbench.runtimes.vllm.remote.refusals import shortened, strange
 

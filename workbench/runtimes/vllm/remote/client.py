@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench.errors import Unavailable, WorkbenchError
+from workbench.core.errors import Unavailable, WorkbenchError
 from workbench.opening import Server
 from workbench.runtimes.vllm.remote.events import DONE, EventReader
 from workbench.runtimes.vllm.remote.refusals import broken, refused, reported, shortened, strange, unreachable

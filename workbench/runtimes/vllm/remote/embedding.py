@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 from workbench.injection import mismatch
 from workbench.runtimes.vllm.embedding_part import PART, embedding_part, placeholder_told
 from workbench.runtimes.vllm.remote.client import Client

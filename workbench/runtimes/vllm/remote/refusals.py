@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from workbench.errors import BadInput, SessionDied, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.opening import Server
 
 LONGEST_REASON = 300  # characters

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions
 from workbench.decoding.generation import GenerationOptions
-from workbench.errors import BadInput
-from workbench.options import ListeningOptions
 from workbench.runtimes.vllm.sampling import known_top_p
 
 MOST_ALTERNATIVES = 20  # that servers of this form tell

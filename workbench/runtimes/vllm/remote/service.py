@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.errors import BadInput, WorkbenchError
+from workbench.core.errors import BadInput, WorkbenchError
 from workbench.families.language import TURN_END
 from workbench.runtimes.vllm.remote.client import Answer, Client
 from workbench.runtimes.vllm.remote.refusals import refused, strange

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInput, Unavailable
-from workbench.options import ListeningOptions, build_options
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.options import ListeningOptions, build_options
 from workbench.pipelines.speech_language import drained
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import written

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from workbench.audio.frontend import FrontendConfig
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions
 from workbench.families import fireredasr, funasr_nano
 from workbench.families.fireredasr import FireRedAsrOptions
 from workbench.families.funasr_nano import FunasrNanoOptions
-from workbench.options import ListeningOptions
 from workbench.runtimes.vllm.remote.sampling import HERE, check_listening
 
 DOWNSAMPLE_RATE = 2  # encoder frames in an embedding of all published FireRedASR-LLM

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
 
 
 def option(

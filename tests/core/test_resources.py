@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workbench.closing import close
+from workbench.core.resources import close
 from workbench.detection_session import DetectionSession
 from workbench.generation_session import TextSession
 from workbench.pipelines.causal_lm import CausalLm

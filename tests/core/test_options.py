@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import BadInput
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions, OptionSpec, build_options, check_value, option, option_specs
 from workbench.families import FAMILIES
 from workbench.opening import SETTINGS
-from workbench.options import ListeningOptions, OptionSpec, build_options, check_value, option, option_specs
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from workbench.parity.compare import Comparison
 from workbench.parity.noise import NoiseReport, StageNoise
 from workbench.registry import Registry
 from workbench.sources import assets
-from workbench.versions import versions
+from workbench.system.versions import versions
 
 PAGE = Path(__file__).with_name("PARITY.md")
 MODELS = ("demo/sensevoice", "demo/paraformer", "demo/funasr-nano", "demo/fireredasr", "demo/qwen3", "fsmn-vad")

@@ -14,10 +14,10 @@ import gradio as gr
 from panels.cells import Cell, Offer, offers, runtime_title
 from panels.markup import text
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.memory import size
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.sources import assets
+from workbench.system.memory import size
 
 LOADING = '<p class="muted small loading" role="status">Looking up which models can run here</p>'
 

@@ -17,9 +17,9 @@ from workbench.cards import BadCard, Card
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.gguf_weights import Weights
-from workbench.memory import size
 from workbench.registry import Registry, Residency
 from workbench.runtimes import RUNTIMES
+from workbench.system.memory import size
 
 REFRESH_SECONDS = 3.0
 LOG_BYTES = 6000  # of the end of a log

@@ -28,7 +28,7 @@ from workbench.families import FAMILIES
 from workbench.lab import ParityRun, page
 from workbench.lab.pictures import worth_a_look
 from workbench.lab.sides import with_changes
-from workbench.memory import size
+from workbench.system.memory import size
 
 Update = dict[str, Any]
 BARE, EXPORTS = "bare", "exports"  # classes of columns and rows that come and go

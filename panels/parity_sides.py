@@ -14,9 +14,9 @@ from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.lab.sides import DTYPES, Side, read_side
-from workbench.memory import size
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
+from workbench.system.memory import size
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from panels.address import PORT, address
-from workbench.scratch import make_scratch
+from workbench.system.tempdirs import make_scratch
 
 if TYPE_CHECKING:
     import gradio as gr

@@ -23,8 +23,8 @@ from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.progress import report
 from workbench.opening import SessionSpec
 from workbench.parity import read_trace
-from workbench.scratch import PREFIX
 from workbench.session import Event, Generation, Piece, Progress, Segment, Trace, Transcript
+from workbench.system.tempdirs import PREFIX
 
 PARTIES = 32  # calls that meet, where they are to
 MANY = 20_000  # events; far more than fit between two processes

@@ -26,12 +26,12 @@ from workbench.budget import (
 )
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable
 from workbench.isolated import IsolatedSession
-from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec, Settings
 from workbench.parallel_worker import ParallelSession
 from workbench.registry import Registry
 from workbench.runtimes import CPU_KV_GIGABYTES
 from workbench.session import Progress
+from workbench.system.memory import machine_bytes
 from workbench.worker import ProcessSession
 
 

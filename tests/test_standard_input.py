@@ -33,7 +33,7 @@ def kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary files go."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("workbench.scratch.LONGEST_PLACE", 1000)
+    monkeypatch.setattr("workbench.system.tempdirs.LONGEST_PLACE", 1000)
     return tmp_path
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import report
 from workbench.isolated import BEAT_SECONDS, IsolatedSession
-from workbench.memory import machine_bytes
 from workbench.opening import SessionSpec
 from workbench.runtimes import CPU_KV_GIGABYTES, RUNTIMES
+from workbench.system.memory import machine_bytes
 
 SHARE = 0.8  # of the machine's memory
 PROCESS_BYTES = 400 << 20  # a process with a runtime's libraries loaded, before any weights

@@ -28,11 +28,11 @@ from typing import Any, NoReturn
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
 from workbench.core.progress import listening
-from workbench.groups import end_others
 from workbench.opening import SessionSpec, open_here
 from workbench.runtimes import RUNTIMES
-from workbench.scratch import remove_scratch
 from workbench.session import Session
+from workbench.system.process_groups import end_others
+from workbench.system.tempdirs import remove_scratch
 
 CANCEL_SECONDS = 5.0  # a cancelled call that has given no sign of life for so long is ended with the process
 AHEAD = 16  # events of a call that are sent before its caller has used the first, where several calls run at once

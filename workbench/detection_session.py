@@ -13,7 +13,6 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options
 from workbench.core.resources import close
 from workbench.families.fsmn_vad import FsmnVadOptions
-from workbench.memory import peak_resident_bytes
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.session import (
     AudioSource,
@@ -31,6 +30,7 @@ from workbench.session import (
     Transcript,
     recordings,
 )
+from workbench.system.memory import peak_resident_bytes
 from workbench.tracing import place_of, trace_of
 
 NO_SPEECH = "FSMN-VAD found no speech in the recording"

@@ -22,7 +22,6 @@ from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
 from workbench.injection import Injected, TokenPrompt, embeddings_given
-from workbench.memory import peak_resident_bytes
 from workbench.session import (
     Alternative,
     AudioSource,
@@ -39,6 +38,7 @@ from workbench.session import (
     last_generation,
 )
 from workbench.stages import Recorder, Stages
+from workbench.system.memory import peak_resident_bytes
 from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.writing import settled_text
 

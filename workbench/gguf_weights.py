@@ -15,9 +15,9 @@ from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.gguf_file import GgufFile, read_gguf, read_own_gguf
-from workbench.memory import size
 from workbench.opening import Settings
 from workbench.sources import local_checkpoint
+from workbench.system.memory import size
 
 if TYPE_CHECKING:
     from workbench.conversion.cache import Offer as ConversionOffer

@@ -18,7 +18,6 @@ import numpy as np
 from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.injection import Injected, embeddings_given
-from workbench.memory import resident_bytes
 from workbench.opening import SessionSpec
 from workbench.session import (
     AudioSource,
@@ -33,6 +32,7 @@ from workbench.session import (
     Trace,
     recordings,
 )
+from workbench.system.memory import resident_bytes
 from workbench.trace_file import discard_partial, trace_place
 
 BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from workbench.core.errors import Unavailable
-from workbench.scratch import nameless_file
+from workbench.system.tempdirs import nameless_file
 
 MEMORY_BYTES = 256 << 20  # of all arrays that one keeper has in memory; a minute of speech has twice as much in stages
 SMALL_BYTES = 1 << 16  # an array of less stays in memory: it would fill no more than a few pages of a file

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import WorkbenchError
-from workbench.groups import end_group
 from workbench.opening import SessionSpec
-from workbench.scratch import make_scratch, remove_scratch
+from workbench.system.process_groups import end_group
+from workbench.system.tempdirs import make_scratch, remove_scratch
 
 EXIT_SECONDS = 3.0  # how long a child that has hung up may take to be gone
 CHECK_SECONDS = 1.0  # how often whoever waits for a message looks whether the process is still there

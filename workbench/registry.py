@@ -33,13 +33,13 @@ from workbench.gguf_weights import (
     why_not_converted,
 )
 from workbench.isolated import IsolatedSession
-from workbench.memory import size
 from workbench.open_session import OpenSession, opened, quantization_of
 from workbench.opening import SessionSpec, Settings, check_setting, open_here, why_not
 from workbench.parallel_worker import ParallelSession
 from workbench.runtimes import RUNTIMES
 from workbench.session import Session
 from workbench.sources import fetch, on_disk, why_not_here
+from workbench.system.memory import size
 from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
 

@@ -17,7 +17,7 @@ from typing import Any
 from workbench.cards import Card
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
-from workbench.memory import size
+from workbench.system.memory import size
 
 # Patterns of a repository's paths; * also matches folders, such as that of a tokenizer.
 HUB_FILES = ["*.yaml", "*.json", "*.jinja", "*.mvn", "*.model", "*.tiktoken", "*.txt", "seg_dict", "README.md"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.scratch import make_scratch, remove_scratch
+from workbench.system.tempdirs import make_scratch, remove_scratch
 
 DASH = "-"
 LARGEST_BYTES = 4 << 30  # as much as a WAV file can hold; a pipe may have no end, and what comes is kept on the disk

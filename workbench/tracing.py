@@ -12,8 +12,8 @@ from workbench.core.errors import BadInput
 from workbench.core.progress import report
 from workbench.session import Given, Out, Session, Trace
 from workbench.stages import stage_digest
+from workbench.system.versions import versions
 from workbench.trace_file import trace_place
-from workbench.versions import versions
 
 
 class StagesGiven(Mapping[str, np.ndarray]):

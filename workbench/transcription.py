@@ -20,7 +20,6 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
-from workbench.memory import peak_resident_bytes
 from workbench.session import (
     AudioSource,
     Event,
@@ -40,6 +39,7 @@ from workbench.session import (
     recordings,
 )
 from workbench.stages import Stages
+from workbench.system.memory import peak_resident_bytes
 from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.voice_activity import check_detector, speech_spans
 from workbench.writing import is_hangul, needs_space

@@ -417,7 +417,7 @@ def test_hours_of_sound_are_in_memory_once(tmp_path: Path, hours: float, rate: i
         file.write(b"data" + struct.pack("<I", size))
         file.truncate(44 + size)
     script = (
-        "import sys; from workbench.audio.read import read; from workbench.memory import peak_resident_bytes;"
+        "import sys; from workbench.audio.read import read; from workbench.system.memory import peak_resident_bytes;"
         "print(len(read(sys.argv[1]).samples), peak_resident_bytes() >> 20)"
     )
     root = Path(__file__).resolve().parents[2]

@@ -132,7 +132,7 @@ import time
 import numpy as np, torch
 torch.set_num_threads(3)
 from workbench.audio.silero import silero_spans
-from workbench.memory import peak_resident_bytes
+from workbench.system.memory import peak_resident_bytes
 start = time.process_time()
 assert silero_spans(np.zeros(2 * 3600 * 16000, dtype=np.float32)) == []
 assert torch.get_num_threads() == 3, "importing silero_vad must not change the threads of the process"

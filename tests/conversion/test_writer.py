@@ -146,7 +146,7 @@ import torch
 from workbench.conversion.plan import Plan
 from workbench.conversion.tensors import plan_tensors
 from workbench.conversion.writer import write
-from workbench.memory import peak_resident_bytes
+from workbench.system.memory import peak_resident_bytes
 from workbench.runtimes.pytorch.weights import read_state_dict
 
 path = Path(sys.argv[1])

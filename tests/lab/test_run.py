@@ -31,7 +31,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    monkeypatch.setattr("workbench.scratch.LONGEST_PLACE", 1000)
+    monkeypatch.setattr("workbench.system.tempdirs.LONGEST_PLACE", 1000)
     return folder
 
 

@@ -21,13 +21,13 @@ from workbench import __version__
 from workbench.conversion.contents import listed
 from workbench.conversion.files import FORMAT_VERSION
 from workbench.conversion.locking import locked
-from workbench.conversion.places import UNFINISHED, told
 from workbench.conversion.process import run_child
 from workbench.conversion.seals import seal, unbroken
 from workbench.conversion.types import AUTO, LARGE, TYPES, check_type, resolve_quantization
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
-from workbench.user_cache import file_name, user_cache
+from workbench.system.atomic_files import UNFINISHED, told
+from workbench.system.user_cache import file_name, user_cache
 
 ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files, and whether they are whole
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workbench.conversion.places import UNFINISHED, told
 from workbench.core.errors import BadInput
+from workbench.system.atomic_files import UNFINISHED, told
 
 BLOCK = 1 << 24  # bytes read in one go
 DESCRIPTIONS = {".md", ".png", ".jpg"}  # endings of files that say something to people alone

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.conversion.places import told
 from workbench.core.progress import OnProgress
+from workbench.system.atomic_files import told
 
 WAIT_SECONDS = 0.25  # between looks at whether another conversion is done
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from workbench.core.errors import BadInput
-from workbench.memory import size
+from workbench.system.memory import size
 
 LIMIT = 256_000_000  # bytes of a file, and of the values in it: 15 000 tokens of width 4096 in float32
 

@@ -34,8 +34,8 @@ from workbench.parity.verdict import judge
 from workbench.prompts import check_prompt
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
-from workbench.scratch import make_scratch
 from workbench.session import AudioSource, Prompt, StageFilter, Trace
+from workbench.system.tempdirs import make_scratch
 from workbench.writing import clipped
 
 EXACT = "float64"

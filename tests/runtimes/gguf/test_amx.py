@@ -16,7 +16,7 @@ from workbench.opening import Settings
 from workbench.runtimes.gguf import amx, amx_product, llama
 from workbench.runtimes.gguf.causal_lm import open_session
 from workbench.runtimes.gguf.ggml import Library, library_files, load_library
-from workbench.user_cache import user_cache
+from workbench.system.user_cache import user_cache
 
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
 

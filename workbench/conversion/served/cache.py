@@ -20,12 +20,12 @@ from workbench import __version__
 from workbench.conversion.cache import cache_folder, entry_name
 from workbench.conversion.contents import Digests
 from workbench.conversion.locking import locked
-from workbench.conversion.places import UNFINISHED, told
 from workbench.conversion.process import run_child
 from workbench.conversion.seals import seal, unbroken
 from workbench.conversion.served.checkpoint import loads_as_it_is
 from workbench.core.progress import OnProgress
 from workbench.families.language import SERVED_FORMAT
+from workbench.system.atomic_files import UNFINISHED, told
 
 DIGESTS = "digests.json"  # of files that were read before
 READING = 0.2  # of the progress

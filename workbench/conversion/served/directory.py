@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.conversion.places import UNFINISHED, check_directory, check_room, told
 from workbench.conversion.served.tensors import StoredTensor, write_safetensors
 from workbench.core.progress import OnProgress
 from workbench.families.language import SERVED_FORMAT, SERVED_SECTION, LanguageConfig, LanguageTokenizer
+from workbench.system.atomic_files import UNFINISHED, check_directory, check_room, told
 
 WEIGHTS = "model.safetensors"
 SHARD_BYTES = 5 << 30  # weights larger than this are several files

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from workbench.runtimes.gguf.amx_product import ANSWERS, WRONG
 from workbench.runtimes.gguf.ggml import library_files
-from workbench.user_cache import user_cache
+from workbench.system.user_cache import user_cache
 
 CHILD = ("-m", "workbench.runtimes.gguf.amx_product")
 CPU_INFO = Path("/proc/cpuinfo")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from workbench.embeddings import LIMIT
-from workbench.memory import size
+from workbench.system.memory import size
 
 MOST = LIMIT * 4 // 3 + (1 << 20)  # bytes: the largest embedding in base64, and what is around it
 LET_BY = 4_000_000_000  # bytes that are read and dropped: a client that is cut off while it sends may not see why

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.core.errors import Unavailable
-from workbench.user_cache import file_name, user_cache
+from workbench.system.user_cache import file_name, user_cache
 
 KEPT = 20  # logs of earlier engines
 LONGEST_REASON = 400  # characters

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from workbench.groups import is_tracker
+from workbench.system.process_groups import is_tracker
 
 END_SECONDS = 5.0  # that killed processes may take to be gone
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from workbench.groups import end_group
 from workbench.runtimes.vllm.environment import DEFAULTS
+from workbench.system.process_groups import end_group
 
 PATIENCE = 240.0  # seconds to start, on a busy machine
 ARGUMENTS = ("--dtype", "float32", "--enforce-eager", "--enable-prompt-embeds", "--host", "127.0.0.1")

@@ -19,7 +19,6 @@ from workbench.embeddings.torch_writing import saved_tensor
 from workbench.families.causal_lm import CausalLmOptions, conversation
 from workbench.generation_session import DeafSession
 from workbench.injection import Injected, check_placeholders, embeddings_given
-from workbench.memory import peak_resident_bytes
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.embedding import HOW, message_content, placeholder_there
@@ -27,6 +26,7 @@ from workbench.runtimes.vllm.remote.sampling import alternatives_fields, samplin
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, pieces
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
 from workbench.session import Alternative, Generation, Given, Out, Piece, Prompt, Trace
+from workbench.system.memory import peak_resident_bytes
 
 NUMBERED = "token_id:"  # before an id that stands for a token
 RULED_OUT = -9999.0  # the log-probability that such servers give for minus infinity

@@ -10,14 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workbench.memory import machine_bytes, peak_resident_bytes, resident_bytes, size
+from workbench.system.memory import machine_bytes, peak_resident_bytes, resident_bytes, size
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_peak_stays_when_the_memory_is_gone() -> None:
     script = """
-        from workbench.memory import peak_resident_bytes, resident_bytes
+        from workbench.system.memory import peak_resident_bytes, resident_bytes
         import os
         before = peak_resident_bytes()
         block = b"x" * (200 << 20)
@@ -38,7 +38,7 @@ def test_what_is_resident_is_what_the_system_says() -> None:
 
 TREE = """
 import os, sys
-from workbench.memory import peak_resident_bytes, resident_bytes
+from workbench.system.memory import peak_resident_bytes, resident_bytes
 block = b"x" * (100 << 20)  # shared with what is forked now
 before = peak_resident_bytes()
 read, write = os.pipe()

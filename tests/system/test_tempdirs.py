@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench import scratch
-from workbench.scratch import make_scratch, remove_scratch
+from workbench.system import tempdirs
+from workbench.system.tempdirs import make_scratch, remove_scratch
 
 
 def test_a_folder_is_private_and_goes_with_what_is_in_it() -> None:
@@ -22,7 +22,7 @@ def test_a_folder_is_private_and_goes_with_what_is_in_it() -> None:
 
 
 def test_shared_memory_that_only_its_name_tells_of_goes_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(scratch, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(tempdirs, "SHARED_MEMORY", tmp_path)
     folder = make_scratch()
     (folder / "vllm_dist_0123456789").touch()
     (folder / "short").touch()

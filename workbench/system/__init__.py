@@ -1,0 +1,1 @@
+"""The machine: memory, process groups, temporary files, the user's cache, versions."""

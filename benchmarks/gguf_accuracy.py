@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.conversion import writer
-from workbench.conversion.types import TYPES
+from workbench.formats.quantization import TYPES
 from workbench.opening import SessionSpec, Settings, open_here
 from workbench.registry import Registry
 from workbench.scoring import pool_scores, score

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from workbench.decoding.generation import Decoding
-from workbench.gguf_file import read_gguf
+from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.language import LanguageModel, open_language
 from workbench.runtimes.gguf.language_file import language_config
 

@@ -35,9 +35,9 @@ from benchmarks.parity_page import (
     render,
 )
 from workbench import __version__
-from workbench.conversion.types import TYPES
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.families import FAMILIES
+from workbench.formats.quantization import TYPES
 from workbench.lab import Outcome, run_parity
 from workbench.lab.sides import read_side
 from workbench.parity.compare import Comparison

@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 from torch import Tensor
 
-from workbench.gguf_file import GgufFile, read_gguf
+from workbench.formats.gguf_file import GgufFile, read_gguf
 
 EXACT = ("norm", "fsmn_block", "depthwise_conv", "pos_bias")  # parts of names; matrices beside them are quantised
 

@@ -15,8 +15,8 @@ from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench import worker
 from workbench.cards import Card
 from workbench.conversion.cache import converted
-from workbench.conversion.types import TYPES
 from workbench.core.errors import BadInput, Cancelled, Unavailable
+from workbench.formats.quantization import TYPES
 from workbench.registry import Registry
 
 EAR = "funasr-sensevoice-encoder"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from workbench import __version__
 from workbench.conversion import LAYOUTS
-from workbench.conversion.types import TYPES
 from workbench.core.options import option_specs
 from workbench.exports import FORMATS as WRITERS
 from workbench.families.language import PLACEHOLDER
+from workbench.formats.quantization import TYPES
 from workbench.help_text import Parser, finish
 from workbench.model_commands import Training
 from workbench.model_flags import add_model, add_options, add_settings, help_of, words

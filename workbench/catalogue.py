@@ -13,7 +13,7 @@ from pathlib import Path
 from workbench.cards import SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, family_of
-from workbench.gguf_file import is_gguf
+from workbench.formats.gguf_file import is_gguf
 from workbench.sources import on_disk, why_unreadable
 
 

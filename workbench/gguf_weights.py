@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
-from workbench.gguf_file import GgufFile, read_gguf, read_own_gguf
+from workbench.formats.gguf_file import GgufFile, read_gguf, read_own_gguf
 from workbench.opening import Settings
 from workbench.sources import local_checkpoint
 from workbench.system.memory import size
@@ -99,7 +99,7 @@ def _weights(found: Iterable[ConversionOffer]) -> tuple[Weights, ...]:
 
 def check_quantization(card: Card, quantization: str) -> None:
     """Raises `BadInput` for a quantisation that no checkpoint is converted to; a GGUF file may have any."""
-    from workbench.conversion.types import TYPES, check_type
+    from workbench.formats.quantization import TYPES, check_type
 
     if card.kind != "gguf":
         check_type(quantization, (AUTO, *TYPES))

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.array_headers import said
 from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, embedding_of, read_embedding
+from workbench.formats.array_headers import said
 
 Injected = np.ndarray | Embedding | Path | bytes | str
 """An embedding as a user gives it: an array [tokens, hidden], one that was read, or what `read_embedding` reads (a file

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.cards import Card
-from workbench.conversion.types import AUTO, TYPES
 from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES, Family
+from workbench.formats.quantization import AUTO, TYPES
 from workbench.opening import settings_of
 from workbench.registry import SERVED, Registry
 from workbench.runtimes import RUNTIMES

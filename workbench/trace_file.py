@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.array_headers import NUMPY_TYPES
 from workbench.core.errors import BadInput
+from workbench.formats.array_headers import NUMPY_TYPES
 from workbench.kept import release
 
 SUFFIX = ".safetensors"

@@ -22,8 +22,8 @@ from tests.tiny_checkpoints import tiny_sensevoice
 from workbench.conversion import cache, locking, process
 from workbench.conversion.cache import Entry, Offer, converted, measured, offered
 from workbench.conversion.seals import seal, unbroken
-from workbench.conversion.types import TYPES
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
+from workbench.formats.quantization import TYPES
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from tests.conversion.reading import Read, assert_holds, converted_file, flat
 from tests.conversion.test_funasr_nano import llama_names
 from tests.tiny_language import change_json, tiny_language
 from workbench.conversion.checkpoint import plans_of
-from workbench.conversion.types import TYPES
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageTokenizer
+from workbench.formats.quantization import TYPES
 from workbench.sources import assets
 
 IDS = [1, 5, 9, 100, 33, 7, 456, 20, 311, 2]

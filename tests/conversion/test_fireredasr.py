@@ -16,9 +16,9 @@ from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion import writer
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.child import outside
-from workbench.conversion.types import TYPES
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, LANGUAGE_DIRECTORY, WEIGHTS
+from workbench.formats.quantization import TYPES
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
 from workbench.sources import assets
 

@@ -9,8 +9,8 @@ import torch
 
 from tests.conversion.reading import assert_holds, converted_file, flat
 from tests.tiny_funasr_nano import LANGUAGE_DIRECTORY, tiny_funasr_nano
-from workbench.conversion.types import TYPES
 from workbench.core.errors import BadInput
+from workbench.formats.quantization import TYPES
 from workbench.sources import assets
 
 BLOCK = {  # llama.cpp's names of a block's tensors by transformers', as its documentation has them

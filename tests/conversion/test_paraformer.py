@@ -12,8 +12,8 @@ import yaml
 from tests.conversion.reading import assert_holds, converted_file, flat
 from tests.tiny_checkpoints import drawn_tensors, tiny_paraformer
 from workbench.audio.cmvn import read_am_mvn
-from workbench.conversion.types import TYPES
 from workbench.families.paraformer import read_paraformer
+from workbench.formats.quantization import TYPES
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 from workbench.sources import assets
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.conversion.reading import Read
 from workbench.conversion.plan import Plan, PlannedTensor, Value, array_rows, estimated_bytes, total_bytes
-from workbench.conversion.types import TYPES, Kind
 from workbench.conversion.writer import write
+from workbench.formats.quantization import TYPES, Kind
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 VALUES: st.SearchStrategy[Value] = st.one_of(

@@ -11,8 +11,8 @@ from tests.conversion.reading import Read, assert_holds, converted_file, flat
 from tests.tiny_checkpoints import tiny_sensevoice
 from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion.checkpoint import plans_of
-from workbench.conversion.types import TYPES
 from workbench.core.errors import BadInput
+from workbench.formats.quantization import TYPES
 from workbench.sources import assets
 
 CMVN = ("cmvn.shift", "cmvn.scale")

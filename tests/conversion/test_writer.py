@@ -17,9 +17,9 @@ import pytest
 from tests.conversion.reading import Read, stored_as
 from workbench.conversion import writer
 from workbench.conversion.plan import Plan, PlannedTensor
-from workbench.conversion.types import TYPES, Kind
 from workbench.conversion.writer import write
 from workbench.core.errors import BadInput, Unavailable
+from workbench.formats.quantization import TYPES, Kind
 
 SHAPE = (9, 96)
 VALUES = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)

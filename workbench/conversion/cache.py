@@ -23,9 +23,9 @@ from workbench.conversion.files import FORMAT_VERSION
 from workbench.conversion.locking import locked
 from workbench.conversion.process import run_child
 from workbench.conversion.seals import seal, unbroken
-from workbench.conversion.types import AUTO, LARGE, TYPES, check_type, resolve_quantization
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
+from workbench.formats.quantization import AUTO, LARGE, TYPES, check_type, resolve_quantization
 from workbench.system.atomic_files import UNFINISHED, told
 from workbench.system.user_cache import file_name, user_cache
 

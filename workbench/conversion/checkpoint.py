@@ -11,9 +11,9 @@ from pathlib import Path
 
 from workbench.conversion import LAYOUTS
 from workbench.conversion.plan import Plan, estimated_bytes
-from workbench.conversion.types import resolve_quantization
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
+from workbench.formats.quantization import resolve_quantization
 
 FAMILIES = ("sensevoice", "paraformer", "fsmn_vad", "funasr_nano", "fireredasr", "causal_lm")
 """Those that are converted; each is a module here, with the function `plans`."""

@@ -21,9 +21,9 @@ from typing import Any
 
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.plan import estimated_bytes
-from workbench.conversion.types import resolve_quantization
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
+from workbench.formats.quantization import resolve_quantization
 
 SAY_SECONDS = 0.1  # no more often than so
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from workbench.conversion import LAYOUTS
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.conversion.plan import estimated_bytes, paths_of
-from workbench.conversion.types import AUTO, TYPES, check_type
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
+from workbench.formats.quantization import AUTO, TYPES, check_type
 from workbench.system.atomic_files import check_directory, check_place
 
 OnNote = Callable[[str], None]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from workbench.audio.frontend import FrontendConfig
 from workbench.conversion.plan import PlannedTensor, TypeRule
-from workbench.conversion.types import FUNASR_TYPES, fits
 from workbench.families.sanm import SanmConfig
+from workbench.formats.quantization import FUNASR_TYPES, fits
 
 TYPES = FUNASR_TYPES
 RUNTIME = "FunASR's C++ runtime"

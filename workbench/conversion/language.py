@@ -18,9 +18,9 @@ import transformers
 from torch import Tensor
 
 from workbench.conversion.plan import PlannedTensor, Rows, Value
-from workbench.conversion.types import Kind
 from workbench.core.errors import BadInput
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer
+from workbench.formats.quantization import Kind
 from workbench.runtimes.pytorch.weights import check_tensors
 
 ARCHITECTURES = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}

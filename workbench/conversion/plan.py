@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.conversion.types import TYPES, Kind, padded, stored_bytes, stored_type
+from workbench.formats.quantization import TYPES, Kind, padded, stored_bytes, stored_type
 
 Value = int | float | bool | str | bytes | Sequence[str] | Sequence[int]
 """Stored as u32, f32, bool, string, and arrays of u8, string, i32. An empty text or array is left out, as gguf does."""

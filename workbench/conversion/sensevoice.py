@@ -9,7 +9,6 @@ from workbench.conversion import funasr_layout
 from workbench.conversion.files import funasr_files, travelling
 from workbench.conversion.plan import Plan, Value, usual_type
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
-from workbench.conversion.types import TYPES
 from workbench.families.sensevoice import (
     EVENT_EMOTION_QUERIES,
     LANGUAGE_QUERIES,
@@ -17,6 +16,7 @@ from workbench.families.sensevoice import (
     SenseVoiceModel,
     read_sensevoice,
 )
+from workbench.formats.quantization import TYPES
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
 from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
 

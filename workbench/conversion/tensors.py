@@ -14,7 +14,7 @@ from torch import Tensor
 
 from workbench.audio.cmvn import Cmvn
 from workbench.conversion.plan import PlannedTensor, Rows, array_rows
-from workbench.conversion.types import Kind
+from workbench.formats.quantization import Kind
 from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 Regions = Sequence[tuple[int, int]]

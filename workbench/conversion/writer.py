@@ -16,9 +16,9 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, quants
 
 from workbench.conversion.plan import Plan, PlannedTensor, Value, paths_of, total_bytes
-from workbench.conversion.types import HALF_MOST, check_type, padded, stored_bytes
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
+from workbench.formats.quantization import HALF_MOST, check_type, padded, stored_bytes
 from workbench.system.atomic_files import check_place, check_room, temporary, told
 
 CHUNK_VALUES = 1 << 20  # read, quantised and written at a time: 4 MiB in float32

@@ -9,10 +9,10 @@ import io
 import zipfile
 from collections.abc import Mapping
 
-from workbench.array_headers import said
 from workbench.core.errors import BadInput
 from workbench.embeddings.content import shown
 from workbench.embeddings.payload import LIMIT, check_size
+from workbench.formats.array_headers import said
 
 MOST_MEMBERS = 10_000  # a checkpoint of a large model has a thousand
 

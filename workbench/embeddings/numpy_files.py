@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
-from workbench.array_headers import ArrayHeader, check_claim, read_array_header
 from workbench.core.errors import BadInput
 from workbench.embeddings.archive import Archive
 from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
 from workbench.embeddings.payload import LIMIT
+from workbench.formats.array_headers import ArrayHeader, check_claim, read_array_header
 
 MAGIC = np.lib.format.MAGIC_PREFIX
 SUFFIX = ".npy"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from workbench.array_headers import TENSOR_TYPES, TensorPlace, read_tensor_header
 from workbench.embeddings.content import Content, StoredTensor
+from workbench.formats.array_headers import TENSOR_TYPES, TensorPlace, read_tensor_header
 
 TYPES: Mapping[str, str] = {**TENSOR_TYPES, "F8_E4M3": "|u1", "F8_E5M2": "|u1"}
 

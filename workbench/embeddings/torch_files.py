@@ -12,12 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from workbench.array_headers import check_shape
 from workbench.core.errors import BadInput
 from workbench.embeddings.archive import Archive
 from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
 from workbench.embeddings.floats import FLOATS
 from workbench.embeddings.torch_pickle import LONGEST, TYPES, DescribedTensor, describe
+from workbench.formats.array_headers import check_shape
 
 _DESCRIPTION = re.compile(r"[^/]+/data\.pkl")
 _ORDERS: Mapping[bytes, Literal["<", ">"]] = {b"little": "<", b"big": ">"}

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.array_headers import said
 from workbench.core.errors import BadInput
+from workbench.formats.array_headers import said
 
 LONGEST = 1_000_000  # bytes of a description: five thousand tensors
 

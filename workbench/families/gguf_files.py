@@ -8,7 +8,7 @@ from pathlib import Path
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, Family
 from workbench.families.language import MODEL_TYPES
-from workbench.gguf_file import GgufFile, read_own_gguf
+from workbench.formats.gguf_file import GgufFile, read_own_gguf
 
 NANO_EAR = "funasr-sensevoice-encoder"  # Fun-ASR-Nano without its language half, which is a file of its own
 

@@ -35,8 +35,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.array_headers import unique_names
 from workbench.core.errors import BadInput
+from workbench.formats.array_headers import unique_names
 
 _LARGEST = 1 << 20  # bytes of a mapping file
 _NUMBER = "{n}"

@@ -17,7 +17,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from workbench.array_headers import (
+from workbench.core.errors import BadInput
+from workbench.formats.array_headers import (
     MOST_ARRAYS,
     TensorPlace,
     check_claim,
@@ -26,7 +27,6 @@ from workbench.array_headers import (
     read_tensor_header,
     said,
 )
-from workbench.core.errors import BadInput
 from workbench.parity.order import GROUPS
 
 Reader = Callable[[], np.ndarray]

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from tests.gguf_parts import write
 from workbench.families.paraformer import CifConfig
-from workbench.gguf_file import read_gguf
+from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf import cif
 from workbench.runtimes.gguf.graph import Engine
 from workbench.runtimes.pytorch.cif import CifPredictor

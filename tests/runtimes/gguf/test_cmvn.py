@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from tests.gguf_files import random_cmvn
 from workbench.audio.cmvn import Cmvn, read_am_mvn
 from workbench.core.errors import BadInput
-from workbench.gguf_file import GgufFile, read_gguf
+from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.cmvn import am_mvn, read_cmvn
 
 

@@ -17,7 +17,7 @@ from workbench.audio.read import read
 from workbench.conversion import fsmn_vad, sensevoice, writer
 from workbench.core.errors import BadInput
 from workbench.families.fsmn_vad import FsmnConfig
-from workbench.gguf_file import read_gguf
+from workbench.formats.gguf_file import read_gguf
 from workbench.opening import Settings
 from workbench.pipelines import fsmn_vad as pipeline
 from workbench.runtimes.gguf.fsmn_vad import FsmnGraph, open_fsmn_vad, open_session

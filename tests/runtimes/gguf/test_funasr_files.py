@@ -22,7 +22,7 @@ from workbench.core.errors import BadInput
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.families.paraformer import read_paraformer
 from workbench.families.sensevoice import read_sensevoice
-from workbench.gguf_file import GgufFile, read_gguf
+from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.funasr_files import funasr_files, vocabulary_note
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 

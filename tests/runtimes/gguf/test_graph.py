@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from workbench.core.errors import BadInput
-from workbench.gguf_file import GgufFile, read_gguf
+from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.graph import Engine, Graph
 from workbench.runtimes.gguf.weights import Tensor
 from workbench.stages import Recorder

@@ -12,7 +12,7 @@ import pytest
 
 from tests.tiny_gguf import tiny_gguf, tiny_halves
 from workbench.core.errors import BadInput
-from workbench.gguf_file import read_gguf
+from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.language_file import (
     Dimensions,
     check_vocabulary,

@@ -16,7 +16,7 @@ from tests.tiny_language import CONTEXT, VOCABULARY, put_tokenizer
 from workbench.core.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.families.language import LanguageTokenizer
-from workbench.gguf_file import read_gguf
+from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.language_files import language_files
 from workbench.runtimes.gguf.unpacking import unpacked
 

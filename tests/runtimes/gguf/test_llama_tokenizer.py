@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from tests.tiny_gguf import tiny_gguf
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageTokenizer
-from workbench.gguf_file import read_gguf
+from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.language_file import language_config
 from workbench.runtimes.gguf.llama import open_plain
 from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer

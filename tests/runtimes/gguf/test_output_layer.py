@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.gguf_parts import write
-from workbench.gguf_file import read_gguf
+from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf import output_layer
 from workbench.runtimes.gguf.graph import Engine
 from workbench.runtimes.gguf.weights import Scope

@@ -15,7 +15,7 @@ from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.read import read
 from workbench.conversion import sensevoice, writer
 from workbench.core.errors import BadInput
-from workbench.gguf_file import read_gguf
+from workbench.formats.gguf_file import read_gguf
 from workbench.opening import Settings
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.runtimes.pytorch import sensevoice as pytorch

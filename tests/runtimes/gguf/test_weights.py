@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType, quants
 
 from tests.runtimes.gguf.test_graph import drawn
 from workbench.core.errors import BadInput
-from workbench.gguf_file import GgufFile, read_gguf
+from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.graph import Engine
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")

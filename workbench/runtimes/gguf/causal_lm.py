@@ -9,8 +9,8 @@ from workbench.core.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.families.fireredasr import find_language_directory
 from workbench.families.language import TURN_END
+from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.generation_session import TextSession
-from workbench.gguf_file import GgufFile, read_gguf
 from workbench.opening import Settings
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.runtimes.gguf.language import LanguageModel, open_language

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.families.paraformer import CifConfig
-from workbench.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.lstm import recur, sigmoid
 from workbench.runtimes.gguf.weights import Scope, Tensor

@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.audio.cmvn import Cmvn, read_am_mvn, read_cmvn_ark
 from workbench.core.errors import BadInput
-from workbench.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile
 
 SHIFT, SCALE = "cmvn.shift", "cmvn.scale"
 _MAY_BE_UNUSABLE = ("sensevoice-small",)

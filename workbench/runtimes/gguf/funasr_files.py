@@ -17,7 +17,7 @@ from workbench.audio.constants import NUM_MELS, VAD_LFR_M, VAD_LFR_N
 from workbench.core.errors import BadInput
 from workbench.families.gguf_files import NANO_EAR
 from workbench.families.paraformer import MARKERS
-from workbench.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.cmvn import am_mvn, read_cmvn
 
 ENCODER_HEADS, ADAPTOR_HEADS = 4, 8

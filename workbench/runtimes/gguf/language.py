@@ -18,7 +18,7 @@ from workbench.decoding.beams import BeamSearch
 from workbench.decoding.choosing import Chooser
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.families.language import LanguageConfig
-from workbench.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile
 from workbench.kept import release
 from workbench.merging import Merged
 from workbench.runtimes.gguf.context import STEP, Context

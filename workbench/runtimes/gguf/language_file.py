@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageConfig
-from workbench.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")  # networks of one shape; Mistral's files say llama
 HALF = "workbench.language.architecture"

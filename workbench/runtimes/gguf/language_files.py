@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.language_file import language_config, read_dimensions
 
 PRE_TOKENIZERS = ("qwen2",)  # Qwen2, Qwen2.5 and Qwen3 have the same one

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.gguf_file import GgufFile
-from workbench.gguf_types import TENSOR_TYPES
+from workbench.formats.gguf_file import GgufFile
+from workbench.formats.gguf_types import TENSOR_TYPES
 from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct, load_library
 from workbench.runtimes.gguf.language_file import (
     EMBEDDINGS,

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
-from workbench.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.amx import amx_fault
 from workbench.runtimes.gguf.ggml import load_library
 

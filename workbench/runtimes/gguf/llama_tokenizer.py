@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageConfig, LanguageTokenizer
-from workbench.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.llama import LlamaModel
 
 NORMALISED = ("qwen2", "qwen35")  # pre-tokenizers whose models were trained on NFC; llama.cpp leaves that to others

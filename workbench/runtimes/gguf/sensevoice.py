@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
-from workbench.gguf_file import GgufFile, read_gguf
+from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.opening import Settings
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.runtimes.gguf import output_layer

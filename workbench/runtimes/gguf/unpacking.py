@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.families.gguf_files import NANO_EAR
-from workbench.gguf_file import GgufFile, is_gguf, read_gguf
+from workbench.formats.gguf_file import GgufFile, is_gguf, read_gguf
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.funasr_files import CONFIGURATIONS, funasr_files, vocabulary_note
 from workbench.runtimes.gguf.language_file import is_language_file

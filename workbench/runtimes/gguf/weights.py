@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.ggml import F32, TYPES, USAGE_WEIGHTS, InitParams, Library
 from workbench.runtimes.gguf.repacking import Repacking
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.gguf_types import ARRAY, FLAG, NUMBERS, TENSOR_TYPES, TEXT
+from workbench.formats.gguf_types import ARRAY, FLAG, NUMBERS, TENSOR_TYPES, TEXT
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)  # they differ in nothing but that version 3 may be big-endian

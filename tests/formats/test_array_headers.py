@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from workbench.array_headers import check_claim, read_array_header, read_json, read_tensor_header, said
 from workbench.core.errors import BadInput
+from workbench.formats.array_headers import check_claim, read_array_header, read_json, read_tensor_header, said
 
 
 @given(st.lists(st.integers(0, 9), max_size=4), st.sampled_from(["<f4", ">i2", "|b1", "<c8"]), st.booleans())

@@ -12,7 +12,7 @@ from gguf import GGUFWriter
 
 from tests.gguf_parts import by_hand, tensor, write
 from workbench.core.errors import BadInput
-from workbench.gguf_file import GgufFile, read_gguf
+from workbench.formats.gguf_file import GgufFile, read_gguf
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.conversion.types import (
+from workbench.core.errors import BadInput
+from workbench.formats.quantization import (
     BLOCKS,
     FUNASR_TYPES,
     TYPES,
@@ -18,7 +19,6 @@ from workbench.conversion.types import (
     stored_bytes,
     stored_type,
 )
-from workbench.core.errors import BadInput
 
 
 def test_blocks_are_the_gguf_package_s() -> None:

@@ -13,8 +13,8 @@ from gguf.constants import GGML_QUANT_SIZES
 
 from tests.gguf_parts import by_hand, tensor, write
 from workbench.core.errors import BadInput, Unavailable
-from workbench.gguf_file import read_gguf
-from workbench.gguf_types import TENSOR_TYPES
+from workbench.formats.gguf_file import read_gguf
+from workbench.formats.gguf_types import TENSOR_TYPES
 
 
 def test_the_table_of_types_is_the_package_s() -> None:

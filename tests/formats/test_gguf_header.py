@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.gguf_parts import by_hand, key, tensor, text, write
 from workbench.core.errors import BadInput
-from workbench.gguf_file import is_gguf, read_gguf
+from workbench.formats.gguf_file import is_gguf, read_gguf
 
 SCALARS: list[tuple[GGUFValueType, Any]] = [
     (GGUFValueType.UINT8, 255),
@@ -105,7 +105,7 @@ def test_texts_of_any_length_are_passed_over_alike(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], after: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.gguf_header._WINDOW", 16)  # so that they lie across its edges
+        patch.setattr("workbench.formats.gguf_header._WINDOW", 16)  # so that they lie across its edges
         path = tmp_path_factory.getbasetemp() / "texts.gguf"
         values = struct.pack("<IQ", 8, len(texts)) + b"".join(text(each) for each in texts)
         by_hand(path, [key("texts", 9, values), key("after", 0, bytes([after]))])
@@ -160,7 +160,7 @@ def test_absurd_counts_are_refused_before_anything_is_made(tmp_path: Path, count
 
 
 def test_texts_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.gguf_header.MOST_TEXTS", 3)
+    monkeypatch.setattr("workbench.formats.gguf_header.MOST_TEXTS", 3)
     values = struct.pack("<IQ", 8, 2) + text("a") + text("b")
     assert read_gguf(by_hand(tmp_path / "it.gguf", [key("one", 9, values)])).texts("one") == ["a", "b"]
     with pytest.raises(

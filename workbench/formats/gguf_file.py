@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.gguf_header import MAGIC, Header, Span, TensorInfo, read_header, read_span
-from workbench.gguf_types import BY_NAME, TEXT, dequantised
+from workbench.formats.gguf_header import MAGIC, Header, Span, TensorInfo, read_header, read_span
+from workbench.formats.gguf_types import BY_NAME, TEXT, dequantised
 
 __all__ = ["GgufFile", "TensorInfo", "is_gguf", "read_gguf", "read_own_gguf"]
 

@@ -12,10 +12,10 @@ from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.opening import Settings
-from workbench.parity.formats import StoredTrace
 from workbench.runtimes.pytorch.sensevoice import open_session
 from workbench.session import Trace
-from workbench.stages import stage_digest
+from workbench.trace.read import StoredTrace
+from workbench.trace.recorder import stage_digest
 from workbench.tracing import named, stages_given, trace_of
 
 

@@ -36,7 +36,7 @@ from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import Piece, StageFilter, Transcript
 from workbench.standard_input import DASH, prompt_given, recordings_given
-from workbench.trace_file import trace_place
+from workbench.trace.write import trace_place
 
 INTERRUPTED = 130  # what shells give for Ctrl-C
 COMPARING = ("compare", "parity")  # commands whose exit status 1 says that something is beyond tolerance

@@ -37,8 +37,8 @@ from workbench.session import (
     Trace,
     last_generation,
 )
-from workbench.stages import Recorder, Stages
 from workbench.system.memory import peak_resident_bytes
+from workbench.trace.recorder import Recorder, Stages
 from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.writing import settled_text
 

@@ -33,7 +33,7 @@ from workbench.session import (
     recordings,
 )
 from workbench.system.memory import resident_bytes
-from workbench.trace_file import discard_partial, trace_place
+from workbench.trace.write import discard_partial, trace_place
 
 BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then
 WAITING = "waiting for another run of this model"

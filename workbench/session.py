@@ -204,7 +204,7 @@ class Trace(Mapping[str, np.ndarray]):
         One array is in memory at a time, where they are in a file. Raises `BadInput` where the path cannot be written
         or the format has no place for an array.
         """
-        from workbench.trace_file import write_trace
+        from workbench.trace.write import write_trace
 
         return write_trace(path, self, self.meta)
 

@@ -11,9 +11,9 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.core.progress import report
 from workbench.session import Given, Out, Session, Trace
-from workbench.stages import stage_digest
 from workbench.system.versions import versions
-from workbench.trace_file import trace_place
+from workbench.trace.recorder import stage_digest
+from workbench.trace.write import trace_place
 
 
 class StagesGiven(Mapping[str, np.ndarray]):
@@ -48,7 +48,7 @@ def stages_given(given: Given, digest: str) -> StagesGiven | None:
     """
     if given is None:
         return None
-    from workbench.parity.formats import read_trace
+    from workbench.trace.read import read_trace
 
     trace = given if isinstance(given, Trace) else read_trace(given)
     other = trace.meta.get("input_digest")
@@ -115,7 +115,7 @@ def trace_of(
     trace = Trace(found, meta)
     if place is None:
         return trace
-    from workbench.parity.formats import read_trace
+    from workbench.trace.read import read_trace
 
     report(1.0, f"writing {place.name}")  # whoever has stopped the call wants no file
     return read_trace(trace.save(place))

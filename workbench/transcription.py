@@ -38,8 +38,8 @@ from workbench.session import (
     Transcript,
     recordings,
 )
-from workbench.stages import Stages
 from workbench.system.memory import peak_resident_bytes
+from workbench.trace.recorder import Stages
 from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.voice_activity import check_detector, speech_spans
 from workbench.writing import is_hangul, needs_space
@@ -86,7 +86,7 @@ class Recogniser(Protocol):
     def trace(
         self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """The stages of one pass over the samples; `given` as of `workbench.stages.Recorder`."""
+        """The stages of one pass over the samples; `given` as of `workbench.trace.recorder.Recorder`."""
         ...
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from workbench.session import Trace
-from workbench.stages import stage_digest
+from workbench.trace.recorder import stage_digest
 
 FRAMES, WIDTH, LAYERS, VOCABULARY = 24, 64, 8, 40
 META = {"model": "tiny", "runtime": "numpy", "input_digest": "a1b2"}

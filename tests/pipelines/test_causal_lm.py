@@ -19,7 +19,7 @@ from workbench.injection import TokenPrompt, injected
 from workbench.merging import Merged
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 
 class FakeLanguage:

@@ -22,7 +22,7 @@ from workbench.families.fireredasr import (
     read_fireredasr,
 )
 from workbench.pipelines.fireredasr import FireRedEar
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 ELSEWHERE = Path("it.gguf")
 

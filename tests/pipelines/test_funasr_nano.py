@@ -14,7 +14,7 @@ from workbench.families.causal_lm import read_causal_lm
 from workbench.families.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, read_funasr_nano
 from workbench.pipelines.funasr_nano import NanoEar
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 ELSEWHERE = Path("it.gguf")
 

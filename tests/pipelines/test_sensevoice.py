@@ -14,7 +14,7 @@ from workbench.core.errors import BadInput
 from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, read_sensevoice
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 SAMPLES = noise(1.0)[0]  # 17 frames
 BANNED = SenseVoiceOptions(ban_emo_unk=True)

@@ -18,7 +18,7 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.merging import Merged
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 from workbench.transcription import Heard, StreamingRecogniser
 
 Arrays = Callable[[np.ndarray], Any]  # from numpy to the arrays of a runtime

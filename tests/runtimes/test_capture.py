@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tests.runtimes.test_given_stages import FAMILIES, RUNTIMES, opened
-from workbench.kept import Kept
 from workbench.session import Session, Trace
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
+from workbench.trace.spill import Kept
 
 SHORT = {"max_new_tokens": 8}
 AT_HAND = {"llm.embeddings", "predictor.alphas", "predictor.embeddings", "logits"}  # computed as arrays in any case
@@ -96,7 +96,7 @@ def test_stages_in_a_file_are_the_same_and_nothing_stays(
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     for name in ("MEMORY_BYTES", "SMALL_BYTES"):
-        monkeypatch.setattr(f"workbench.kept.{name}", 1)
+        monkeypatch.setattr(f"workbench.trace.spill.{name}", 1)
     spilled = session.trace(source, **options)
     assert_same(whole, spilled)
     assert sum(spilled[stage].base is not None for stage in spilled) > len(spilled) // 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.lab.outcome import ParityRun
-from workbench.parity.order import computation_order
 from workbench.parity.stage import StageComparison
+from workbench.trace.order import computation_order
 from workbench.writing import display_width
 
 

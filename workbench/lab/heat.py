@@ -15,8 +15,8 @@ from html import escape
 
 from workbench.lab.outcome import Outcome, ParityRun
 from workbench.lab.tables import broken, short
-from workbench.parity.order import computation_order
 from workbench.parity.stage import StageComparison
+from workbench.trace.order import computation_order
 
 METRICS = {"relative_l2": "rel. L2", "peak": "peak", "cosine_distance": "cosine d."}  # the columns of each candidate
 ABOUT = (

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from workbench.core.errors import BadInput
 from workbench.lab.sides import Side
-from workbench.parity.formats import read_trace
-from workbench.parity.mapping import StageMapping
 from workbench.parity.presets import half_of
+from workbench.trace.mapping import StageMapping
+from workbench.trace.read import read_trace
 
 
 def peers_for(candidates: Iterable[Side], mapping: StageMapping | None) -> list[str]:

@@ -26,8 +26,6 @@ from workbench.lab.peers import peer_side, peers_for
 from workbench.lab.sides import Side, read_side, read_sides
 from workbench.open_session import OpenSession
 from workbench.parity.compare import AS_ASKED, compare
-from workbench.parity.formats import read_trace
-from workbench.parity.mapping import StageMapping
 from workbench.parity.noise import NoiseReport, noise_or_bug
 from workbench.parity.presets import Tolerances, check_rules, find_preset, half_of, preset_of, read_rules
 from workbench.parity.verdict import judge
@@ -36,6 +34,8 @@ from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import AudioSource, Prompt, StageFilter, Trace
 from workbench.system.tempdirs import make_scratch
+from workbench.trace.mapping import StageMapping
+from workbench.trace.read import read_trace
 from workbench.writing import clipped
 
 EXACT = "float64"

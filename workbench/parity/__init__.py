@@ -10,13 +10,13 @@ The parts: `formats` reads traces of any program, `measures` and its neighbours 
 """
 
 from workbench.parity.compare import Comparison, compare
-from workbench.parity.formats import read_trace
-from workbench.parity.mapping import read_mapping
 from workbench.parity.noise import NoiseReport, noise_or_bug
 from workbench.parity.presets import PRESETS, Tolerances, find_preset, preset_of, read_rules
 from workbench.parity.report import to_dict
 from workbench.parity.stage import StageComparison
 from workbench.parity.verdict import Verdict, judge
+from workbench.trace.mapping import read_mapping
+from workbench.trace.read import read_trace
 
 __all__ = [
     "PRESETS",

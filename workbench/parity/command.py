@@ -9,12 +9,12 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput
 from workbench.parity.compare import AS_ASKED, Comparison, compare
-from workbench.parity.formats import read_trace
-from workbench.parity.mapping import read_mapping
 from workbench.parity.noise import NoiseReport, noise_or_bug
 from workbench.parity.presets import Tolerances, find_preset, preset_of, read_rules
 from workbench.parity.report import table, to_json
 from workbench.parity.verdict import Verdict, judge
+from workbench.trace.mapping import read_mapping
+from workbench.trace.read import read_trace
 
 WITHIN, BEYOND = 0, 1  # exit status; bad input has its own
 

@@ -1,7 +1,7 @@
 """Two traces held against each other, stage by stage in the order of the computation.
 
 This file reads one stage of each at a time, so traces that are read from files as they are asked for (see
-`workbench.parity.formats`) need the memory of one stage.
+`workbench.trace.read`) need the memory of one stage.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from workbench.parity.inputs import Whose, whose_inputs
 from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, spread_of
 from workbench.parity.logprobs import IDS, Told, told
 from workbench.parity.logprobs import STAGE as LOGPROBS
-from workbench.parity.order import computation_order, is_aside, layer_counts
 from workbench.parity.presets import Tolerances, check_rules, preset_of
 from workbench.parity.stage import StageComparison, compare_logprobs, compare_stage
 from workbench.session import StageFilter, Trace
+from workbench.trace.order import computation_order, is_aside, layer_counts
 
 AS_ASKED = "as asked"  # the reason for a tolerance that was chosen
 _WRITTEN = ("tokens", "tokens.logprobs", "text")  # by the whole model

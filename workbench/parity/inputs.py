@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from workbench.session import Trace
-from workbench.stages import stage_digest
+from workbench.trace.recorder import stage_digest
 
 Whose = Literal["reference", "candidate"]
 

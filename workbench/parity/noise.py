@@ -19,9 +19,9 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.parity.distances import Distances, by_channel, distances
 from workbench.parity.inputs import goes_on_from, whose_inputs
-from workbench.parity.order import computation_order, is_aside, kind_of
 from workbench.parity.presets import PRESETS, Preset, half_of, preset_of
 from workbench.session import StageFilter, Trace
+from workbench.trace.order import computation_order, is_aside, kind_of
 
 REFERENCE = "the reference"
 _MIDDLE = 0.67  # of errors that are normally distributed, the median over the root mean square

@@ -16,9 +16,9 @@ from workbench.parity.logits import LogitMeasures, explain_logits, measure_logit
 from workbench.parity.logprobs import STAGE as LOGPROBS
 from workbench.parity.logprobs import LogprobMeasures, measure_logprobs
 from workbench.parity.measures import Measures, measure
-from workbench.parity.order import Kind, kind_of
 from workbench.parity.presets import PRESETS, Limits
 from workbench.session import Trace
+from workbench.trace.order import Kind, kind_of
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from workbench.injection import TokenPrompt, check_range
 from workbench.merging import Merged, merge_speech
 from workbench.pipelines.language import Language
 from workbench.session import Prompt, StageFilter
-from workbench.stages import Recorder, Stages
+from workbench.trace.recorder import Recorder, Stages
 
 
 class CausalLm:

@@ -9,7 +9,7 @@ import numpy as np
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend, FrontendConfig
 from workbench.core.options import ListeningOptions
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 STAGES = ("fbank", "lfr", "features")
 

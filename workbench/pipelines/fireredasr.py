@@ -21,7 +21,7 @@ from workbench.families.fireredasr import (
 )
 from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 STAGES = ("fbank", "features")  # of the front end: nothing is stacked
 

@@ -20,7 +20,7 @@ from workbench.families.funasr_nano import (
 )
 from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 
 class Network(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.merging import Merged
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 
 class Language(Protocol):

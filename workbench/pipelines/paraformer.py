@@ -22,7 +22,7 @@ from workbench.families.paraformer import (
 from workbench.pipelines.features import Features
 from workbench.pipelines.traced import traced
 from workbench.session import StageFilter
-from workbench.stages import Recorder, Stages
+from workbench.trace.recorder import Recorder, Stages
 from workbench.transcription import Heard
 
 

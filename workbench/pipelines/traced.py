@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.session import StageFilter
-from workbench.stages import Recorder, Stages
+from workbench.trace.recorder import Recorder, Stages
 from workbench.transcription import Heard
 
 

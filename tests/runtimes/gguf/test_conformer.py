@@ -24,7 +24,7 @@ from workbench.runtimes.gguf.fireredasr import FireRedGraph
 from workbench.runtimes.pytorch import conformer
 from workbench.runtimes.pytorch.fireredasr import HearingNetwork
 from workbench.runtimes.pytorch.tap import tap_into
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 HIDDEN = 6  # width of the language model
 ODD = ConformerConfig(idim=80, n_layers=2, n_head=3, d_model=18, kernel_size=7, pe_maxlen=5000)

@@ -17,7 +17,7 @@ from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.graph import Engine, Graph
 from workbench.runtimes.gguf.weights import Tensor
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 Shape = tuple[int, ...]
 

@@ -23,7 +23,7 @@ from workbench.runtimes.gguf import language as module
 from workbench.runtimes.gguf.context import STEP
 from workbench.runtimes.gguf.language import LanguageModel, open_language
 from workbench.runtimes.gguf.language_file import language_config
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 PROMPT = [5, 300, 17, 17, 290, 8]
 ROWS = [PROMPT, [9, 9], [400, 3, 271, 33, 61, 12, 250, 7, 7, 90], [1]]

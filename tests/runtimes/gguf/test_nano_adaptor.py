@@ -20,7 +20,7 @@ from workbench.families.sanm import SanmConfig
 from workbench.runtimes.gguf.funasr_nano import NanoGraph
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.tap import tap_into
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 INPUT = 22
 ENCODER = SanmConfig(

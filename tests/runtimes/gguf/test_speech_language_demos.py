@@ -18,7 +18,7 @@ from workbench.opening import Settings
 from workbench.runtimes.gguf import fireredasr, funasr_nano
 from workbench.runtimes.pytorch import fireredasr as pytorch_fireredasr
 from workbench.runtimes.pytorch import funasr_nano as pytorch_funasr_nano
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 ASSETS = Path(__file__).parents[3] / "assets"
 SAMPLES = sorted((ASSETS / "samples").glob("*.wav"))

@@ -21,7 +21,7 @@ from workbench.families.language import read_language_config
 from workbench.merging import Merged
 from workbench.runtimes.pytorch.arithmetic import throughout
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 CPU = torch.device("cpu")
 KINDS = ("qwen3", "qwen2", "llama", "mistral")

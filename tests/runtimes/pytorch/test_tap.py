@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from workbench.runtimes.pytorch.tap import no_tap, tap_into
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 
 def test_nothing_is_done_without_recorder() -> None:

@@ -154,7 +154,7 @@ def test_what_is_beyond_the_memory_is_in_a_file_and_the_arrays_are_the_same(monk
         return captured(Worker(capture.stages()), 1)
 
     in_memory = stages()
-    monkeypatch.setattr("workbench.kept.MEMORY_BYTES", 0)
+    monkeypatch.setattr("workbench.trace.spill.MEMORY_BYTES", 0)
     in_files = stages()
     assert all(array.base is None for array in in_memory.values())
     assert all(array.base is not None for array in in_files.values())
@@ -166,7 +166,7 @@ def test_a_disk_without_room_fails_the_capture_and_not_who_computes(monkeypatch:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("workbench.kept.MEMORY_BYTES", 0)
+    monkeypatch.setattr("workbench.trace.spill.MEMORY_BYTES", 0)
     monkeypatch.setattr(os, "posix_fallocate", full)
     capture, rows = whole(), np.ones((300, 128), dtype=np.float32)
     assert capture.recorder.put("encoder.output", rows) is rows

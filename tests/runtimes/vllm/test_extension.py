@@ -23,7 +23,7 @@ from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
 from workbench.runtimes.vllm.extension import Extension
 from workbench.runtimes.vllm.request import Request
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 # A small worker.
 

@@ -21,7 +21,7 @@ from workbench.runtimes.gguf.graph import Engine, Graph
 from workbench.runtimes.gguf.language import open_language
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.gguf.weights import Tensor
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 from workbench.transcription import SpeechSession
 
 ARGUMENTS = "workbench.arguments"

@@ -19,7 +19,7 @@ from workbench.runtimes.gguf.nano_adaptor import adapt
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, read_gguf_pair, unpacked
 from workbench.runtimes.gguf.weights import Tensor
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 from workbench.transcription import SpeechSession
 
 ENCODER, ADAPTOR = "audio_encoder", "audio_adaptor"

@@ -21,7 +21,7 @@ from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, load_library
 from workbench.runtimes.gguf.watched import Watched
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 NODES = 4096  # to begin with; a graph that needs more is built again with room for them
 Outputs = TypeVar("Outputs", bound=Mapping[str, Tensor])

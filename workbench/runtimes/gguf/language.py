@@ -19,7 +19,6 @@ from workbench.decoding.choosing import Chooser
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
-from workbench.kept import release
 from workbench.merging import Merged
 from workbench.runtimes.gguf.context import STEP, Context
 from workbench.runtimes.gguf.ggml import TensorStruct, load_library
@@ -32,7 +31,8 @@ from workbench.runtimes.gguf.language_file import (
 )
 from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
+from workbench.trace.spill import release
 
 ROOM = 512  # new tokens that a context has room for at first; it grows where more come
 

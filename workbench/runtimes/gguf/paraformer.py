@@ -18,7 +18,7 @@ from workbench.runtimes.gguf.graph import Engine, Graph
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 from workbench.transcription import SpeechSession
 
 

@@ -35,7 +35,7 @@ from workbench.runtimes.pytorch.lora import merge_pairs, replace_weights, sort_t
 from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 from workbench.transcription import SpeechSession
 
 LANGUAGE_PREFIX = "llm."

@@ -21,7 +21,7 @@ from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 from workbench.transcription import SpeechSession
 
 LANGUAGE_PREFIX = "llm."

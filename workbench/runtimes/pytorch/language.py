@@ -22,7 +22,7 @@ from workbench.families.language import LanguageConfig
 from workbench.merging import Merged
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
 from workbench.runtimes.pytorch.tap import Tap, tap_into
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 DTYPES = {
     "float32": torch.float32,

@@ -20,7 +20,7 @@ from workbench.runtimes.pytorch.sanm import SanmEncoder
 from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 from workbench.transcription import SpeechSession
 
 

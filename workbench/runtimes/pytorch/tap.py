@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 Tap = Callable[[str, torch.Tensor], torch.Tensor]
 

@@ -7,7 +7,7 @@ rows are written at the position in the prompt that they belong to. Only positio
 The engine's side (`Capture`, `Captures`, `spans`) is driven by `workbench.runtimes.vllm.extension`; the front end's
 side (`capturing`, `begin_capture`, `captured`, `drop_capture`) takes `call(method, *arguments)`, which returns the
 first worker's answer. What crosses between the two is plain: names, shapes and the bytes of arrays, a piece at a time.
-On both sides a part of many or large arrays is in a file (`workbench.kept`).
+On both sides a part of many or large arrays is in a file (`workbench.trace.spill`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import SessionDied, Unavailable
-from workbench.kept import Kept, release
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
+from workbench.trace.spill import Kept, release
 
 EXTRA_ARGUMENT = "workbench_capture"
 PIECE_BYTES = 32 << 20  # of one answer: large enough for few round trips, small enough not to hold up other requests

@@ -21,7 +21,7 @@ from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
 from workbench.runtimes.vllm.weights import check_weights
 from workbench.session import Prompt, StageFilter
-from workbench.stages import Stages
+from workbench.trace.recorder import Stages
 
 
 class EngineWriter:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.kept import release
 from workbench.runtimes.vllm.capture import Capture, Captures
 from workbench.runtimes.vllm.hooks import Hooks, unable
+from workbench.trace.spill import release
 
 
 class Extension:

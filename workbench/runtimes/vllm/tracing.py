@@ -14,7 +14,7 @@ from workbench.runtimes.vllm.capture import captured, capturing
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.session import StageFilter
-from workbench.stages import Stages
+from workbench.trace.recorder import Stages
 
 _numbers = count(1)  # of captures
 

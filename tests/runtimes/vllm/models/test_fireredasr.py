@@ -33,7 +33,7 @@ from workbench.runtimes.vllm.models.fireredasr import (  # noqa: E402
 )
 from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 from workbench.sources import assets  # noqa: E402
-from workbench.stages import Recorder  # noqa: E402
+from workbench.trace.recorder import Recorder  # noqa: E402
 
 DEMO = assets() / "demo-fireredasr"
 SAMPLE_RATE = 16000

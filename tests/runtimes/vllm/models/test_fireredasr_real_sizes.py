@@ -35,7 +35,7 @@ from workbench.families.fireredasr import (  # noqa: E402
 )
 from workbench.opening import SessionSpec, open_here  # noqa: E402
 from workbench.runtimes.pytorch.fireredasr import HearingNetwork  # noqa: E402
-from workbench.stages import Recorder  # noqa: E402
+from workbench.trace.recorder import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

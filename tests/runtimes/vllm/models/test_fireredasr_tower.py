@@ -22,7 +22,7 @@ from workbench.runtimes.pytorch.tap import tap_into  # noqa: E402
 from workbench.runtimes.pytorch.weights import build, load_into  # noqa: E402
 from workbench.runtimes.vllm.models import batching  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr_tower import FireRedTower  # noqa: E402
-from workbench.stages import Recorder  # noqa: E402
+from workbench.trace.recorder import Recorder  # noqa: E402
 
 DEMO = Path(__file__).resolve().parents[4] / "assets" / "demo-fireredasr"
 TOLERANCE = 1e-5  # of values of order 1

@@ -23,7 +23,7 @@ from workbench.runtimes.pytorch.nano_encoder import NanoEncoder  # noqa: E402
 from workbench.runtimes.pytorch.tap import tap_into  # noqa: E402
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict  # noqa: E402
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower  # noqa: E402
-from workbench.stages import Recorder  # noqa: E402
+from workbench.trace.recorder import Recorder  # noqa: E402
 
 DEMO = Path(__file__).resolve().parents[4] / "assets" / "demo-funasr-nano"
 TOLERANCE = 1e-5  # of the largest value of a stage

@@ -20,7 +20,7 @@ from vllm.utils.torch_utils import set_default_torch_dtype
 
 from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
 from workbench.runtimes.vllm.models.batching import batches
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 ADAPTOR, CONVOLUTION = "adaptor.output", ".convolution"  # a stage by its name, and others by its end
 

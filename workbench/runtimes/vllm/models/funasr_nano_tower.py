@@ -17,7 +17,7 @@ from workbench.families.funasr_nano import ADAPTOR_EPS, AdaptorConfig, audio_tok
 from workbench.families.sanm import SanmConfig
 from workbench.runtimes.vllm.models.batching import batches
 from workbench.runtimes.vllm.models.layers import FeedForward, Memory, attention, heads_in, heads_out, linear, norm
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 SEPARATE = {"linear_q": "q", "linear_k": "k", "linear_v": "v"}  # layers of the checkpoint that are one here
 

@@ -23,7 +23,7 @@ from workbench.families.language import AUDIO, SERVED_SECTION
 from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo, directory_of
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
 from workbench.runtimes.vllm.models.refused import Refused
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 
 class Captures(Protocol):

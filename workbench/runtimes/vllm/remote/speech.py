@@ -25,7 +25,7 @@ from workbench.runtimes.vllm.remote.service import CHAT, TRANSCRIPTIONS, Service
 from workbench.runtimes.vllm.remote.sound import wav
 from workbench.runtimes.vllm.remote.wording import Wording
 from workbench.session import AudioSource, Event, Given, Out, StageFilter, Token, Trace
-from workbench.stages import Stages
+from workbench.trace.recorder import Stages
 from workbench.transcription import Heard, SpeechSession
 
 CUT_OFF = "a stretch was cut off at max_new_tokens; the transcript may lack its end"

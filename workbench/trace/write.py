@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.formats.array_headers import NUMPY_TYPES
-from workbench.kept import release
+from workbench.trace.spill import release
 
 SUFFIX = ".safetensors"
 _NAMES = {np.dtype(kind): name for name, kind in NUMPY_TYPES.items()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.parity.order import computation_order, kind_of, layer_counts
+from workbench.trace.order import computation_order, kind_of, layer_counts
 
 ORDER = [
     "frontend.fbank",

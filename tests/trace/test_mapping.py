@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.parity.mapping import Rule, StageMapping, read_mapping
+from workbench.trace.mapping import Rule, StageMapping, read_mapping
 
 X = np.arange(24.0).reshape(4, 6)
 

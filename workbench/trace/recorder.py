@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.kept import Kept
+from workbench.trace.spill import Kept
 
 Stages = Mapping[str, np.ndarray]
 """Arrays by the names of stages."""
@@ -33,7 +33,7 @@ def stage_digest(array: np.ndarray) -> str:
 
 
 class Recorder:
-    """The wanted stages of a pass, in the order in which they came; of many, a part is in a file (`workbench.kept`).
+    """The wanted stages of a pass, in the order in which they came; of many, a part is in a file (`workbench.trace.spill`).
 
     Args:
         wanted: tells by name whether to keep a stage; asked before a stage that costs something is computed or copied.

@@ -27,7 +27,7 @@ from workbench.formats.array_headers import (
     read_tensor_header,
     said,
 )
-from workbench.parity.order import GROUPS
+from workbench.trace.order import GROUPS
 
 Reader = Callable[[], np.ndarray]
 

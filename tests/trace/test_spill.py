@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from tests.processes import ROOT
 from workbench.core.errors import Unavailable
-from workbench.kept import SMALL_BYTES, Kept, release
 from workbench.session import StageFilter, Trace
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
+from workbench.trace.spill import SMALL_BYTES, Kept, release
 
 MEGABYTE = 1 << 20
 
@@ -126,7 +126,7 @@ def test_a_recorder_keeps_a_part_in_a_file_and_the_trace_is_the_same(
         return Trace(recorder.stages, {})
 
     whole = recorded()
-    monkeypatch.setattr("workbench.kept.MEMORY_BYTES", 3 * 256 * 256 * 4)
+    monkeypatch.setattr("workbench.trace.spill.MEMORY_BYTES", 3 * 256 * 256 * 4)
     parted = recorded()
     assert [in_a_file(array) for array in parted.values()] == [False] * 3 + [True] * 5
     assert whole.save(tmp_path / "a.safetensors").read_bytes() == parted.save(tmp_path / "b.safetensors").read_bytes()
@@ -137,7 +137,7 @@ def test_nothing_stays_of_a_process_that_is_killed(scratch: Path) -> None:
         import signal, sys, tempfile
         tempfile.tempdir = {str(scratch)!r}
         import numpy as np
-        from workbench.kept import Kept
+        from workbench.trace.spill import Kept
         kept = Kept(0)
         kept.put("a", np.ones(1_000_000))
         print(kept.arrays["a"].sum(), flush=True)

@@ -7,7 +7,7 @@ import pytest
 
 from workbench.core.errors import BadInput
 from workbench.session import StageFilter
-from workbench.stages import Recorder
+from workbench.trace.recorder import Recorder
 
 
 def test_wanted_stages_are_kept_as_they_are_and_in_order() -> None:

@@ -25,7 +25,7 @@ from panels.transcribe import COMPUTE, RUNS_AT_ONCE
 from workbench.exports import FORMATS
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
-from workbench.scoring import NORMALISERS, Score
+from workbench.text import NORMALISERS, Score
 
 LIMITS: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}  # of endpoints that compute
 

@@ -10,10 +10,10 @@ from itertools import groupby
 
 from panels.markup import button, chips, copy_button, element, failure, figures, seconds, text
 from panels.runs import Board, Row
-from workbench.scoring import Difference, Normaliser, Score, pool_scores
 from workbench.session import Transcript
 from workbench.system.memory import size
-from workbench.writing import is_unspaced
+from workbench.text import Difference, Normaliser, Score, pool_scores
+from workbench.text.scripts import is_unspaced
 
 PHRASE = 24  # characters of a text that is being written that a screen reader gets at once, or a few more
 LANGUAGES = {

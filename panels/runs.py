@@ -25,8 +25,8 @@ from workbench.core.progress import OnProgress, listening
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
-from workbench.scoring import Score, find_normaliser, score
 from workbench.session import Partial, Progress, Segment, Transcript
+from workbench.text import Score, find_normaliser, score
 from workbench.transcription import join_texts
 
 ROWS_AT_ONCE = 16  # recordings that one run has under way in a session that takes several calls

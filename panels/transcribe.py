@@ -21,7 +21,7 @@ from panels.segments import saver, segment_editor
 from panels.settings import make_settings
 from panels.sounds import Sounds
 from workbench.exports import FORMATS
-from workbench.scoring import NORMALISERS
+from workbench.text import NORMALISERS
 
 RUNS_AT_ONCE = 16  # most sessions take turns; this leaves room for users of different models, and of one vLLM engine
 ENGINE = """<p class="muted small">An engine starts with the first run, which takes up to a minute, and stays for later

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.following import Line, transcripts
 from workbench.session import Event, Partial, Progress, Transcript
-from workbench.writing import clipped, display_width
+from workbench.text.scripts import clipped, display_width
 
 
 def transcript(text: str) -> Transcript:

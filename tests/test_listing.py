@@ -6,7 +6,7 @@ import math
 
 from workbench.listing import alternatives_table
 from workbench.session import Alternative, Generation
-from workbench.writing import display_width
+from workbench.text.scripts import display_width
 
 
 def generation(*steps: tuple[Alternative, ...], tokens: tuple[int, ...] = ()) -> Generation:

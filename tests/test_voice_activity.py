@@ -22,8 +22,8 @@ from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.opening import SessionSpec, Settings, open_here
 from workbench.registry import Registry
 from workbench.runtimes.pytorch import fsmn_vad
-from workbench.scoring import score
 from workbench.sources import local_checkpoint
+from workbench.text import score
 from workbench.training.digits import load_fsdd
 from workbench.voice_activity import EDGE_SECONDS, MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
 

@@ -17,7 +17,7 @@ from typing import Any
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.open_session import OpenSession
 from workbench.session import Event, Partial, Progress, Transcript
-from workbench.writing import clipped, display_width
+from workbench.text.scripts import clipped, display_width
 
 SHORTEST = 12  # columns of a text that is being written, beside the name of its recording
 

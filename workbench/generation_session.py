@@ -38,9 +38,9 @@ from workbench.session import (
     last_generation,
 )
 from workbench.system.memory import peak_resident_bytes
+from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
 from workbench.tracing import named, place_of, stages_given, trace_of
-from workbench.writing import settled_text
 
 SAMPLED = 2000  # rows of its table that stand for a model's vocabulary
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from workbench.session import Alternative, Generation
-from workbench.writing import clipped, display_width
+from workbench.text.scripts import clipped, display_width
 
 TOKEN_WIDTH = 16  # columns of a token's text
 

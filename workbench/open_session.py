@@ -20,7 +20,6 @@ from workbench.families import FAMILIES
 from workbench.injection import Injected
 from workbench.isolated import Calls, IsolatedSession
 from workbench.opening import SessionSpec
-from workbench.prompts import check_prompt
 from workbench.runtimes import RUNTIMES
 from workbench.session import (
     AudioSource,
@@ -39,6 +38,7 @@ from workbench.session import (
     last_transcripts,
 )
 from workbench.signatures import session_class
+from workbench.text.prompts import check_prompt
 
 Passed = TypeVar("Passed")
 Resolve = Callable[[dict[str, Any]], dict[str, Any]]

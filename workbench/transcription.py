@@ -39,10 +39,10 @@ from workbench.session import (
     recordings,
 )
 from workbench.system.memory import peak_resident_bytes
+from workbench.text.scripts import is_hangul, needs_space
 from workbench.trace.recorder import Stages
 from workbench.tracing import named, place_of, stages_given, trace_of
 from workbench.voice_activity import check_detector, speech_spans
-from workbench.writing import is_hangul, needs_space
 
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
 POOLED_BATCHES = 4  # so many batches of stretches are sorted by their length together

@@ -12,8 +12,8 @@ from panels.cells import Cell
 from panels.markup import element, seconds
 from panels.rows import NOTHING_YET, board_html, differences_html, status_html, status_line, tag_chips
 from panels.runs import Board, Row
-from workbench.scoring import score
 from workbench.session import Progress, Segment, Transcript
+from workbench.text import score
 
 HEARD = Transcript(
     "demo/x",

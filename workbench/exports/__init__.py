@@ -4,8 +4,8 @@
 ('srt', True)
 """
 
-from workbench.exports.editing import TIME, edited, retold
-from workbench.exports.formats import FORMATS, Format, find_format
-from workbench.exports.subtitles import Cue, cues
+from workbench.text.editing import TIME, edited, retold
+from workbench.text.exports import FORMATS, Format, find_format
+from workbench.text.subtitles import Cue, cues
 
 __all__ = ["FORMATS", "TIME", "Cue", "Format", "cues", "edited", "find_format", "retold"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from workbench.lab.outcome import ParityRun
 from workbench.parity.stage import StageComparison
+from workbench.text.scripts import display_width
 from workbench.trace.order import computation_order
-from workbench.writing import display_width
 
 
 def lines(run: ParityRun) -> Iterator[str]:

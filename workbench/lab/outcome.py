@@ -16,7 +16,7 @@ from workbench.parity.noise import NoiseReport
 from workbench.parity.report import to_dict
 from workbench.parity.verdict import Verdict
 from workbench.session import Trace
-from workbench.writing import clipped
+from workbench.text.scripts import clipped
 
 FORMAT = 1  # of the JSON; goes up when a key changes its meaning
 LONGEST_SHOWN = 160  # characters of a verdict in a notebook

@@ -29,14 +29,14 @@ from workbench.parity.compare import AS_ASKED, compare
 from workbench.parity.noise import NoiseReport, noise_or_bug
 from workbench.parity.presets import Tolerances, check_rules, find_preset, half_of, preset_of, read_rules
 from workbench.parity.verdict import judge
-from workbench.prompts import check_prompt
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import AudioSource, Prompt, StageFilter, Trace
 from workbench.system.tempdirs import make_scratch
+from workbench.text.prompts import check_prompt
+from workbench.text.scripts import clipped
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
-from workbench.writing import clipped
 
 EXACT = "float64"
 BEAT_SECONDS = 0.25  # whoever waits for a trace is told of it after so long, and can stop it then

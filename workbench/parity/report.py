@@ -17,7 +17,7 @@ from workbench.parity.measures import Measures
 from workbench.parity.noise import NoiseReport
 from workbench.parity.stage import StageComparison
 from workbench.parity.verdict import Verdict
-from workbench.writing import display_width
+from workbench.text.scripts import display_width
 
 FORMAT = 1  # of the JSON; goes up when a key changes its meaning
 

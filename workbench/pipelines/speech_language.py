@@ -22,9 +22,9 @@ from workbench.families.language import PLACEHOLDER, LanguageTokenizer
 from workbench.merging import Merged, merge_speech
 from workbench.pipelines.language import Language
 from workbench.session import StageFilter, Token
+from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
 from workbench.transcription import Heard
-from workbench.writing import settled_text
 
 
 class Words(Protocol):

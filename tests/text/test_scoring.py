@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
-from workbench.scoring import NORMALISERS, aligned_text, pool_scores, score
-from workbench.scoring.normalisers import basic, digits
-from workbench.writing import characters, display_width, is_unspaced, join_units, mixed_units
+from workbench.text import NORMALISERS, aligned_text, pool_scores, score
+from workbench.text.normalisers import basic, digits
+from workbench.text.scripts import characters, display_width, is_unspaced, join_units, mixed_units
 
 # --- helpers ------------------------------------------------------------------------------------------------------
 
@@ -318,5 +318,5 @@ def test_aligned_text_keeps_to_its_width_and_aligns_columns(reference: str, hypo
 
 def test_a_score_is_plain_values_and_jiwer_waits_until_one_is_asked_for() -> None:
     assert json.loads(json.dumps(asdict(score("a b", "a c"))))["counts"]["substitutions"] == 1
-    code = "import sys, workbench.scoring; print('jiwer' in sys.modules)"
+    code = "import sys, workbench.text; print('jiwer' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.exports.subtitles import tokens_in
 from workbench.session import Segment, Token, Transcript
-from workbench.writing import join_units
+from workbench.text.scripts import join_units
+from workbench.text.subtitles import tokens_in
 
 EDITED_NOTE = "segments edited by hand"
 _SAME_SECONDS = 0.0051  # times shown with two decimals come back this far from what they were

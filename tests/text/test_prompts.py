@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
-from workbench.prompts import SUFFIXES, check_prompt, check_typed
 from workbench.sources import assets
+from workbench.text.prompts import SUFFIXES, check_prompt, check_typed
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"
 REFUSED = r"^'.*' is the name of a recording, and m goes on from a text; expected the text itself, such as "

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from workbench.core.errors import BadInput
-from workbench.exports.subtitles import Cue, cues
 from workbench.session import Segment, Transcript
+from workbench.text.subtitles import Cue, cues
 
 Writer = Callable[[Sequence[Transcript], Sequence[str]], str]
 

@@ -18,8 +18,8 @@ from itertools import groupby, pairwise, zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from workbench.core.errors import BadInput
-from workbench.scoring.normalisers import find_normaliser
-from workbench.writing import characters, is_unspaced, mixed_units, needs_space
+from workbench.text.normalisers import find_normaliser
+from workbench.text.scripts import characters, is_unspaced, mixed_units, needs_space
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk, WordOutput

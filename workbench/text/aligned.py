@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from workbench.core.errors import BadInput
-from workbench.scoring.rates import Difference, Score
-from workbench.writing import display_width
+from workbench.text.rates import Difference, Score
+from workbench.text.scripts import display_width
 
 _MARKS = {"equal": " ", "substitute": "S", "delete": "D", "insert": "I"}
 _LABELS = ("reference ", "hypothesis ", "")

@@ -5,9 +5,9 @@
 ('WER 33.3 %', ['equal', 'substitute', 'equal'])
 """
 
-from workbench.scoring.aligned import aligned_text
-from workbench.scoring.normalisers import NORMALISERS, Normaliser, find_normaliser
-from workbench.scoring.rates import Counts, Difference, ErrorRates, Score, pool_scores, score
+from workbench.text.aligned import aligned_text
+from workbench.text.normalisers import NORMALISERS, Normaliser, find_normaliser
+from workbench.text.rates import Counts, Difference, ErrorRates, Score, pool_scores, score
 
 __all__ = [
     "NORMALISERS",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.session import Segment, Token
-from workbench.writing import display_width, mixed_units
+from workbench.text.scripts import display_width, mixed_units
 
 LINE_COLUMNS = 42
 LINES = 2

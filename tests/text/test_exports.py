@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
 from workbench.exports import FORMATS, TIME, cues, edited, find_format, retold
-from workbench.exports.subtitles import tokens_in
 from workbench.session import Segment, Token, Transcript
+from workbench.text.subtitles import tokens_in
 
 # --- helpers ------------------------------------------------------------------------------------------------------
 

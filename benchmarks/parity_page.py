@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from itertools import groupby
 
+from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput
-from workbench.parity.presets import PRESETS
 
 GROUPS: Mapping[str, str] = {
     "frontend": "front end",
@@ -198,7 +198,7 @@ def _promises(rows: Sequence[Row]) -> Iterator[str]:
         yield (
             "Every stage of every family is within the preset of its type, on every runtime that has it: relative L2, "
             "largest difference, cosine, and of logits the divergence and the top-1 agreement "
-            "([the presets](../workbench/parity/presets.py))."
+            "([the presets](../workbench/compare/presets.py))."
         )
     front = max((row.errors.get("front end", 0.0) for row in compared), default=0.0)
     if front == 0:
@@ -267,7 +267,7 @@ _READING = (
     "*top-1* is the share of all rows of logits whose best candidate is the reference's; *tokens equal* counts traces, "
     "and near ties are those whose first other token is as likely, to rounding, as the reference's.",
     "*noise or bug* holds every stage against the reference in float64: a candidate is noise where it is about "
-    "as far from it as the reference is, allowing for its type ([how far](../workbench/parity/noise.py)). "
+    "as far from it as the reference is, allowing for its type ([how far](../workbench/compare/noise.py)). "
     "*from float64* is the largest distance at the "
     "logits (of a model without, at its scores), and how many times the reference's own that is.",
     "*isolated* computes every stage from the reference's input of that stage, so that no error comes from an earlier "

@@ -35,13 +35,13 @@ from benchmarks.parity_page import (
     render,
 )
 from workbench import __version__
+from workbench.compare.compare import Comparison
+from workbench.compare.noise import NoiseReport, StageNoise
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.formats.quantization import TYPES
 from workbench.lab import Outcome, run_parity
 from workbench.lab.sides import read_side
-from workbench.parity.compare import Comparison
-from workbench.parity.noise import NoiseReport, StageNoise
 from workbench.registry import Registry
 from workbench.sources import assets
 from workbench.system.versions import versions

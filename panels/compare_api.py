@@ -28,10 +28,10 @@ from panels.parity_runs import compute, request_of
 from panels.parity_sides import find_card, traceable, traces_by_name
 from panels.pool import SessionPool
 from panels.root import Page
+from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.parity.command import compare_files
-from workbench.parity.presets import PRESETS
 from workbench.registry import Registry
 
 SETTINGS = ("rules", "float64", "force", "profiles")

@@ -17,9 +17,9 @@ from panels.pool import SessionPool
 from panels.samples import read_samples
 from panels.segments import saver
 from panels.transcribe import COMPUTE, RUNS_AT_ONCE
+from workbench.compare.presets import MEASURES
 from workbench.families.language import PLACEHOLDER
 from workbench.opening import KV_CACHES
-from workbench.parity.presets import MEASURES
 
 SHOW_RESULTS = """(...values) => {
   const results = document.querySelector('#parity-results');

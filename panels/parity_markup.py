@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Sequence
 from panels.markup import button, element, seconds, text
 from panels.parity_runs import Step
 from panels.parity_sides import Offered
+from workbench.compare import PRESETS
 from workbench.lab import ParityRun
 from workbench.lab.closer import stage_details
 from workbench.lab.heat import heat_map
 from workbench.lab.page import noise_details, sides, verdict
-from workbench.parity import PRESETS
 
 NOTHING_YET = """<div class="empty">
 <p class="lead">Where do two runtimes part ways?</p>

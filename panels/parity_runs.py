@@ -16,11 +16,11 @@ from typing import Any
 from panels.cells import options_for
 from panels.changes import changes
 from panels.parity_sides import find_card, read_sides
+from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.core.errors import BadInput, Cancelled
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.lab import ParityRun, Side, run_parity
-from workbench.parity import find_preset, read_mapping, read_rules
 from workbench.registry import Registry
 from workbench.session import AudioSource, Prompt, StageFilter
 from workbench.trace.mapping import StageMapping

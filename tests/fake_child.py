@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from workbench import child
+from workbench.compare import read_trace
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.progress import report
 from workbench.opening import SessionSpec
-from workbench.parity import read_trace
 from workbench.session import Event, Generation, Piece, Progress, Segment, Trace, Transcript
 from workbench.system.tempdirs import PREFIX
 

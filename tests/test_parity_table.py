@@ -17,10 +17,10 @@ from benchmarks.parity_page import COLUMNS, NOTHING, REFERENCE, RESULTS, Page, R
 from benchmarks.parity_table import ISOLATED, KINDS, MODELS, Found, inputs, joined, merged, outcomes, phrase, row
 from tests.lab.fakes import FakeRegistry, FakeSession, dies
 from workbench.cards import Card
+from workbench.compare import PRESETS, preset_of, read_mapping, read_trace
 from workbench.core.errors import BadInput
 from workbench.lab import ParityRun, run_parity
 from workbench.lab.command import lines
-from workbench.parity import PRESETS, preset_of, read_mapping, read_trace
 from workbench.registry import Availability, Registry
 from workbench.sources import assets
 

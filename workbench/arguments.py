@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from workbench import __version__
+from workbench.compare.presets import MEASURES, PRESETS
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
 from workbench.exports import FORMATS as WRITERS
@@ -18,7 +19,6 @@ from workbench.formats.quantization import TYPES
 from workbench.help_text import Parser, finish
 from workbench.model_commands import Training
 from workbench.model_flags import add_model, add_options, add_settings, help_of, words
-from workbench.parity.presets import MEASURES, PRESETS
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
 ANY = ("transcribe", "generate", "vad")  # tasks of all models

@@ -313,9 +313,9 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _parity(parsed: argparse.Namespace) -> int:
+    from workbench.compare import read_mapping
     from workbench.lab import report_place, run_parity, write_page
     from workbench.lab.command import lines
-    from workbench.parity import read_mapping
 
     if parsed.report:
         report_place(parsed.report)

@@ -67,7 +67,7 @@ def place_of(out: Out) -> Path | None:
 
 def named(given: StagesGiven | None) -> dict[str, Any]:
     """What the metadata of a trace say of what it was computed from: the digests of the stages it went on from, which
-    `workbench.parity.inputs` knows that trace by. Raises `BadInput` where nothing of it was used.
+    `workbench.compare.inputs` knows that trace by. Raises `BadInput` where nothing of it was used.
     """
     if given is None:
         return {}

@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.parity.networks import META, Fault, computed
 from workbench.cards import Card
+from workbench.compare import read_trace
 from workbench.core.errors import SessionDied, Unavailable
 from workbench.core.options import build_options
 from workbench.families import FAMILIES
-from workbench.parity import read_trace
 from workbench.session import StageFilter, Trace
 
 TYPES = {"auto": "float32", "f32": "float32", "f16": "float16"}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.lab.faults import Planted
+from workbench.compare import compare, judge, noise_or_bug
+from workbench.compare.verdict import Verdict
 from workbench.opening import Settings
-from workbench.parity import compare, judge, noise_or_bug
-from workbench.parity.verdict import Verdict
 from workbench.session import Trace
 from workbench.sources import assets
 

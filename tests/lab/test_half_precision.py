@@ -21,9 +21,9 @@ from tests.lab.faults import Parts, fsmn_tap, positions_from_zero, queries_swapp
 from tests.lab.faults_elsewhere import decoder_attention, exchanged_heads, position_biases
 from tests.lab.faults_judged import SAMPLE, STAGES, Model
 from tests.lab.ports import Port
+from workbench.compare import compare, judge, noise_or_bug
+from workbench.compare.verdict import Verdict
 from workbench.opening import Settings
-from workbench.parity import compare, judge, noise_or_bug
-from workbench.parity.verdict import Verdict
 from workbench.runtimes.pytorch import arithmetic
 from workbench.session import Trace
 

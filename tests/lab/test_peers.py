@@ -10,11 +10,11 @@ import pytest
 
 from tests.lab.fakes import FakeRegistry
 from tests.parity.networks import computed
+from workbench.compare import noise_or_bug
+from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
 from workbench.lab import ParityRun, page, run_parity
 from workbench.lab.command import lines
-from workbench.parity import noise_or_bug
-from workbench.parity.presets import half_of
 from workbench.session import Trace
 
 PEER = {"dtype": "bfloat16", "stepwise": True}

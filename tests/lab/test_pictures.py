@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.parity.networks import computed
+from workbench.compare import compare, judge, noise_or_bug
 from workbench.lab.pictures import worth_a_look
-from workbench.parity import compare, judge, noise_or_bug
 
 
 def test_the_faulty_stage_is_worth_a_look_though_it_is_within_tolerance() -> None:

@@ -18,7 +18,7 @@ from tests.lab.faults import Planted
 from tests.lab.faults_elsewhere import ELSEWHERE
 from tests.lab.faults_judged import Model, strangers
 from tests.lab.faults_on_ggml import FAULTS, Port
-from workbench.parity.verdict import Verdict
+from workbench.compare.verdict import Verdict
 
 FAMILIES = ("sensevoice", "funasr_nano")
 

@@ -11,7 +11,7 @@ pytest.importorskip("vllm")
 
 from tests.lab.faults_judged import Model
 from tests.lab.faults_on_ggml import Port, rope_base
-from workbench.parity import compare, judge, noise_or_bug
+from workbench.compare import compare, judge, noise_or_bug
 from workbench.registry import Registry
 
 

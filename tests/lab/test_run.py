@@ -13,10 +13,10 @@ import pytest
 
 from tests.lab.fakes import FakeRegistry, dies, waits
 from tests.parity.networks import STAGES, computed
+from workbench.compare import read_mapping
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import report
 from workbench.lab import ParityRun, run_parity
-from workbench.parity import read_mapping
 from workbench.session import Trace
 
 

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.parity.networks import META, STAGES, computed
+from workbench.compare import compare, read_mapping, read_trace
 from workbench.core.errors import BadInput
-from workbench.parity import compare, read_mapping, read_trace
 from workbench.session import Trace
 
 FOREIGN = """

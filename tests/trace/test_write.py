@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from safetensors import safe_open
 
+from workbench.compare import read_trace
 from workbench.core.errors import BadInput
-from workbench.parity import read_trace
 from workbench.trace.write import discard_partial, trace_place, write_trace
 
 TYPES = (np.float32, np.float64, np.float16, np.int64, np.int16, np.uint8, np.bool_)

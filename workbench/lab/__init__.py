@@ -6,7 +6,7 @@
 ...     write_page(run, "report.html")
 
 `sides` reads what is to be compared, `run` has it computed and compared, `outcome` holds what was found, `page` puts it
-down for a browser. What a comparison is, `workbench.parity` knows.
+down for a browser. What a comparison is, `workbench.compare` knows.
 """
 
 from workbench.lab.outcome import Outcome, ParityRun

@@ -7,14 +7,14 @@ from html import escape
 
 import numpy as np
 
+from workbench.compare.compare import FirstToken
+from workbench.compare.discrete import Edit, as_text, as_tokens
+from workbench.compare.noise import NoiseReport
+from workbench.compare.stage import StageComparison
+from workbench.compare.verdict import WORDS, margins_of
 from workbench.lab.outcome import Outcome, ParityRun
 from workbench.lab.pictures import stage_pictures
 from workbench.lab.tables import short, table
-from workbench.parity.compare import FirstToken
-from workbench.parity.discrete import Edit, as_text, as_tokens
-from workbench.parity.noise import NoiseReport
-from workbench.parity.stage import StageComparison
-from workbench.parity.verdict import WORDS, margins_of
 from workbench.session import Trace
 
 _TOKENS = 400  # of a sequence that are shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from workbench.compare.stage import StageComparison
 from workbench.lab.outcome import ParityRun
-from workbench.parity.stage import StageComparison
 from workbench.text.scripts import display_width
 from workbench.trace.order import computation_order
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.compare.compare import Comparison
+from workbench.compare.noise import NoiseReport
+from workbench.compare.report import to_dict
+from workbench.compare.verdict import Verdict
 from workbench.core.errors import BadInput, Unavailable
-from workbench.parity.compare import Comparison
-from workbench.parity.noise import NoiseReport
-from workbench.parity.report import to_dict
-from workbench.parity.verdict import Verdict
 from workbench.session import Trace
 from workbench.text.scripts import clipped
 
@@ -58,7 +58,7 @@ class Outcome:
         return self.verdict.sentence if self.verdict else self.reason
 
     def to_dict(self, profiles: bool = False) -> dict[str, Any]:
-        """The outcome as plain JSON values; `comparison` as of `workbench.parity.report.to_dict`."""
+        """The outcome as plain JSON values; `comparison` as of `workbench.compare.report.to_dict`."""
         found: dict[str, Any] = {"name": self.name, "status": self.status, "sentence": self.sentence}
         if self.computed:
             found |= {"load_seconds": self.computed.load_seconds, "trace_seconds": self.computed.trace_seconds}

@@ -12,6 +12,8 @@ from html import escape
 from pathlib import Path
 
 from workbench import __version__
+from workbench.compare.noise import NoiseReport
+from workbench.compare.report import rows
 from workbench.core.errors import BadInput
 from workbench.lab.closer import stage_details, written
 from workbench.lab.heat import heat_map
@@ -19,8 +21,6 @@ from workbench.lab.look import STYLE
 from workbench.lab.outcome import Computed, Outcome, ParityRun
 from workbench.lab.pictures import noise_picture, worth_a_look
 from workbench.lab.tables import pairs, short, table
-from workbench.parity.noise import NoiseReport
-from workbench.parity.report import rows
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STATUS = {

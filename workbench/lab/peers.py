@@ -1,15 +1,15 @@
 """The reference's own model in the half precision of a candidate, whose rounding the candidate's is held to.
 
-What is computed here is only which of them a run needs; how they judge, `workbench.parity.noise` knows.
+What is computed here is only which of them a run needs; how they judge, `workbench.compare.noise` knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
 from workbench.lab.sides import Side
-from workbench.parity.presets import half_of
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.parity.compare import Comparison
-from workbench.parity.measures import as_table
-from workbench.parity.noise import NoiseReport
-from workbench.parity.stage import StageComparison
+from workbench.compare.compare import Comparison
+from workbench.compare.measures import as_table
+from workbench.compare.noise import NoiseReport
+from workbench.compare.stage import StageComparison
 from workbench.plots import stages as plots
 from workbench.session import Trace
 

@@ -16,6 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workbench.compare.compare import AS_ASKED, compare
+from workbench.compare.noise import NoiseReport, noise_or_bug
+from workbench.compare.presets import Tolerances, check_rules, find_preset, half_of, preset_of, read_rules
+from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.core.options import build_options
 from workbench.core.progress import OnProgress, listening
@@ -25,10 +29,6 @@ from workbench.lab.outcome import Computed, Outcome, ParityRun
 from workbench.lab.peers import peer_side, peers_for
 from workbench.lab.sides import Side, read_side, read_sides
 from workbench.open_session import OpenSession
-from workbench.parity.compare import AS_ASKED, compare
-from workbench.parity.noise import NoiseReport, noise_or_bug
-from workbench.parity.presets import Tolerances, check_rules, find_preset, half_of, preset_of, read_rules
-from workbench.parity.verdict import judge
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session import AudioSource, Prompt, StageFilter, Trace
@@ -81,9 +81,9 @@ def run_parity(
             that each shows its own error alone; else each side goes on from its own values to the end, and errors
             accumulate. A side that cannot do that has that as its outcome, and so has a candidate that is a trace and
             was computed end to end; one that was computed from the stages of this reference is taken.
-        preset: what to expect (`workbench.parity.PRESETS`); without, what each candidate's arithmetic asks for.
+        preset: what to expect (`workbench.compare.PRESETS`); without, what each candidate's arithmetic asks for.
         settings: such as `threads`, for every side whose runtime has them.
-        rules: limits of one's own, as `workbench.parity.read_rules` takes them.
+        rules: limits of one's own, as `workbench.compare.read_rules` takes them.
         mapping: names and layouts of the candidates that are trace files.
         force: compare traces of different inputs too.
         keep: a folder for the traces; without, they go when the run is closed.

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.compare.compare import AS_ASKED, Comparison, compare
+from workbench.compare.noise import NoiseReport, noise_or_bug
+from workbench.compare.presets import Tolerances, find_preset, preset_of, read_rules
+from workbench.compare.report import table, to_json
+from workbench.compare.verdict import Verdict, judge
 from workbench.core.errors import BadInput
-from workbench.parity.compare import AS_ASKED, Comparison, compare
-from workbench.parity.noise import NoiseReport, noise_or_bug
-from workbench.parity.presets import Tolerances, find_preset, preset_of, read_rules
-from workbench.parity.report import table, to_json
-from workbench.parity.verdict import Verdict, judge
 from workbench.trace.mapping import read_mapping
 from workbench.trace.read import read_trace
 
@@ -67,7 +67,7 @@ def compare_files(
 
     Args:
         preset: its name; without, what the traces' metadata ask for.
-        rules: limits of one's own, as `workbench.parity.presets.read_rules` takes them.
+        rules: limits of one's own, as `workbench.compare.presets.read_rules` takes them.
         mapping: a mapping file for the candidate's names and layouts.
         stages: which to compare, a glob.
         exact: a trace of the reference in float64, to tell noise from a bug.

@@ -19,10 +19,10 @@ from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.tiny_fireredasr import tiny_fireredasr
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_language import random_network, tiny_language
+from workbench.compare.measures import measure
 from workbench.decoding.generation import Decoding
 from workbench.families.language import read_language_config
 from workbench.opening import Settings
-from workbench.parity.measures import measure
 from workbench.runtimes.pytorch.arithmetic import (
     array_of,
     in_steps,

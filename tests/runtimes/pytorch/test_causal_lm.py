@@ -15,11 +15,11 @@ import torch
 from tests.processes import Background, eventually
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_language import tiny_language
+from workbench.compare.compare import compare
+from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput, Cancelled
 from workbench.generation_session import TextSession
 from workbench.opening import SessionSpec, Settings, open_here
-from workbench.parity.compare import compare
-from workbench.parity.verdict import judge
 from workbench.registry import Registry
 from workbench.session import Generation, Piece
 from workbench.worker import ProcessSession

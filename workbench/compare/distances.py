@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.parity.measures import as_table, measure
+from workbench.compare.measures import as_table, measure
 
 _SMALL = 0.01  # of the usual size: relative errors of smaller positions say nothing
 _BLOCK_VALUES = 1 << 22  # of channels that are sorted at a time

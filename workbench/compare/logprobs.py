@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.compare.discrete import as_tokens
 from workbench.core.errors import BadInput
-from workbench.parity.discrete import as_tokens
 from workbench.session import Trace
 
 STAGE, IDS = "tokens.logprobs", "tokens.alternatives"

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.parity.networks import LAYERS, META, NUMBERS, computed
-from workbench.parity import compare, judge, noise_or_bug
-from workbench.parity.presets import PRESETS, Tolerances
+from workbench.compare import compare, judge, noise_or_bug
+from workbench.compare.presets import PRESETS, Tolerances
 from workbench.session import Trace
 
 FAULTS = {

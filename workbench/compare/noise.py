@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from workbench.compare.distances import Distances, by_channel, distances
+from workbench.compare.inputs import goes_on_from, whose_inputs
+from workbench.compare.presets import PRESETS, Preset, half_of, preset_of
 from workbench.core.errors import BadInput
-from workbench.parity.distances import Distances, by_channel, distances
-from workbench.parity.inputs import goes_on_from, whose_inputs
-from workbench.parity.presets import PRESETS, Preset, half_of, preset_of
 from workbench.session import StageFilter, Trace
 from workbench.trace.order import computation_order, is_aside, kind_of
 

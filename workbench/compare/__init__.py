@@ -9,12 +9,12 @@ The parts: `formats` reads traces of any program, `measures` and its neighbours 
 `Trace`, no models.
 """
 
-from workbench.parity.compare import Comparison, compare
-from workbench.parity.noise import NoiseReport, noise_or_bug
-from workbench.parity.presets import PRESETS, Tolerances, find_preset, preset_of, read_rules
-from workbench.parity.report import to_dict
-from workbench.parity.stage import StageComparison
-from workbench.parity.verdict import Verdict, judge
+from workbench.compare.compare import Comparison, compare
+from workbench.compare.noise import NoiseReport, noise_or_bug
+from workbench.compare.presets import PRESETS, Tolerances, find_preset, preset_of, read_rules
+from workbench.compare.report import to_dict
+from workbench.compare.stage import StageComparison
+from workbench.compare.verdict import Verdict, judge
 from workbench.trace.mapping import read_mapping
 from workbench.trace.read import read_trace
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.parity.compare import Comparison
-from workbench.parity.measures import Measures
-from workbench.parity.noise import NoiseReport
-from workbench.parity.stage import StageComparison
-from workbench.parity.verdict import Verdict
+from workbench.compare.compare import Comparison
+from workbench.compare.measures import Measures
+from workbench.compare.noise import NoiseReport
+from workbench.compare.stage import StageComparison
+from workbench.compare.verdict import Verdict
 from workbench.text.scripts import display_width
 
 FORMAT = 1  # of the JSON; goes up when a key changes its meaning

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tests.parity.networks import META, NUMBERS, STAGES, computed
+from workbench.compare import compare
+from workbench.compare.logprobs import LogprobMeasures
+from workbench.compare.noise import noise_or_bug
+from workbench.compare.presets import PRESETS, Limits, Tolerances
+from workbench.compare.report import rows
+from workbench.compare.stage import StageComparison
+from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput
-from workbench.parity import compare
-from workbench.parity.logprobs import LogprobMeasures
-from workbench.parity.noise import noise_or_bug
-from workbench.parity.presets import PRESETS, Limits, Tolerances
-from workbench.parity.report import rows
-from workbench.parity.stage import StageComparison
-from workbench.parity.verdict import judge
 from workbench.session import Trace
 
 

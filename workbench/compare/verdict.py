@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.parity.compare import AS_ASKED, Comparison, FirstToken
-from workbench.parity.logits import Choice
-from workbench.parity.noise import REFERENCE, NoiseReport
-from workbench.parity.stage import StageComparison
+from workbench.compare.compare import AS_ASKED, Comparison, FirstToken
+from workbench.compare.logits import Choice
+from workbench.compare.noise import REFERENCE, NoiseReport
+from workbench.compare.stage import StageComparison
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from workbench.compare.presets import EXACT, PRESETS, Tolerances
+from workbench.compare.stage import compare_stage
 from workbench.core.errors import BadInput
-from workbench.parity.presets import EXACT, PRESETS, Tolerances
-from workbench.parity.stage import compare_stage
 
 F32 = PRESETS["f32"].limits
 X = np.random.default_rng(0).standard_normal((20, 8))

@@ -7,8 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from workbench.parity.hints import explain_numbers, explain_shape
-from workbench.parity.measures import measure
+from workbench.compare.hints import explain_numbers, explain_shape
+from workbench.compare.measures import measure
 
 X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
 SQUARE = np.random.default_rng(4).standard_normal((5, 5)).astype(np.float32)

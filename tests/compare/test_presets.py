@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from tests.parity.networks import computed
+from workbench.compare import compare, judge
+from workbench.compare.presets import MEASURES, PRESETS, Limits, Tolerances, find_preset, preset_of, read_rules
 from workbench.core.errors import BadInput
-from workbench.parity import compare, judge
-from workbench.parity.presets import MEASURES, PRESETS, Limits, Tolerances, find_preset, preset_of, read_rules
 
 STEPS = ["float32", "float16", "q8_0", "q4_0"]
 NAMES = {"float32": "f32", "float16": "f16", "q8_0": "q8_0", "q4_0": "q4"}

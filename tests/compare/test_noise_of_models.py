@@ -13,8 +13,8 @@ import pytest
 from torch import nn
 
 from tests.tiny_checkpoints import noise
+from workbench.compare import compare, judge, noise_or_bug
 from workbench.opening import Settings
-from workbench.parity import compare, judge, noise_or_bug
 from workbench.runtimes.pytorch import settle
 from workbench.session import Trace
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from workbench.parity import measures
-from workbench.parity.measures import Measures, measure
-from workbench.parity.presets import PRESETS
-from workbench.parity.stage import compare_stage
+from workbench.compare import measures
+from workbench.compare.measures import Measures, measure
+from workbench.compare.presets import PRESETS
+from workbench.compare.stage import compare_stage
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 SHAPES = npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=7)

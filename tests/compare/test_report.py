@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.parity.networks import META, STAGES, computed
-from workbench.parity import compare, judge, noise_or_bug
+from workbench.compare import compare, judge, noise_or_bug
+from workbench.compare.presets import PRESETS, Tolerances
+from workbench.compare.report import table, to_dict, to_json
 from workbench.parity.command import Result
-from workbench.parity.presets import PRESETS, Tolerances
-from workbench.parity.report import table, to_dict, to_json
 from workbench.session import Trace
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from workbench.compare.discrete import as_tokens
+from workbench.compare.inputs import Whose, whose_inputs
+from workbench.compare.logits import Choice, choice_among, choice_at, deciding_row, spread_of
+from workbench.compare.logprobs import IDS, Told, told
+from workbench.compare.logprobs import STAGE as LOGPROBS
+from workbench.compare.presets import Tolerances, check_rules, preset_of
+from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage
 from workbench.core.errors import BadInput
-from workbench.parity.discrete import as_tokens
-from workbench.parity.inputs import Whose, whose_inputs
-from workbench.parity.logits import Choice, choice_among, choice_at, deciding_row, spread_of
-from workbench.parity.logprobs import IDS, Told, told
-from workbench.parity.logprobs import STAGE as LOGPROBS
-from workbench.parity.presets import Tolerances, check_rules, preset_of
-from workbench.parity.stage import StageComparison, compare_logprobs, compare_stage
 from workbench.session import StageFilter, Trace
 from workbench.trace.order import computation_order, is_aside, layer_counts
 

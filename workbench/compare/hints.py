@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.parity.measures import Measures, measure
+from workbench.compare.measures import Measures, measure
 
 _MUCH_NEARER = 0.1  # of the error that there is, for a guess to be worth naming
 _NEAR = 0.5  # relative L2 above which two arrays have nothing in common

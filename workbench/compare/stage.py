@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from workbench.compare.discrete import SequenceMeasures, as_text, as_tokens, measure_text, measure_tokens
+from workbench.compare.hints import explain_numbers, explain_shape
+from workbench.compare.logits import LogitMeasures, explain_logits, measure_logits
+from workbench.compare.logprobs import STAGE as LOGPROBS
+from workbench.compare.logprobs import LogprobMeasures, measure_logprobs
+from workbench.compare.measures import Measures, measure
+from workbench.compare.presets import PRESETS, Limits
 from workbench.core.errors import BadInput
-from workbench.parity.discrete import SequenceMeasures, as_text, as_tokens, measure_text, measure_tokens
-from workbench.parity.hints import explain_numbers, explain_shape
-from workbench.parity.logits import LogitMeasures, explain_logits, measure_logits
-from workbench.parity.logprobs import STAGE as LOGPROBS
-from workbench.parity.logprobs import LogprobMeasures, measure_logprobs
-from workbench.parity.measures import Measures, measure
-from workbench.parity.presets import PRESETS, Limits
 from workbench.session import Trace
 from workbench.trace.order import Kind, kind_of
 
@@ -188,7 +188,7 @@ def compare_stage(
 
 
 def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> StageComparison:
-    """The log-probabilities of the tokens that two traces tell of (`workbench.parity.logprobs.told`)."""
+    """The log-probabilities of the tokens that two traces tell of (`workbench.compare.logprobs.told`)."""
     arrays = reference[LOGPROBS], candidate[LOGPROBS]
     return StageComparison(
         stage=LOGPROBS,

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from workbench.decoding.generation import Decoding
+from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
-from workbench.merging import Merged
 from workbench.runtimes.pytorch.language import DTYPES, LanguageModel, open_language
 
 GOAL = 0.9

@@ -15,7 +15,7 @@ from panels.pictures import picture
 from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, Embedding
 from workbench.embeddings.components import principal
-from workbench.embeddings.look import look_at, norms
+from workbench.embeddings.statistics import look_at, norms
 from workbench.session import Neighbours
 
 EMPTY = """<p class="muted small">None yet. Add files, or make some from a recording below.</p>"""

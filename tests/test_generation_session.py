@@ -15,8 +15,8 @@ from workbench.core.errors import BadInput, Cancelled
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import WritingOptions
 from workbench.embeddings import Embedding
+from workbench.embeddings.prompt import TokenPrompt, injected
 from workbench.generation_session import Table, TextSession, UnfoldingText, alternatives_of
-from workbench.injection import TokenPrompt, injected
 from workbench.session import Generation, Piece, Session, StageFilter, Trace, last_generation
 
 STOP = 0

@@ -21,7 +21,7 @@ from workbench.decoding.alternatives import TRACED, Watch, Watched
 from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
-from workbench.injection import Injected, TokenPrompt, embeddings_given
+from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
 from workbench.session import (
     Alternative,
     AudioSource,

@@ -16,8 +16,8 @@ from typing import Any, Self
 import numpy as np
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchError
+from workbench.embeddings.prompt import Injected, embeddings_given
 from workbench.families import FAMILIES
-from workbench.injection import Injected, embeddings_given
 from workbench.opening import SessionSpec
 from workbench.session import (
     AudioSource,

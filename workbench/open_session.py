@@ -16,8 +16,8 @@ import numpy as np
 
 from workbench.budget import weight_bytes
 from workbench.core.errors import BadInput
+from workbench.embeddings.prompt import Injected
 from workbench.families import FAMILIES
-from workbench.injection import Injected
 from workbench.isolated import Calls, IsolatedSession
 from workbench.opening import SessionSpec
 from workbench.runtimes import RUNTIMES

@@ -326,7 +326,7 @@ class Session(Protocol):
         within one token.
 
         Args:
-            embeddings: in place of the placeholders in the prompt, one for each, in order (see `workbench.injection`).
+            embeddings: in place of the placeholders in the prompt, one for each, in order (see `workbench.embeddings.prompt`).
         """
         ...
 

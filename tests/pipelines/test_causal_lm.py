@@ -14,9 +14,9 @@ from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watch, Watched
 from workbench.decoding.generation import Decoding
 from workbench.embeddings import embedding_of
+from workbench.embeddings.merge import Merged
+from workbench.embeddings.prompt import TokenPrompt, injected
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm
-from workbench.injection import TokenPrompt, injected
-from workbench.merging import Merged
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.session import StageFilter
 from workbench.trace.recorder import Recorder

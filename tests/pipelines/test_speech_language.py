@@ -15,7 +15,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
-from workbench.merging import Merged
+from workbench.embeddings.merge import Merged
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.session import StageFilter
 from workbench.trace.recorder import Recorder

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.merging import PaddingSide, merge_speech
+from workbench.embeddings.merge import PaddingSide, merge_speech
 
 pytestmark = pytest.mark.reference
 

@@ -15,6 +15,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import option
 from workbench.decoding.generation import WritingOptions
 from workbench.embeddings import Embedding, check_embeddings
+from workbench.embeddings.prompt import TokenPrompt, check_placeholders, injected
 from workbench.families.funasr_nano import FunasrNanoModel, is_funasr_nano, read_funasr_nano
 from workbench.families.language import (
     SERVED_SECTION,
@@ -24,7 +25,6 @@ from workbench.families.language import (
     is_language_directory,
     read_language_config,
 )
-from workbench.injection import TokenPrompt, check_placeholders, injected
 from workbench.session import Prompt
 
 ROLES = ("system", "user", "assistant", "tool")

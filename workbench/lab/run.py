@@ -23,8 +23,8 @@ from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.core.options import build_options
 from workbench.core.progress import OnProgress, listening
+from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
-from workbench.injection import embeddings_given
 from workbench.lab.outcome import Computed, Outcome, ParityRun
 from workbench.lab.peers import peer_side, peers_for
 from workbench.lab.sides import Side, read_side, read_sides
@@ -87,7 +87,7 @@ def run_parity(
         mapping: names and layouts of the candidates that are trace files.
         force: compare traces of different inputs too.
         keep: a folder for the traces; without, they go when the run is closed.
-        embeddings: in place of the placeholders in a prompt, one for each, in order (see `workbench.injection`).
+        embeddings: in place of the placeholders in a prompt, one for each, in order (see `workbench.embeddings.prompt`).
         same_precision: compute the reference's model on PyTorch in bfloat16 or float16 too, where a candidate was, and
             hold that candidate to the rounding of this one. It takes float64.
 

@@ -11,10 +11,10 @@ from workbench.core.resources import close
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding
+from workbench.embeddings.merge import Merged, merge_speech
+from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, token_prompt
 from workbench.generation_session import Table
-from workbench.injection import TokenPrompt, check_range
-from workbench.merging import Merged, merge_speech
 from workbench.pipelines.language import Language
 from workbench.session import Prompt, StageFilter
 from workbench.trace.recorder import Recorder, Stages

@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
-from workbench.merging import Merged
+from workbench.embeddings.merge import Merged
 from workbench.trace.recorder import Recorder
 
 

@@ -18,8 +18,8 @@ from workbench.core.options import ListeningOptions
 from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, Watch, Watched
 from workbench.decoding.generation import ENDED, Decoding
+from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.language import PLACEHOLDER, LanguageTokenizer
-from workbench.merging import Merged, merge_speech
 from workbench.pipelines.language import Language
 from workbench.session import StageFilter, Token
 from workbench.text.scripts import settled_text

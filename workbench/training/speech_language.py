@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from workbench.embeddings.merge import merge_speech, plan_merge
 from workbench.families.language import TURN_END, LanguageTokenizer
-from workbench.merging import merge_speech, plan_merge
 from workbench.training.digits import words_of
 from workbench.training.language import chat_prompt, draw_task
 

@@ -17,8 +17,8 @@ from tests.tiny_gguf import tiny_gguf, tiny_halves
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watched
 from workbench.decoding.generation import ENDED, Decoding
+from workbench.embeddings.merge import Merged
 from workbench.formats.gguf_file import read_gguf
-from workbench.merging import Merged
 from workbench.runtimes.gguf import language as module
 from workbench.runtimes.gguf.context import STEP
 from workbench.runtimes.gguf.language import LanguageModel, open_language

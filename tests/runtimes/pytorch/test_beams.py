@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.tiny_language import random_network
 from workbench.decoding.generation import ENDED, Decoding
-from workbench.merging import Merged
+from workbench.embeddings.merge import Merged
 from workbench.runtimes.pytorch.beams import beam_search
 
 STOPS = tuple(range(0, 60, 6))  # so many that hypotheses end at different steps

@@ -17,8 +17,8 @@ from tests.tiny_language import change_json, tiny_language
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watched
 from workbench.decoding.generation import ENDED, Decoding
+from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
-from workbench.merging import Merged
 from workbench.runtimes.pytorch.arithmetic import throughout
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.trace.recorder import Recorder

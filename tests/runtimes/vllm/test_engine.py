@@ -23,8 +23,8 @@ from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import listening
 from workbench.decoding.alternatives import Watched, likeliest
 from workbench.decoding.generation import Decoding
+from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
-from workbench.merging import Merged
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.engine import ABORT_SECONDS, Engine, EngineOptions, Finished, open_engine
 from workbench.runtimes.vllm.request import Request

@@ -17,9 +17,9 @@ from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.beams import BeamSearch
 from workbench.decoding.choosing import Chooser
 from workbench.decoding.generation import ENDED, Decoding
+from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
-from workbench.merging import Merged
 from workbench.runtimes.gguf.context import STEP, Context
 from workbench.runtimes.gguf.ggml import TensorStruct, load_library
 from workbench.runtimes.gguf.language_file import (

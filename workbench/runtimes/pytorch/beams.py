@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from workbench.decoding.generation import ENDED, Decoding
-from workbench.merging import Merged
+from workbench.embeddings.merge import Merged
 from workbench.runtimes.pytorch.arithmetic import throughout
 
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.generation import ENDED, Decoding
+from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
-from workbench.merging import Merged
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
 from workbench.runtimes.pytorch.tap import Tap, tap_into
 from workbench.trace.recorder import Recorder

@@ -11,9 +11,9 @@ from workbench.core.errors import Unavailable
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding
+from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.generation_session import Table, TextSession
-from workbench.injection import TokenPrompt, check_range
 from workbench.opening import Settings
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request

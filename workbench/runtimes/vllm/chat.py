@@ -20,7 +20,7 @@ from vllm.logger import init_logger
 
 from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, read_embedding
-from workbench.injection import mismatch
+from workbench.embeddings.prompt import mismatch
 from workbench.runtimes.vllm.embedding_part import FORM, PART, read_part
 from workbench.runtimes.vllm.models.embedding import MODALITY, called, placeholder_of
 from workbench.runtimes.vllm.models.refused import Refused

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.injection import mismatch
+from workbench.embeddings.prompt import mismatch
 from workbench.runtimes.vllm.embedding_part import PART, embedding_part, placeholder_told
 from workbench.runtimes.vllm.remote.client import Client
 from workbench.runtimes.vllm.remote.service import CHAT, Service

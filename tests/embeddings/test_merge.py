@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.merging import Merged, PaddingSide, merge_speech, plan_merge
+from workbench.embeddings.merge import Merged, PaddingSide, merge_speech, plan_merge
 
 SPEECH = -200
 WIDTH = 3

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.tiny_language import CONTEXT, change_json, tiny_language
 from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, embedding_of, write_embedding
+from workbench.embeddings.prompt import TokenPrompt, check_placeholders, embeddings_given, injected
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.families.language import PLACEHOLDER
-from workbench.injection import TokenPrompt, check_placeholders, embeddings_given, injected
 from workbench.opening import SessionSpec, Settings, open_here
 from workbench.registry import Registry
 from workbench.session import Session
@@ -24,7 +24,7 @@ from workbench.session import Session
 HIDDEN = 32
 P = PLACEHOLDER
 PLAIN = CausalLmOptions(chat=False, max_new_tokens=8)
-SAMPLE = Path(__file__).parents[1] / "assets" / "samples" / "six_five_one_three.wav"
+SAMPLE = Path(__file__).parents[2] / "assets" / "samples" / "six_five_one_three.wav"
 
 
 def rows(tokens: int, seed: int = 0, hidden: int = HIDDEN) -> Embedding:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from workbench.embeddings.look import look_at, norms
+from workbench.embeddings.statistics import look_at, norms
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

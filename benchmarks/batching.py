@@ -24,7 +24,7 @@ from workbench.core.errors import WorkbenchError
 from workbench.core.options import ListeningOptions
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
-from workbench.session import Transcript
+from workbench.session.protocols import Transcript
 from workbench.sources import assets
 from workbench.voice_activity import speech_spans
 

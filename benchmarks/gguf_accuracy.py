@@ -17,7 +17,7 @@ from workbench.conversion import writer
 from workbench.formats.quantization import TYPES
 from workbench.opening import SessionSpec, Settings, open_here
 from workbench.registry import Registry
-from workbench.session import Session
+from workbench.session.protocols import Session
 from workbench.sources import local_checkpoint
 from workbench.text import pool_scores, score
 from workbench.training.digits import load_fsdd, split_by_speaker

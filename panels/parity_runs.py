@@ -22,7 +22,7 @@ from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.lab import ParityRun, Side, run_parity
 from workbench.registry import Registry
-from workbench.session import AudioSource, Prompt, StageFilter
+from workbench.session.protocols import AudioSource, Prompt, StageFilter
 from workbench.trace.mapping import StageMapping
 
 MOST_KEPT = 16  # runs of users who are still there; their traces may be large

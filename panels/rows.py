@@ -10,7 +10,7 @@ from itertools import groupby
 
 from panels.markup import button, chips, copy_button, element, failure, figures, seconds, text
 from panels.runs import Board, Row
-from workbench.session import Transcript
+from workbench.session.protocols import Transcript
 from workbench.system.memory import size
 from workbench.text import Difference, Normaliser, Score, pool_scores
 from workbench.text.scripts import is_unspaced

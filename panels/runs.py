@@ -25,7 +25,7 @@ from workbench.core.progress import OnProgress, listening
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
-from workbench.session import Partial, Progress, Segment, Transcript
+from workbench.session.protocols import Partial, Progress, Segment, Transcript
 from workbench.text import Score, find_normaliser, score
 from workbench.transcription import join_texts
 

@@ -17,7 +17,7 @@ import gradio as gr
 from panels.runs import Row
 from workbench.core.errors import BadInput
 from workbench.exports import TIME, edited, find_format, retold
-from workbench.session import Transcript
+from workbench.session.protocols import Transcript
 from workbench.sources import assets
 
 

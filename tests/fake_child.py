@@ -23,7 +23,7 @@ from workbench.compare import read_trace
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.progress import report
 from workbench.opening import SessionSpec
-from workbench.session import Event, Generation, Piece, Progress, Segment, Trace, Transcript
+from workbench.session.protocols import Event, Generation, Piece, Progress, Segment, Trace, Transcript
 from workbench.system.tempdirs import PREFIX
 
 PARTIES = 32  # calls that meet, where they are to

@@ -15,7 +15,7 @@ import pytest
 from workbench import worker
 from workbench.opening import SessionSpec
 from workbench.parallel_worker import ParallelSession
-from workbench.session import Transcript
+from workbench.session.protocols import Transcript
 from workbench.worker import ProcessSession
 
 ROOT = Path(__file__).resolve().parents[1]

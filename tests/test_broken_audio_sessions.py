@@ -16,7 +16,7 @@ from workbench.cli import main
 from workbench.core.errors import BadInput
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
-from workbench.session import Transcript
+from workbench.session.protocols import Transcript
 
 RATE = 16000
 SECONDS = 2.0

@@ -30,7 +30,7 @@ from workbench.opening import SessionSpec, Settings
 from workbench.parallel_worker import ParallelSession
 from workbench.registry import Registry
 from workbench.runtimes import CPU_KV_GIGABYTES
-from workbench.session import Progress
+from workbench.session.protocols import Progress
 from workbench.system.memory import machine_bytes
 from workbench.worker import ProcessSession
 

@@ -22,7 +22,7 @@ from workbench.cli import main
 from workbench.core.errors import BadInput
 from workbench.opening import SETTINGS
 from workbench.registry import Registry
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 FIELDS = [
     "model",

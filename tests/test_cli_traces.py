@@ -13,7 +13,7 @@ from tests.tiny_language import tiny_language
 from workbench.audio.read import write_wav
 from workbench.core.errors import BadInput
 from workbench.registry import Registry
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.following import Line, transcripts
-from workbench.session import Event, Partial, Progress, Transcript
+from workbench.session.protocols import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
 
 

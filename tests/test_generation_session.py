@@ -17,7 +17,7 @@ from workbench.decoding.generation import WritingOptions
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, injected
 from workbench.generation_session import Table, TextSession, UnfoldingText, alternatives_of
-from workbench.session import Generation, Piece, Session, StageFilter, Trace, last_generation
+from workbench.session.protocols import Generation, Piece, Session, StageFilter, Trace, last_generation
 
 STOP = 0
 

@@ -19,7 +19,7 @@ from tests.processes import PATIENCE, Background, FakeMaker, children, eventuall
 from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.opening import SessionSpec, open_here
-from workbench.session import Progress, Transcript
+from workbench.session.protocols import Progress, Transcript
 from workbench.worker import ProcessSession
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.processes import Background, Listener, ParallelFakeMaker, children, eventually, gone, parallel_fakes
 from workbench.child import AHEAD
 from workbench.core.errors import BadInput, Cancelled, SessionDied
-from workbench.session import Transcript
+from workbench.session.protocols import Transcript
 
 
 @pytest.fixture

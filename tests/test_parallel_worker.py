@@ -26,7 +26,7 @@ from workbench.child import AHEAD
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
 from workbench.core.progress import listening
 from workbench.parallel_worker import ParallelSession
-from workbench.session import Progress, Transcript
+from workbench.session.protocols import Progress, Transcript
 
 
 @pytest.fixture

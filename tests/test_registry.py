@@ -23,7 +23,7 @@ from workbench.conversion.served import cache as served
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.opening import SessionSpec
 from workbench.registry import Registry
-from workbench.session import Generation, Progress, Session, Transcript
+from workbench.session.protocols import Generation, Progress, Session, Transcript
 
 AddCard = Callable[..., None]
 

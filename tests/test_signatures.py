@@ -20,7 +20,7 @@ from workbench.families import FAMILIES
 from workbench.open_session import OpenSession
 from workbench.opening import SessionSpec
 from workbench.registry import Registry
-from workbench.session import Session
+from workbench.session.protocols import Session
 from workbench.signatures import HEARING, WRITING, session_class
 
 

@@ -14,7 +14,7 @@ from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench import standard_input
 from workbench.cli import main
 from workbench.core.errors import BadInput, Unavailable
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 from workbench.standard_input import recordings_given
 
 

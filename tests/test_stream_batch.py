@@ -16,7 +16,7 @@ from tests.test_transcription import FakeRecogniser, words
 from tests.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, option
-from workbench.session import Partial, Progress, Segment, Token, Transcript
+from workbench.session.protocols import Partial, Progress, Segment, Token, Transcript
 from workbench.transcription import Heard, SpeechSession, StreamingRecogniser
 
 RATE = 16000

@@ -13,7 +13,7 @@ from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.opening import Settings
 from workbench.runtimes.pytorch.sensevoice import open_session
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 from workbench.trace.read import StoredTrace
 from workbench.trace.recorder import stage_digest
 from workbench.tracing import named, stages_given, trace_of

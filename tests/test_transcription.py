@@ -17,7 +17,7 @@ from tests.tiny_checkpoints import noise
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, TimedOptions
-from workbench.session import Progress, Segment, Session, StageFilter, Token, Transcript
+from workbench.session.protocols import Progress, Segment, Session, StageFilter, Token, Transcript
 from workbench.transcription import PAUSE_SECONDS, Heard, SpeechSession, join_texts
 from workbench.transcription import _segments as segments_of
 from workbench.voice_activity import Found

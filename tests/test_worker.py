@@ -27,7 +27,7 @@ from workbench.audio.read import write_wav
 from workbench.conversion import causal_lm, writer
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.opening import SessionSpec, open_here
-from workbench.session import Generation, Piece, Progress, Transcript
+from workbench.session.protocols import Generation, Piece, Progress, Transcript
 from workbench.sources import assets
 from workbench.worker import ProcessSession
 

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
     from workbench.registry import Registry
-    from workbench.session import Generation, Partial, Piece, Progress, Segment, Session, Token, Trace, Transcript
+    from workbench.session.protocols import (
+        Generation,
+        Partial,
+        Piece,
+        Progress,
+        Segment,
+        Session,
+        Token,
+        Trace,
+        Transcript,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,7 +53,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES.get(name, "workbench.session")), name)
+    return getattr(import_module(_HOMES.get(name, "workbench.session.protocols")), name)
 
 
 def __dir__() -> list[str]:

@@ -30,7 +30,7 @@ from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable,
 from workbench.core.progress import listening
 from workbench.opening import SessionSpec, open_here
 from workbench.runtimes import RUNTIMES
-from workbench.session import Session
+from workbench.session.protocols import Session
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
 

@@ -33,7 +33,7 @@ from workbench.model_flags import given_options, given_settings
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
-from workbench.session import Piece, StageFilter, Transcript
+from workbench.session.protocols import Piece, StageFilter, Transcript
 from workbench.standard_input import DASH, prompt_given, recordings_given
 from workbench.text.prompts import check_typed
 from workbench.trace.write import trace_place

@@ -14,7 +14,7 @@ from workbench.core.options import build_options
 from workbench.core.resources import close
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.pipelines.fsmn_vad import FsmnVad
-from workbench.session import (
+from workbench.session.protocols import (
     AudioSource,
     Event,
     Generation,
@@ -37,7 +37,7 @@ NO_SPEECH = "FSMN-VAD found no speech in the recording"
 
 
 class DetectionSession(Session):
-    """A loaded FSMN-VAD (see `workbench.session.Session`).
+    """A loaded FSMN-VAD (see `workbench.session.protocols.Session`).
 
     Args:
         model, runtime: what it is called in results.

@@ -22,7 +22,7 @@ from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
 from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
-from workbench.session import (
+from workbench.session.protocols import (
     Alternative,
     AudioSource,
     Event,
@@ -134,7 +134,7 @@ class DeafSession(Session):
 
 
 class TextSession(DeafSession):
-    """A writer as a session (see `workbench.session.Session`).
+    """A writer as a session (see `workbench.session.protocols.Session`).
 
     Args:
         notes: what the reader of every text should know of the model, a sentence each.

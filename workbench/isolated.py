@@ -19,7 +19,7 @@ from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchErr
 from workbench.embeddings.prompt import Injected, embeddings_given
 from workbench.families import FAMILIES
 from workbench.opening import SessionSpec
-from workbench.session import (
+from workbench.session.protocols import (
     AudioSource,
     Event,
     Generation,

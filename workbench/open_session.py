@@ -21,7 +21,7 @@ from workbench.families import FAMILIES
 from workbench.isolated import Calls, IsolatedSession
 from workbench.opening import SessionSpec
 from workbench.runtimes import RUNTIMES
-from workbench.session import (
+from workbench.session.protocols import (
     AudioSource,
     Event,
     Generation,

@@ -14,7 +14,7 @@ from workbench.core.options import OptionSpec, check_value, option, option_specs
 from workbench.decoding.generation import MOST_TOKENS
 from workbench.families import FAMILIES
 from workbench.runtimes import RUNTIMES
-from workbench.session import Session
+from workbench.session.protocols import Session
 
 DTYPES = tuple(dict.fromkeys(name for runtime in RUNTIMES.values() for name in runtime.dtypes))
 KV_CACHES = ("f32", "f16", "q8_0")

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
 from workbench.runtimes import RUNTIMES
-from workbench.session import Session
+from workbench.session.protocols import Session
 
 HEARING = ("stream", "stream_batch", "transcribe", "transcribe_batch")
 WRITING = ("generate_stream", "generate")

@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.progress import report
-from workbench.session import Given, Out, Session, Trace
+from workbench.session.protocols import Given, Out, Session, Trace
 from workbench.system.versions import versions
 from workbench.trace.recorder import stage_digest
 from workbench.trace.write import trace_place

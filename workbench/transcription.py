@@ -20,7 +20,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
-from workbench.session import (
+from workbench.session.protocols import (
     AudioSource,
     Event,
     Generation,
@@ -110,7 +110,7 @@ class BatchingRecogniser(Protocol):
 
 
 class SpeechSession(Session):
-    """A recogniser as a session (see `workbench.session.Session`).
+    """A recogniser as a session (see `workbench.session.protocols.Session`).
 
     Args:
         notes: what the reader of every transcript should know of the model.

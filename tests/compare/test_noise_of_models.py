@@ -16,7 +16,7 @@ from tests.tiny_checkpoints import noise
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.opening import Settings
 from workbench.runtimes.pytorch import settle
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 STAGES = "frontend.*,encoder.*,predictor.*,adaptor.*,decoder.*,llm.*,logits,ctc.*"

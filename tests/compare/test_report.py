@@ -13,7 +13,7 @@ from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.presets import PRESETS, Tolerances
 from workbench.compare.report import table, to_dict, to_json
 from workbench.parity.command import Result
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 
 def faulty() -> Trace:

@@ -16,7 +16,7 @@ from workbench.pipelines.funasr_nano import NanoEar
 from workbench.pipelines.paraformer import ParaformerPipeline
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.session import Session
+from workbench.session.protocols import Session
 from workbench.transcription import SpeechSession
 
 

@@ -19,7 +19,7 @@ from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_ca
 from workbench.families.language import PLACEHOLDER
 from workbench.opening import SessionSpec, Settings, open_here
 from workbench.registry import Registry
-from workbench.session import Session
+from workbench.session.protocols import Session
 
 HIDDEN = 32
 P = PLACEHOLDER

@@ -12,7 +12,7 @@ from workbench.compare import read_trace
 from workbench.core.errors import SessionDied, Unavailable
 from workbench.core.options import build_options
 from workbench.families import FAMILIES
-from workbench.session import StageFilter, Trace
+from workbench.session.protocols import StageFilter, Trace
 
 TYPES = {"auto": "float32", "f32": "float32", "f16": "float16"}
 

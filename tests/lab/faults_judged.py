@@ -14,7 +14,7 @@ from tests.lab.faults import Planted
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
 from workbench.opening import Settings
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 from workbench.sources import assets
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"

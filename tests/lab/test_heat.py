@@ -14,7 +14,7 @@ from tests.lab.test_page import NASTY, Parts
 from tests.parity.networks import META, NUMBERS, STAGES, Fault, computed
 from workbench.lab import ParityRun, run_parity
 from workbench.lab.heat import heat_map
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 Run = Callable[..., ParityRun]
 

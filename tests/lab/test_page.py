@@ -16,7 +16,7 @@ from tests.lab.fakes import FakeRegistry
 from tests.parity.networks import META, computed
 from workbench.core.errors import BadInput
 from workbench.lab import ParityRun, page, run_parity, write_page
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 NASTY = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 

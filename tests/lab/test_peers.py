@@ -15,7 +15,7 @@ from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
 from workbench.lab import ParityRun, page, run_parity
 from workbench.lab.command import lines
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 PEER = {"dtype": "bfloat16", "stepwise": True}
 

@@ -19,7 +19,7 @@ from tests.lab.faults_on_ggml import Port, f16_overflow, fsmn_tap, rope_base
 from workbench import cli
 from workbench.lab import run_parity, write_page
 from workbench.registry import Registry
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 
 @pytest.fixture

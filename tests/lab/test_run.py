@@ -17,7 +17,7 @@ from workbench.compare import read_mapping
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import report
 from workbench.lab import ParityRun, run_parity
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.panels.fakes import CARDS, FakeRegistry, FakeSession
 from workbench.cards import Card
 from workbench.core.errors import Cancelled
 from workbench.registry import Availability, Residency
-from workbench.session import Event
+from workbench.session.protocols import Event
 
 ENGINE_CARDS = (
     Card(

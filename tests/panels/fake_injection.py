@@ -15,7 +15,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.embeddings import Embedding
 from workbench.families.language import PLACEHOLDER
 from workbench.registry import Availability
-from workbench.session import Alternative, Generation, Neighbours, Piece, Trace
+from workbench.session.protocols import Alternative, Generation, Neighbours, Piece, Trace
 
 WIDTH = 8
 WORDS = ("seven", " one", " three")

@@ -13,7 +13,7 @@ from workbench.core.errors import Cancelled, Unavailable
 from workbench.families import FAMILIES
 from workbench.gguf_weights import Weights
 from workbench.registry import Availability, Residency
-from workbench.session import Event, Partial, Progress, Segment, Transcript
+from workbench.session.protocols import Event, Partial, Progress, Segment, Transcript
 
 CARDS = (
     Card("fake/sense", "Fake SenseVoice", "sensevoice", {"demo": "nowhere"}, ("en",), licence="none"),

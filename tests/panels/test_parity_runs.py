@@ -19,7 +19,7 @@ from tests.lab.fakes import dies, waits
 from tests.panels.parity_fakes import FakeParityRegistry
 from tests.parity.networks import META, computed
 from workbench.core.errors import BadInput, SessionDied
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 
 @pytest.fixture

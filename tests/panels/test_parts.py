@@ -26,7 +26,7 @@ from panels.sounds import Sounds, pictures_html
 from tests.panels.fakes import broken, tone
 from workbench.cards import BadCard
 from workbench.core.errors import BadInput
-from workbench.session import Segment, Transcript
+from workbench.session.protocols import Segment, Transcript
 
 ROOT = Path(__file__).resolve().parents[2]
 SEGMENTS = (Segment(0.0, 0.5, "three"), Segment(0.5, 1.25, "eleven"))

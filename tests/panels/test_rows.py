@@ -12,7 +12,7 @@ from panels.cells import Cell
 from panels.markup import element, seconds
 from panels.rows import NOTHING_YET, board_html, differences_html, status_html, status_line, tag_chips
 from panels.runs import Board, Row
-from workbench.session import Progress, Segment, Transcript
+from workbench.session.protocols import Progress, Segment, Transcript
 from workbench.text import score
 
 HEARD = Transcript(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 from workbench.trace.recorder import stage_digest
 
 FRAMES, WIDTH, LAYERS, VOCABULARY = 24, 64, 8, 40

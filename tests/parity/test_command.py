@@ -10,7 +10,7 @@ import pytest
 
 from tests.parity.networks import META, computed
 from workbench.cli import main
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 Capture = pytest.CaptureFixture[str]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.parity.networks import LAYERS, computed
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.core.errors import BadInput
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 
 @settings(max_examples=25, deadline=None)

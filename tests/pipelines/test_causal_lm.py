@@ -18,7 +18,7 @@ from workbench.embeddings.merge import Merged
 from workbench.embeddings.prompt import TokenPrompt, injected
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm
 from workbench.pipelines.causal_lm import CausalLm
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
 
 

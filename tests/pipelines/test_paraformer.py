@@ -11,7 +11,7 @@ import pytest
 from tests.tiny_checkpoints import noise, tiny_paraformer
 from workbench.families.paraformer import ParaformerModel, ParaformerOptions, read_paraformer
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
 
 SAMPLES = noise(1.0)[0]  # 17 frames

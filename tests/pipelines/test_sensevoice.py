@@ -13,7 +13,7 @@ from workbench.audio.cmvn import Cmvn
 from workbench.core.errors import BadInput
 from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, read_sensevoice
 from workbench.pipelines.sensevoice import SenseVoicePipeline
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
 
 SAMPLES = noise(1.0)[0]  # 17 frames

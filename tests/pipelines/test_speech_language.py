@@ -17,7 +17,7 @@ from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
 from workbench.transcription import Heard, StreamingRecogniser
 

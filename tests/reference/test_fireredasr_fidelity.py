@@ -39,7 +39,7 @@ from workbench.opening import Settings
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.fireredasr import open_session
 from workbench.runtimes.pytorch.language import LanguageModel
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 
 pytestmark = [pytest.mark.reference, pytest.mark.slow]
 

@@ -29,7 +29,7 @@ from workbench.opening import Settings
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import build
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.transcription import Heard
 
 pytestmark = [pytest.mark.reference, pytest.mark.slow]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.runtimes.test_given_stages import FAMILIES, RUNTIMES, opened
-from workbench.session import Session, Trace
+from workbench.session.protocols import Session, Trace
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import Kept
 

@@ -25,7 +25,7 @@ from tests.tiny_language import tiny_language
 from workbench.conversion import writer
 from workbench.core.errors import BadInput
 from workbench.opening import Settings
-from workbench.session import Session, Trace
+from workbench.session.protocols import Session, Trace
 
 SOUND = noise(1.0)
 FAMILIES: dict[str, tuple[Callable[..., Path], Any]] = {

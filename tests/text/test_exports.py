@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
 from workbench.exports import FORMATS, TIME, cues, edited, find_format, retold
-from workbench.session import Segment, Token, Transcript
+from workbench.session.protocols import Segment, Token, Transcript
 from workbench.text.subtitles import tokens_in
 
 # --- helpers ------------------------------------------------------------------------------------------------------

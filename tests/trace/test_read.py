@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from tests.parity.networks import META, STAGES, computed
 from workbench.compare import compare, read_mapping, read_trace
 from workbench.core.errors import BadInput
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 FOREIGN = """
 [meta]

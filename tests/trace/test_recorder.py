@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.processes import ROOT
 from workbench.core.errors import Unavailable
-from workbench.session import StageFilter, Trace
+from workbench.session.protocols import StageFilter, Trace
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import SMALL_BYTES, Kept, release
 

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save_file
 
 from workbench.core.errors import BadInput
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 from workbench.trace import stored
 from workbench.trace.stored import Stored, open_stored
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 from workbench.trace.recorder import stage_digest
 
 Whose = Literal["reference", "candidate"]

@@ -20,7 +20,7 @@ from workbench.compare.distances import Distances, by_channel, distances
 from workbench.compare.inputs import goes_on_from, whose_inputs
 from workbench.compare.presets import PRESETS, Preset, half_of, preset_of
 from workbench.core.errors import BadInput
-from workbench.session import StageFilter, Trace
+from workbench.session.protocols import StageFilter, Trace
 from workbench.trace.order import computation_order, is_aside, kind_of
 
 REFERENCE = "the reference"

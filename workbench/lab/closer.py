@@ -15,7 +15,7 @@ from workbench.compare.verdict import WORDS, margins_of
 from workbench.lab.outcome import Outcome, ParityRun
 from workbench.lab.pictures import stage_pictures
 from workbench.lab.tables import short, table
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 
 _TOKENS = 400  # of a sequence that are shown
 

@@ -15,7 +15,7 @@ from workbench.compare.noise import NoiseReport
 from workbench.compare.report import to_dict
 from workbench.compare.verdict import Verdict
 from workbench.core.errors import BadInput, Unavailable
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 from workbench.text.scripts import clipped
 
 FORMAT = 1  # of the JSON; goes up when a key changes its meaning

@@ -31,7 +31,7 @@ from workbench.lab.sides import Side, read_side, read_sides
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
-from workbench.session import AudioSource, Prompt, StageFilter, Trace
+from workbench.session.protocols import AudioSource, Prompt, StageFilter, Trace
 from workbench.system.tempdirs import make_scratch
 from workbench.text.prompts import check_prompt
 from workbench.text.scripts import clipped

@@ -16,7 +16,7 @@ from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, token_prompt
 from workbench.generation_session import Table
 from workbench.pipelines.language import Language
-from workbench.session import Prompt, StageFilter
+from workbench.session.protocols import Prompt, StageFilter
 from workbench.trace.recorder import Recorder, Stages
 
 

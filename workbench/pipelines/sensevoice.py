@@ -20,7 +20,7 @@ from workbench.families.sensevoice import (
 )
 from workbench.pipelines.features import Features
 from workbench.pipelines.traced import traced
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
 from workbench.transcription import Heard
 

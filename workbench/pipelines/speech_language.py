@@ -21,7 +21,7 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.language import PLACEHOLDER, LanguageTokenizer
 from workbench.pipelines.language import Language
-from workbench.session import StageFilter, Token
+from workbench.session.protocols import StageFilter, Token
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
 from workbench.transcription import Heard

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
 from workbench.transcription import Heard
 

@@ -17,7 +17,7 @@ from workbench.core.errors import BadInput
 from workbench.opening import Settings
 from workbench.runtimes.gguf.fireredasr import open_session, read_arguments
 from workbench.runtimes.pytorch import fireredasr as pytorch
-from workbench.session import Session
+from workbench.session.protocols import Session
 
 RATE = 16000
 SETTINGS = Settings(threads=1)

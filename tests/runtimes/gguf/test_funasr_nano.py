@@ -21,7 +21,7 @@ from workbench.runtimes.gguf.language_file import language_config
 from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.pytorch import funasr_nano as pytorch
-from workbench.session import Session, Trace
+from workbench.session.protocols import Session, Trace
 from workbench.transcription import SpeechSession
 
 RATE = 16000

@@ -26,7 +26,7 @@ from workbench.opening import Settings
 from workbench.runtimes.gguf.paraformer import ParaformerGraph, open_session
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.pytorch import paraformer as pytorch
-from workbench.session import Session, Trace
+from workbench.session.protocols import Session, Trace
 from workbench.sources import assets
 
 THREADS = Settings(threads=1)

@@ -19,7 +19,7 @@ from workbench.formats.gguf_file import read_gguf
 from workbench.opening import Settings
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.runtimes.pytorch import sensevoice as pytorch
-from workbench.session import Session, Trace
+from workbench.session.protocols import Session, Trace
 from workbench.sources import assets
 
 THREADS = Settings(threads=2)

@@ -21,7 +21,7 @@ from workbench.core.errors import BadInput, Cancelled
 from workbench.generation_session import TextSession
 from workbench.opening import SessionSpec, Settings, open_here
 from workbench.registry import Registry
-from workbench.session import Generation, Piece
+from workbench.session.protocols import Generation, Piece
 from workbench.worker import ProcessSession
 
 

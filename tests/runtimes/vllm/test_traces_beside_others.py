@@ -12,7 +12,7 @@ import pytest
 from workbench.core.errors import BadInput
 from workbench.open_session import OpenSession
 from workbench.registry import Registry
-from workbench.session import Trace
+from workbench.session.protocols import Trace
 from workbench.sources import assets
 
 pytest.importorskip("vllm")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import SessionDied, Unavailable
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import Kept, release
 

@@ -30,7 +30,7 @@ from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
 from workbench.transcription import Heard, SpeechSession
 

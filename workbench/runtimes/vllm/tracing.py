@@ -13,7 +13,7 @@ from workbench.runtimes import RUNTIMES
 from workbench.runtimes.vllm.capture import captured, capturing
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
-from workbench.session import StageFilter
+from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Stages
 
 _numbers = count(1)  # of captures

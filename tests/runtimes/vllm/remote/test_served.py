@@ -23,7 +23,7 @@ from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
-from workbench.session import Partial, last_generation
+from workbench.session.protocols import Partial, last_generation
 from workbench.sources import assets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

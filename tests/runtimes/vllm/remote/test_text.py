@@ -32,7 +32,7 @@ from workbench.opening import Server, SessionSpec
 from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, read_part
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
-from workbench.session import Alternative, Generation, Piece, last_generation
+from workbench.session.protocols import Alternative, Generation, Piece, last_generation
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 

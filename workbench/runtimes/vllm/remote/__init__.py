@@ -9,7 +9,7 @@ from __future__ import annotations
 from workbench.core.errors import BadInput
 from workbench.core.progress import report
 from workbench.opening import SessionSpec
-from workbench.session import Session
+from workbench.session.protocols import Session
 
 
 def open_session(spec: SessionSpec) -> Session:

@@ -24,7 +24,7 @@ from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields
 from workbench.runtimes.vllm.remote.service import CHAT, TRANSCRIPTIONS, Service, pieces
 from workbench.runtimes.vllm.remote.sound import wav
 from workbench.runtimes.vllm.remote.wording import Wording
-from workbench.session import AudioSource, Event, Given, Out, StageFilter, Token, Trace
+from workbench.session.protocols import AudioSource, Event, Given, Out, StageFilter, Token, Trace
 from workbench.trace.recorder import Stages
 from workbench.transcription import Heard, SpeechSession
 
@@ -148,7 +148,7 @@ class RemoteRecogniser:
 
 
 class RemoteSpeechSession(SpeechSession):
-    """A speech session whose model is on a server (see `workbench.session.Session`)."""
+    """A speech session whose model is on a server (see `workbench.session.protocols.Session`)."""
 
     def __init__(self, model: str, recogniser: RemoteRecogniser):
         super().__init__(model, "vllm", recogniser)

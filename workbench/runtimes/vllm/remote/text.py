@@ -25,7 +25,7 @@ from workbench.runtimes.vllm.remote.embedding import HOW, message_content, place
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, pieces
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
-from workbench.session import Alternative, Generation, Given, Out, Piece, Prompt, Trace
+from workbench.session.protocols import Alternative, Generation, Given, Out, Piece, Prompt, Trace
 from workbench.system.memory import peak_resident_bytes
 
 NUMBERED = "token_id:"  # before an id that stands for a token
@@ -33,7 +33,7 @@ RULED_OUT = -9999.0  # the log-probability that such servers give for minus infi
 
 
 class RemoteTextSession(DeafSession):
-    """A language model on a server (see `workbench.session.Session`). Any threads may call it at a time.
+    """A language model on a server (see `workbench.session.protocols.Session`). Any threads may call it at a time.
 
     Raises `Unavailable` where the server offers neither chats nor completions.
     """

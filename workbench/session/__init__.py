@@ -1,0 +1,1 @@
+"""What a session takes and returns, and what it can do."""

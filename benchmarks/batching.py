@@ -23,10 +23,10 @@ from workbench.audio.read import read
 from workbench.core.errors import WorkbenchError
 from workbench.core.options import ListeningOptions
 from workbench.open_session import OpenSession
+from workbench.pipelines.voice_activity import speech_spans
 from workbench.registry import Registry
 from workbench.session.protocols import Transcript
 from workbench.sources import assets
-from workbench.voice_activity import speech_spans
 
 GOAL = 2.0
 MODELS = ("demo/funasr-nano", "demo/fireredasr")

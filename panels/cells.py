@@ -13,9 +13,9 @@ from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.gguf_weights import AUTO, Weights
+from workbench.pipelines.voice_activity import BUILT_IN
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
-from workbench.voice_activity import BUILT_IN
 
 SEPARATOR = "|"
 

@@ -23,11 +23,11 @@ from panels.samples import references
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import OnProgress, listening
 from workbench.open_session import OpenSession
+from workbench.pipelines.speech_session import join_texts
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Partial, Progress, Segment, Transcript
 from workbench.text import Score, find_normaliser, score
-from workbench.transcription import join_texts
 
 ROWS_AT_ONCE = 16  # recordings that one run has under way in a session that takes several calls
 Status = Literal["waiting", "running", "done", "failed", "stopped"]

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_transcription import FakeRecogniser, words
+from tests.pipelines.test_speech_session import FakeRecogniser, words
 from tests.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, option
+from workbench.pipelines.speech_session import Heard, SpeechSession, StreamingRecogniser
 from workbench.session.protocols import Partial, Progress, Segment, Token, Transcript
-from workbench.transcription import Heard, SpeechSession, StreamingRecogniser
 
 RATE = 16000
 
@@ -152,7 +152,7 @@ def test_the_batch_size_changes_no_transcript(seconds: list[float], size: int, s
 
 def test_the_work_on_a_batch_is_shared_out_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(np.arange(0.0, 1000.0, 1.0))  # every look at it is a second later
-    monkeypatch.setattr("workbench.transcription.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("workbench.pipelines.speech_session.time.perf_counter", lambda: float(next(clock)))
     found = by_number(SpeechSession("m", "r", FakeWriter()), [noise(1.0), noise(3.0)], batch_size=2)
     short, long = (found[number][-1].compute_seconds for number in (0, 1))
     # A second of listening for each, and the one second of the batch by lengths.
@@ -198,7 +198,7 @@ def test_notes_of_stretches_are_notes_of_the_recording_each_once() -> None:
 
 
 def test_a_recording_without_speech_is_finished_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.test_transcription import put_spans
+    from tests.pipelines.test_speech_session import put_spans
 
     put_spans(monkeypatch, notes=("found no speech",))
     writer = FakeWriter()

@@ -36,11 +36,11 @@ from workbench.isolated import IsolatedSession
 from workbench.open_session import OpenSession, opened, quantization_of
 from workbench.opening import SessionSpec, Settings, check_setting, open_here, why_not
 from workbench.parallel_worker import ParallelSession
+from workbench.pipelines.voice_activity import BUILT_IN
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Session
 from workbench.sources import fetch, on_disk, why_not_here
 from workbench.system.memory import size
-from workbench.voice_activity import BUILT_IN
 from workbench.worker import ProcessSession
 
 SERVED = "vllm"  # the runtime of a model on a server

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from workbench.core.resources import close
-from workbench.detection_session import DetectionSession
-from workbench.generation_session import TextSession
 from workbench.pipelines.causal_lm import CausalLm
+from workbench.pipelines.detection_session import DetectionSession
 from workbench.pipelines.fireredasr import FireRedEar
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.pipelines.funasr_nano import NanoEar
 from workbench.pipelines.paraformer import ParaformerPipeline
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.text_session import TextSession
 from workbench.session.protocols import Session
-from workbench.transcription import SpeechSession
 
 
 class Part:

@@ -17,9 +17,9 @@ from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.speech_session import Heard, StreamingRecogniser
 from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
-from workbench.transcription import Heard, StreamingRecogniser
 
 Arrays = Callable[[np.ndarray], Any]  # from numpy to the arrays of a runtime
 SPEECH, STOP = -1, 9

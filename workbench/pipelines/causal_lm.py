@@ -14,14 +14,14 @@ from workbench.embeddings import Embedding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, token_prompt
-from workbench.generation_session import Table
 from workbench.pipelines.language import Language
+from workbench.pipelines.text_session import Table
 from workbench.session.protocols import Prompt, StageFilter
 from workbench.trace.recorder import Recorder, Stages
 
 
 class CausalLm:
-    """A loaded language model as a writer (see `workbench.generation_session`)."""
+    """A loaded language model as a writer (see `workbench.pipelines.text_session`)."""
 
     options_class = CausalLmOptions
 

@@ -20,10 +20,10 @@ from workbench.families.paraformer import (
     timed_tokens,
 )
 from workbench.pipelines.features import Features
+from workbench.pipelines.speech_session import Heard
 from workbench.pipelines.traced import traced
 from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
-from workbench.transcription import Heard
 
 
 class Decoded(NamedTuple):
@@ -63,7 +63,7 @@ class Network(Protocol):
 
 
 class ParaformerPipeline:
-    """Recognises one stretch of speech with a loaded Paraformer (see `workbench.transcription.Recogniser`)."""
+    """Recognises one stretch of speech with a loaded Paraformer (see `workbench.pipelines.speech_session.Recogniser`)."""
 
     options_class = ParaformerOptions
 
@@ -125,7 +125,7 @@ class ParaformerPipeline:
     def trace(
         self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """As `workbench.transcription.Recogniser.trace`."""
+        """As `workbench.pipelines.speech_session.Recogniser.trace`."""
         return traced(self.recognise, samples, options, wanted, given)
 
     def close(self) -> None:

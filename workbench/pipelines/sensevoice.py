@@ -19,10 +19,10 @@ from workbench.families.sensevoice import (
     timed_tokens,
 )
 from workbench.pipelines.features import Features
+from workbench.pipelines.speech_session import Heard
 from workbench.pipelines.traced import traced
 from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
-from workbench.transcription import Heard
 
 
 class Network(Protocol):
@@ -47,7 +47,7 @@ class Network(Protocol):
 
 
 class SenseVoicePipeline:
-    """Recognises one stretch of speech with a loaded SenseVoice (see `workbench.transcription.Recogniser`)."""
+    """Recognises one stretch of speech with a loaded SenseVoice (see `workbench.pipelines.speech_session.Recogniser`)."""
 
     options_class = SenseVoiceOptions
 
@@ -101,7 +101,7 @@ class SenseVoicePipeline:
     def trace(
         self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """As `workbench.transcription.Recogniser.trace`."""
+        """As `workbench.pipelines.speech_session.Recogniser.trace`."""
         return traced(self.recognise, samples, options, wanted, given)
 
     def close(self) -> None:

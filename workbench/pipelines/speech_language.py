@@ -21,10 +21,10 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.language import PLACEHOLDER, LanguageTokenizer
 from workbench.pipelines.language import Language
+from workbench.pipelines.speech_session import Heard
 from workbench.session.protocols import StageFilter, Token
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
-from workbench.transcription import Heard
 
 
 class Words(Protocol):
@@ -76,7 +76,7 @@ class Ear(Words, Protocol):
 
 
 class SpeechLanguagePipeline:
-    """An ear and a language model as a recogniser (see `workbench.transcription`)."""
+    """An ear and a language model as a recogniser (see `workbench.pipelines.speech_session`)."""
 
     def __init__(self, ear: Ear, language: Language):
         self.ear = ear

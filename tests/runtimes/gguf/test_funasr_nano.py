@@ -15,6 +15,7 @@ from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano
 from workbench.formats.gguf_file import read_gguf
 from workbench.opening import Settings
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf.funasr_nano import open_session
 from workbench.runtimes.gguf.language import open_language
 from workbench.runtimes.gguf.language_file import language_config
@@ -22,7 +23,6 @@ from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.pytorch import funasr_nano as pytorch
 from workbench.session.protocols import Session, Trace
-from workbench.transcription import SpeechSession
 
 RATE = 16000
 SETTINGS = Settings(threads=1)

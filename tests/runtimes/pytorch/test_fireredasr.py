@@ -33,11 +33,11 @@ from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.opening import SessionSpec, Settings, open_here
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.fireredasr import open_session
 from workbench.runtimes.pytorch.fireredasr_package import read_package
 from workbench.runtimes.pytorch.language import LanguageModel
 from workbench.session.protocols import Partial, Transcript
-from workbench.transcription import SpeechSession
 
 SECONDS = (1.0, 20.0, 3.3, 7.7, 12.34, 0.02, 0.1)
 

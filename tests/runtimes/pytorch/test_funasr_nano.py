@@ -16,9 +16,9 @@ from tests.tiny_language import change_json
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import audio_tokens
 from workbench.opening import Settings
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.session.protocols import Partial, Transcript
-from workbench.transcription import SpeechSession
 
 SECONDS = (1.0, 7.3, 2.2, 20.0, 1.1, 12.5, 3.9, 5.0)
 BRIEF = {"max_new_tokens": 40}

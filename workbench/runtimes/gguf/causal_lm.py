@@ -10,9 +10,9 @@ from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.families.fireredasr import find_language_directory
 from workbench.families.language import TURN_END
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.generation_session import TextSession
 from workbench.opening import Settings
 from workbench.pipelines.causal_lm import CausalLm
+from workbench.pipelines.text_session import TextSession
 from workbench.runtimes.gguf.language import LanguageModel, open_language
 from workbench.runtimes.gguf.language_file import has_other_half, language_config
 from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer

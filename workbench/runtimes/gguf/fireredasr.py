@@ -16,13 +16,13 @@ from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.opening import Settings
 from workbench.pipelines.fireredasr import FireRedEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf.conformer import EncoderInput, adapt, encode, encoder_input
 from workbench.runtimes.gguf.graph import Engine, Graph
 from workbench.runtimes.gguf.language import open_language
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.gguf.weights import Tensor
 from workbench.trace.recorder import Recorder
-from workbench.transcription import SpeechSession
 
 ARGUMENTS = "workbench.arguments"
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from workbench.audio.frontend import Frontend
 from workbench.core.errors import BadInput
-from workbench.detection_session import DetectionSession
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.opening import Settings
+from workbench.pipelines.detection_session import DetectionSession
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.graph import Engine, Graph

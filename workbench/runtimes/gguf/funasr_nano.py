@@ -12,6 +12,7 @@ from workbench.formats.gguf_file import GgufFile
 from workbench.opening import Settings
 from workbench.pipelines.funasr_nano import NanoEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.graph import Engine, Graph
 from workbench.runtimes.gguf.language import open_language
@@ -20,7 +21,6 @@ from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, read_gguf_pair, unpacked
 from workbench.runtimes.gguf.weights import Tensor
 from workbench.trace.recorder import Recorder
-from workbench.transcription import SpeechSession
 
 ENCODER, ADAPTOR = "audio_encoder", "audio_adaptor"
 

@@ -12,6 +12,7 @@ from workbench.families.paraformer import ParaformerModel, read_paraformer
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.opening import Settings
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import cif, output_layer, sanm_decoder
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.graph import Engine, Graph
@@ -19,7 +20,6 @@ from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
 from workbench.trace.recorder import Recorder
-from workbench.transcription import SpeechSession
 
 
 class ParaformerGraph:

@@ -11,6 +11,7 @@ from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevo
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.opening import Settings
 from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import output_layer
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.graph import Engine, Graph
@@ -18,7 +19,6 @@ from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
 from workbench.trace.recorder import Recorder
-from workbench.transcription import SpeechSession
 
 
 class SenseVoiceGraph:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.families.causal_lm import read_causal_lm
-from workbench.generation_session import TextSession
 from workbench.opening import Settings
 from workbench.pipelines.causal_lm import CausalLm
+from workbench.pipelines.text_session import TextSession
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.funasr_nano import open_nano_language, split_language
 from workbench.runtimes.pytorch.language import language_dtype, open_language

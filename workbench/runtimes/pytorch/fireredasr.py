@@ -26,6 +26,7 @@ from workbench.families.fireredasr import (
 from workbench.opening import Settings
 from workbench.pipelines.fireredasr import FireRedEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.device import prepare
@@ -36,7 +37,6 @@ from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
 from workbench.trace.recorder import Recorder
-from workbench.transcription import SpeechSession
 
 LANGUAGE_PREFIX = "llm."
 ENCODER_PREFIX = "encoder."

@@ -14,6 +14,7 @@ from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read
 from workbench.opening import Settings
 from workbench.pipelines.funasr_nano import NanoEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
@@ -22,7 +23,6 @@ from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 from workbench.trace.recorder import Recorder
-from workbench.transcription import SpeechSession
 
 LANGUAGE_PREFIX = "llm."
 

@@ -14,6 +14,7 @@ from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerMo
 from workbench.families.sanm import SanmConfig
 from workbench.opening import Settings
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype
 from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.device import prepare
@@ -23,7 +24,6 @@ from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 from workbench.trace.recorder import Recorder
-from workbench.transcription import SpeechSession
 
 
 class ParaformerOutput(NamedTuple):

@@ -14,6 +14,7 @@ from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
 from workbench.opening import Settings
 from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.sanm import SanmEncoder
@@ -21,7 +22,6 @@ from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 from workbench.trace.recorder import Recorder
-from workbench.transcription import SpeechSession
 
 
 class CtcHead(nn.Module):

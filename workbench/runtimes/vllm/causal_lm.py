@@ -13,8 +13,8 @@ from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
-from workbench.generation_session import Table, TextSession
 from workbench.opening import Settings
+from workbench.pipelines.text_session import Table, TextSession
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
@@ -25,7 +25,7 @@ from workbench.trace.recorder import Stages
 
 
 class EngineWriter:
-    """A language model in an engine as a writer (see `workbench.generation_session`)."""
+    """A language model in an engine as a writer (see `workbench.pipelines.text_session`)."""
 
     options_class = CausalLmOptions
 

@@ -9,8 +9,8 @@ from workbench.families.fireredasr import read_served_fireredasr
 from workbench.opening import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.fireredasr import STAGES, FireRedWords
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.vllm.recogniser import open_speech
-from workbench.transcription import SpeechSession
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:

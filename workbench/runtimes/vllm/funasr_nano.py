@@ -9,8 +9,8 @@ from workbench.families.funasr_nano import read_served_funasr_nano
 from workbench.opening import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.funasr_nano import NanoWords
+from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.vllm.recogniser import open_speech
-from workbench.transcription import SpeechSession
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:

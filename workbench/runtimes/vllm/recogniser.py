@@ -26,20 +26,20 @@ from workbench.pipelines.speech_language import (
     text_of,
     traced_choices,
 )
+from workbench.pipelines.speech_session import Heard, SpeechSession
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
 from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
-from workbench.transcription import Heard, SpeechSession
 
 ORDER = ("frontend", "encoder", "adaptor", "prompt", "llm", "logits", "tokens", "text")  # of stages
 PENALTY_NOTE = "vLLM's repetition_penalty also counts the tokens of the prompt"
 
 
 class EngineRecogniser:
-    """A recogniser (see `workbench.transcription`) whose network and language model are in an engine.
+    """A recogniser (see `workbench.pipelines.speech_session`) whose network and language model are in an engine.
 
     Args:
         features: the front end, as the engine's own process of requests runs it; here it shows its stages.
@@ -68,7 +68,7 @@ class EngineRecogniser:
 
     @property
     def stretches_at_once(self) -> int:
-        """As `workbench.transcription.BatchingRecogniser`: the engine batches by itself whatever it has room for."""
+        """As `workbench.pipelines.speech_session.BatchingRecogniser`: the engine batches by itself whatever it has room for."""
         return self.engine.requests_at_once
 
     def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:

@@ -17,6 +17,7 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, build_options
 from workbench.pipelines.speech_language import drained
+from workbench.pipelines.speech_session import Heard, SpeechSession
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
@@ -26,7 +27,6 @@ from workbench.runtimes.vllm.remote.sound import wav
 from workbench.runtimes.vllm.remote.wording import Wording
 from workbench.session.protocols import AudioSource, Event, Given, Out, StageFilter, Token, Trace
 from workbench.trace.recorder import Stages
-from workbench.transcription import Heard, SpeechSession
 
 CUT_OFF = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
 NO_TOKENS = "the server gives transcriptions only, in words of its own, and does not tell their tokens"
@@ -34,7 +34,7 @@ NO_STAGES = "a remote server does not show its stages; open the model on this ma
 
 
 class RemoteRecogniser:
-    """A speech model on a server as a recogniser (see `workbench.transcription`). Any threads may call it at a time.
+    """A speech model on a server as a recogniser (see `workbench.pipelines.speech_session`). Any threads may call it at a time.
 
     Args:
         client: the connections, which are closed with it.
@@ -45,7 +45,7 @@ class RemoteRecogniser:
     """
 
     dtype = "as the server has it"
-    stretches_at_once = 32  # as `workbench.transcription.BatchingRecogniser`: the server batches by itself
+    stretches_at_once = 32  # as `workbench.pipelines.speech_session.BatchingRecogniser`: the server batches by itself
 
     def __init__(self, client: Client, service: Service, wording: Wording):
         if not service.routes & {CHAT, TRANSCRIPTIONS}:

@@ -18,7 +18,7 @@ from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, check_placeholders, embeddings_given
 from workbench.embeddings.torch_writing import saved_tensor
 from workbench.families.causal_lm import CausalLmOptions, conversation
-from workbench.generation_session import DeafSession
+from workbench.pipelines.text_session import DeafSession
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.embedding import HOW, message_content, placeholder_there

@@ -20,6 +20,8 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
+from workbench.pipelines.tracing import named, place_of, stages_given, trace_of
+from workbench.pipelines.voice_activity import check_detector, speech_spans
 from workbench.session.protocols import (
     AudioSource,
     Event,
@@ -41,8 +43,6 @@ from workbench.session.protocols import (
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import is_hangul, needs_space
 from workbench.trace.recorder import Stages
-from workbench.tracing import named, place_of, stages_given, trace_of
-from workbench.voice_activity import check_detector, speech_spans
 
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
 POOLED_BATCHES = 4  # so many batches of stretches are sorted by their length together

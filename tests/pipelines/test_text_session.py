@@ -16,7 +16,7 @@ from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import WritingOptions
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, injected
-from workbench.generation_session import Table, TextSession, UnfoldingText, alternatives_of
+from workbench.pipelines.text_session import Table, TextSession, UnfoldingText, alternatives_of
 from workbench.session.protocols import Generation, Piece, Session, StageFilter, Trace, last_generation
 
 STOP = 0

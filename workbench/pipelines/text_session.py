@@ -22,6 +22,7 @@ from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
 from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
+from workbench.pipelines.tracing import named, place_of, stages_given, trace_of
 from workbench.session.protocols import (
     Alternative,
     AudioSource,
@@ -40,7 +41,6 @@ from workbench.session.protocols import (
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
-from workbench.tracing import named, place_of, stages_given, trace_of
 
 SAMPLED = 2000  # rows of its table that stand for a model's vocabulary
 

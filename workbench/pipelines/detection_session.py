@@ -14,6 +14,7 @@ from workbench.core.options import build_options
 from workbench.core.resources import close
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.pipelines.fsmn_vad import FsmnVad
+from workbench.pipelines.tracing import place_of, trace_of
 from workbench.session.protocols import (
     AudioSource,
     Event,
@@ -31,7 +32,6 @@ from workbench.session.protocols import (
     recordings,
 )
 from workbench.system.memory import peak_resident_bytes
-from workbench.tracing import place_of, trace_of
 
 NO_SPEECH = "FSMN-VAD found no speech in the recording"
 

@@ -17,10 +17,10 @@ from tests.tiny_checkpoints import noise
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, TimedOptions
+from workbench.pipelines.speech_session import PAUSE_SECONDS, Heard, SpeechSession, join_texts
+from workbench.pipelines.speech_session import _segments as segments_of
+from workbench.pipelines.voice_activity import Found
 from workbench.session.protocols import Progress, Segment, Session, StageFilter, Token, Transcript
-from workbench.transcription import PAUSE_SECONDS, Heard, SpeechSession, join_texts
-from workbench.transcription import _segments as segments_of
-from workbench.voice_activity import Found
 
 RATE = 16000
 NOTHING = Heard("", None, {}, (), ())
@@ -66,7 +66,7 @@ def listen(hear: Hear, seconds: float, **options: Any) -> tuple[FakeRecogniser, 
 def put_spans(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float], notes: tuple[str, ...] = ()) -> None:
     """Makes voice activity detection find these."""
     found = Found(tuple(Span(*span) for span in spans), notes)
-    monkeypatch.setattr("workbench.transcription.speech_spans", lambda samples, options: found)
+    monkeypatch.setattr("workbench.pipelines.speech_session.speech_spans", lambda samples, options: found)
 
 
 # What the recogniser gets to hear.

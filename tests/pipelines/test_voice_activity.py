@@ -20,15 +20,15 @@ from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.opening import SessionSpec, Settings, open_here
+from workbench.pipelines.voice_activity import EDGE_SECONDS, MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
 from workbench.registry import Registry
 from workbench.runtimes.pytorch import fsmn_vad
 from workbench.sources import local_checkpoint
 from workbench.text import score
 from workbench.training.digits import load_fsdd
-from workbench.voice_activity import EDGE_SECONDS, MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
 
 RATE = 16000
-LONG_DIGITS = Path(__file__).parents[1] / "assets" / "samples" / "long_digits.wav"
+LONG_DIGITS = Path(__file__).parents[2] / "assets" / "samples" / "long_digits.wav"
 
 
 def detector(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float]) -> list[int]:
@@ -170,9 +170,9 @@ def test_what_is_loud_enough_and_found_is_not_searched_again(monkeypatch: pytest
         raise AssertionError("nothing loud was left out")
 
     monkeypatch.setattr("workbench.audio.silero.fresh_spans", fresh_spans)
-    monkeypatch.setattr("workbench.voice_activity.PAD_SECONDS", 0.0)
-    monkeypatch.setattr("workbench.voice_activity.MERGE_SECONDS", -1.0)
-    monkeypatch.setattr("workbench.voice_activity.SHORT_SECONDS", 0.0)
+    monkeypatch.setattr("workbench.pipelines.voice_activity.PAD_SECONDS", 0.0)
+    monkeypatch.setattr("workbench.pipelines.voice_activity.MERGE_SECONDS", -1.0)
+    monkeypatch.setattr("workbench.pipelines.voice_activity.SHORT_SECONDS", 0.0)
     found = speech_spans(samples, ListeningOptions(max_segment_seconds=100.0, vad="silero"))
     assert list(found.spans) == expected
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.conversion import writer
 from workbench.formats.quantization import TYPES
-from workbench.opening import SessionSpec, Settings, open_here
+from workbench.isolation.loader import SessionSpec, Settings, open_here
 from workbench.registry import Registry
 from workbench.session.protocols import Session
 from workbench.sources import local_checkpoint

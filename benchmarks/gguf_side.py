@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.funasr_cpp_graph import EagerGraph
 from workbench.audio.read import read
 from workbench.families.sensevoice import SenseVoiceOptions
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.runtimes.gguf.graph import Engine
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.system.memory import peak_resident_bytes

@@ -19,7 +19,7 @@ from panels.segments import saver
 from panels.transcribe import COMPUTE, RUNS_AT_ONCE
 from workbench.compare.presets import MEASURES
 from workbench.families.language import PLACEHOLDER
-from workbench.opening import KV_CACHES
+from workbench.isolation.loader import KV_CACHES
 
 SHOW_RESULTS = """(...values) => {
   const results = document.querySelector('#parity-results');

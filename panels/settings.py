@@ -1,4 +1,4 @@
-"""Inputs for the settings of vLLM's engines, made from what `workbench.opening` declares.
+"""Inputs for the settings of vLLM's engines, made from what `workbench.isolation.loader` declares.
 
 Each may be left as it is, which means: as the model's card says, else as usual. This file knows no engine.
 """
@@ -13,7 +13,7 @@ import gradio as gr
 from panels.inputs import label_of
 from workbench.core.errors import BadInput
 from workbench.core.options import OptionSpec
-from workbench.opening import check_setting, settings_of
+from workbench.isolation.loader import check_setting, settings_of
 
 RUNTIME = "vllm"
 # How many threads are used is for the owner of the machine to say.

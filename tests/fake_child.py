@@ -1,4 +1,4 @@
-"""A session's process whose model does on demand what models should not; started as `workbench.child` is.
+"""A session's process whose model does on demand what models should not; started as `workbench.isolation.worker` is.
 
 The option `do`, or the name of the recording, says what. Nothing heavy is imported, so that it starts in a moment.
 """
@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench import child
 from workbench.compare import read_trace
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.progress import report
-from workbench.opening import SessionSpec
+from workbench.isolation import worker
+from workbench.isolation.loader import SessionSpec
 from workbench.session.protocols import Event, Generation, Piece, Progress, Segment, Trace, Transcript
 from workbench.system.tempdirs import PREFIX
 
@@ -160,7 +160,7 @@ class FakeWithLambda(FakeSession):
 
 
 def open_fake(spec: SessionSpec) -> FakeSession:
-    """Instead of `workbench.opening.open_here`; the model's name may ask for a load that does not end well."""
+    """Instead of `workbench.isolation.loader.open_here`; the model's name may ask for a load that does not end well."""
     name = spec.name.split("-")[0]
     if name == "never":
         threading.Event().wait()
@@ -185,6 +185,6 @@ def open_fake(spec: SessionSpec) -> FakeSession:
 
 
 if __name__ == "__main__":
-    child.open_here = open_fake  # type: ignore[assignment]
-    child.CANCEL_SECONDS = 1.0
-    child.main()
+    worker.open_here = open_fake  # type: ignore[assignment]
+    worker.CANCEL_SECONDS = 1.0
+    worker.main()

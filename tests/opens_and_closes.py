@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from workbench.opening import SessionSpec, Settings, open_here
+from workbench.isolation.loader import SessionSpec, Settings, open_here
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.opening import SessionSpec, Settings, open_here
+from workbench.isolation.loader import SessionSpec, Settings, open_here
 
 
 def tried(path: Path, family: str) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from workbench import worker
-from workbench.opening import SessionSpec
-from workbench.parallel_worker import ParallelSession
+from workbench.isolation import serial
+from workbench.isolation.concurrent import ParallelSession
+from workbench.isolation.loader import SessionSpec
+from workbench.isolation.serial import ProcessSession
 from workbench.session.protocols import Transcript
-from workbench.worker import ProcessSession
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0  # seconds; a busy machine is slow, a deadlock takes for ever
@@ -27,7 +27,7 @@ ParallelFakeMaker = Callable[..., ParallelSession]
 
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
     """Yields a maker of sessions of `tests.fake_child`, and closes them in the end."""
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     made: list[ProcessSession] = []
 
     def make(
@@ -43,7 +43,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
 
 def parallel_fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParallelFakeMaker]:
     """As `fakes`, of sessions that take several calls at once."""
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     made: list[ParallelSession] = []
 
     def make(

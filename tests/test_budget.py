@@ -14,7 +14,6 @@ from safetensors.numpy import save_file
 
 from tests.processes import FAKE_CHILD, Background, eventually
 from tests.tiny_checkpoints import add_weight_bytes, claiming_checkpoints
-from workbench import worker
 from workbench.budget import (
     ENGINE_BYTES,
     PROCESS_BYTES,
@@ -25,14 +24,15 @@ from workbench.budget import (
     estimated_bytes,
 )
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable
-from workbench.isolated import IsolatedSession
-from workbench.opening import SessionSpec, Settings
-from workbench.parallel_worker import ParallelSession
+from workbench.isolation import serial
+from workbench.isolation.base import IsolatedSession
+from workbench.isolation.concurrent import ParallelSession
+from workbench.isolation.loader import SessionSpec, Settings
+from workbench.isolation.serial import ProcessSession
 from workbench.registry import Registry
 from workbench.runtimes import CPU_KV_GIGABYTES
 from workbench.session.protocols import Progress
 from workbench.system.memory import machine_bytes
-from workbench.worker import ProcessSession
 
 
 def estimate(checkpoint: Path, runtime: str = "pytorch", language: Path | None = None) -> int:
@@ -42,7 +42,7 @@ def estimate(checkpoint: Path, runtime: str = "pytorch", language: Path | None =
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Models that claim 1 GB of weights each; their processes are fakes, and loading the last never ends."""
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     return claiming_checkpoints(tmp_path, monkeypatch)
 
 
@@ -145,7 +145,7 @@ def test_the_first_ones_memory_is_back_before_the_second_starts(
     kind: Callable[..., IsolatedSession], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each holds its memory in a process that its own has started, as an engine does, and ends slowly when asked."""
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     sessions: list[IsolatedSession] = []
     budget = MemoryBudget(4 << 30, lambda: sessions)
     held: dict[str, int] = {}

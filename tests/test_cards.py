@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.processes import FAKE_CHILD
-from workbench import cards, worker
+from workbench import cards
 from workbench.cards import KEYS, SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.opening import Server, Settings
+from workbench.isolation import serial
+from workbench.isolation.loader import Server, Settings
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 
@@ -413,7 +414,7 @@ def test_a_card_whose_directory_is_missing_is_not_ready_and_says_why(registry: R
 def test_a_session_has_the_settings_of_its_card_unless_others_are_given(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     card = GOOD.replace("sensevoice", "funasr_nano").replace('"checkpoint"', f'"{tmp_path}"')
     write(
         user_cards_path(),

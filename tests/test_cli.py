@@ -16,11 +16,12 @@ from tests.test_gguf_weights import put_gguf
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_language import tiny_language
-from workbench import __version__, worker
+from workbench import __version__
 from workbench.audio.read import write_wav
 from workbench.cli import main
 from workbench.core.errors import BadInput
-from workbench.opening import SETTINGS
+from workbench.isolation import serial
+from workbench.isolation.loader import SETTINGS
 from workbench.registry import Registry
 from workbench.session.protocols import Trace
 
@@ -60,7 +61,7 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions of `tests.fake_child`, which do what the name of the recording says."""
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
 
 
 def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
@@ -449,7 +450,7 @@ def test_what_is_wrong_is_one_line_on_stderr(capsys: Capture, words: str, status
 
 def test_numbers_are_checked_before_the_model_is_loaded(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[object] = []
-    monkeypatch.setattr("workbench.worker.ProcessSession.start", lambda self: loads.append(self))
+    monkeypatch.setattr("workbench.isolation.serial.ProcessSession.start", lambda self: loads.append(self))
     for words in (
         "generate hello -m qwen3 --top-p 3",
         "generate hello -m qwen3 --threads 100000",

@@ -12,11 +12,11 @@ import pytest
 
 from tests.processes import FAKE_CHILD, gone
 from tests.tiny_checkpoints import noise, tiny_sensevoice
-from workbench import worker
 from workbench.cards import Card
 from workbench.conversion.cache import converted
 from workbench.core.errors import BadInput, Cancelled, Unavailable
 from workbench.formats.quantization import TYPES
+from workbench.isolation import serial
 from workbench.registry import Registry
 
 EAR = "funasr-sensevoice-encoder"
@@ -37,7 +37,7 @@ def put_gguf(path: Path, architecture: str = "sensevoice-small", quantization: s
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions of `tests.fake_child`, which start in a moment and read no file."""
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_users_card_names_a_file(registry: Registry, fake: None, add_card: Pat
 def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path) -> None:
     """Resolved without a session, which would need whole networks."""
     from workbench.gguf_weights import gguf_file
-    from workbench.opening import Settings
+    from workbench.isolation.loader import Settings
 
     folder = add_card.parent
     ear = put_gguf(folder / "encoder.gguf", EAR)

@@ -13,7 +13,7 @@ from workbench.cards import Card
 from workbench.cli import main
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
-from workbench.opening import settings_of
+from workbench.isolation.loader import settings_of
 from workbench.options_command import described
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES

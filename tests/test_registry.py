@@ -17,11 +17,11 @@ from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventual
 from tests.shared_data import shared
 from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise, tiny_sensevoice
 from tests.tiny_language import tiny_language
-from workbench import worker
 from workbench.budget import estimated_bytes
 from workbench.conversion.served import cache as served
 from workbench.core.errors import BadInput, SessionDied, Unavailable
-from workbench.opening import SessionSpec
+from workbench.isolation import serial
+from workbench.isolation.loader import SessionSpec
 from workbench.registry import Registry
 from workbench.session.protocols import Generation, Progress, Session, Transcript
 
@@ -46,13 +46,13 @@ def add_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddCard:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions of `tests.fake_child`, which start in a moment."""
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
 
 
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Models that claim 1 GB of weights each; their processes are fakes, and loading the last never ends."""
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     return claiming_checkpoints(tmp_path, monkeypatch)
 
 

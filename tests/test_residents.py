@@ -11,9 +11,9 @@ import pytest
 from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventually
 from tests.tiny_checkpoints import tiny_sensevoice
 from tests.tiny_language import tiny_language
-from workbench import worker
 from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.core.progress import listening
+from workbench.isolation import serial
 from workbench.open_session import OpenSession
 from workbench.registry import Registry, Residency
 
@@ -23,7 +23,7 @@ LOADS = ("stuck", "steps", "logging", "fake", "never")  # what `tests.fake_child
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of both kinds, named as the fake child knows them: on pytorch one call runs, on vllm several."""
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     monkeypatch.setattr("workbench.runtimes.find_spec", lambda name: object())  # nothing of them is loaded
     directories = {"pytorch": tiny_sensevoice(tmp_path / "speech"), "vllm": tiny_language(tmp_path / "language")}
     families = {"pytorch": "sensevoice", "vllm": "causal_lm"}

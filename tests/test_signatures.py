@@ -14,11 +14,11 @@ import pytest
 import workbench
 from tests.processes import FAKE_CHILD
 from tests.tiny_checkpoints import tiny_sensevoice
-from workbench import worker
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
+from workbench.isolation import serial
+from workbench.isolation.loader import SessionSpec
 from workbench.open_session import OpenSession
-from workbench.opening import SessionSpec
 from workbench.registry import Registry
 from workbench.session.protocols import Session
 from workbench.signatures import HEARING, WRITING, session_class
@@ -81,7 +81,7 @@ def test_calls_pass_everything_on(tmp_path: Path) -> None:
 def test_registries_and_sessions_print_as_one_line(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "CHILD", FAKE_CHILD)
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     count = len(registry.cards())
     assert repr(registry).startswith(f"<Registry: {count} models, 0 sessions in 0 ")
     session = registry.open(tiny_sensevoice(tmp_path / "tiny"))

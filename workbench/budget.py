@@ -17,8 +17,8 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import report
-from workbench.isolated import BEAT_SECONDS, IsolatedSession
-from workbench.opening import SessionSpec
+from workbench.isolation.base import BEAT_SECONDS, IsolatedSession
+from workbench.isolation.loader import SessionSpec
 from workbench.runtimes import CPU_KV_GIGABYTES, RUNTIMES
 from workbench.system.memory import machine_bytes
 

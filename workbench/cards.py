@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workbench.core.errors import BadInput
-from workbench.opening import Server, check_setting
+from workbench.isolation.loader import Server, check_setting
 from workbench.runtimes import RUNTIMES
 
 SHIPPED = Path(__file__).with_name("cards.toml")

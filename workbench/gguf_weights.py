@@ -15,7 +15,7 @@ from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.formats.gguf_file import GgufFile, read_gguf, read_own_gguf
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.sources import local_checkpoint
 from workbench.system.memory import size
 

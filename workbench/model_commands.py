@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from workbench.core.errors import BadInput
 from workbench.core.options import check_value, option, option_specs
 from workbench.following import Line
-from workbench.opening import check_setting
+from workbench.isolation.loader import check_setting
 from workbench.registry import Registry
 
 Say = Callable[[str], None]

@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.core.options import ListeningOptions, OptionSpec, option_specs
 from workbench.families import FAMILIES, Family
-from workbench.opening import SETTINGS
+from workbench.isolation.loader import SETTINGS
 from workbench.runtimes import RUNTIMES
 
 SHORT = {"quantization": ("-q",)}

@@ -18,8 +18,8 @@ from workbench.budget import weight_bytes
 from workbench.core.errors import BadInput
 from workbench.embeddings.prompt import Injected
 from workbench.families import FAMILIES
-from workbench.isolated import Calls, IsolatedSession
-from workbench.opening import SessionSpec
+from workbench.isolation.base import Calls, IsolatedSession
+from workbench.isolation.loader import SessionSpec
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import (
     AudioSource,

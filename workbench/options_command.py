@@ -14,7 +14,7 @@ from workbench.cards import Card
 from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES, Family
 from workbench.formats.quantization import AUTO, TYPES
-from workbench.opening import settings_of
+from workbench.isolation.loader import settings_of
 from workbench.registry import SERVED, Registry
 from workbench.runtimes import RUNTIMES
 from workbench.signatures import KINDS, range_of, runtimes_of

@@ -32,16 +32,16 @@ from workbench.gguf_weights import (
     offered_weights,
     why_not_converted,
 )
-from workbench.isolated import IsolatedSession
+from workbench.isolation.base import IsolatedSession
+from workbench.isolation.concurrent import ParallelSession
+from workbench.isolation.loader import SessionSpec, Settings, check_setting, open_here, why_not
+from workbench.isolation.serial import ProcessSession
 from workbench.open_session import OpenSession, opened, quantization_of
-from workbench.opening import SessionSpec, Settings, check_setting, open_here, why_not
-from workbench.parallel_worker import ParallelSession
 from workbench.pipelines.voice_activity import BUILT_IN
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Session
 from workbench.sources import fetch, on_disk, why_not_here
 from workbench.system.memory import size
-from workbench.worker import ProcessSession
 
 SERVED = "vllm"  # the runtime of a model on a server
 
@@ -182,7 +182,7 @@ class Registry:
         Downloads the checkpoint first where the card says from where, and converts it where the runtime opens GGUF
         files; `on_progress` is told of that and of the load, at least four times a second while the process starts,
         and may raise to stop it. A setting that is not given is the card's, else the usual one of
-        `workbench.opening.Settings`. Sessions of the same model, runtime and settings share one process.
+        `workbench.isolation.loader.Settings`. Sessions of the same model, runtime and settings share one process.
 
         Raises `BadInput` for an unknown model or a bad checkpoint, `Unavailable` where the runtime or the
         source is not there or memory does not suffice.

@@ -14,7 +14,7 @@ from torch import nn
 
 from tests.tiny_checkpoints import noise
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.runtimes.pytorch import settle
 from workbench.session.protocols import Trace
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, OptionSpec, build_options, check_value, option, option_specs
 from workbench.families import FAMILIES
-from workbench.opening import SETTINGS
+from workbench.isolation.loader import SETTINGS
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from workbench.embeddings import Embedding, embedding_of, write_embedding
 from workbench.embeddings.prompt import TokenPrompt, check_placeholders, embeddings_given, injected
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.families.language import PLACEHOLDER
-from workbench.opening import SessionSpec, Settings, open_here
+from workbench.isolation.loader import SessionSpec, Settings, open_here
 from workbench.registry import Registry
 from workbench.session.protocols import Session
 

@@ -13,7 +13,7 @@ import pytest
 from tests.lab.faults import Planted
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.session.protocols import Trace
 from workbench.sources import assets
 

@@ -24,7 +24,7 @@ from tests.lab.faults import EPS, TIMES, Planted, behind_norm, exchanged, norms,
 from tests.lab.faults_judged import DIRECTORIES
 from workbench.audio.cmvn import Cmvn, read_am_mvn
 from workbench.conversion.checkpoint import convert, plans_of
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.session.protocols import Trace
 from workbench.sources import assets
 

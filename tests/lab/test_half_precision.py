@@ -23,7 +23,7 @@ from tests.lab.faults_judged import SAMPLE, STAGES, Model
 from tests.lab.ports import Port
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.runtimes.pytorch import arithmetic
 from workbench.session.protocols import Trace
 

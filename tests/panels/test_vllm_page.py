@@ -69,7 +69,7 @@ def engine_processes() -> list[str]:
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             found.append(" ".join(process.cmdline()))
-    return [command for command in found if "workbench.child" in command or "VLLM" in command]
+    return [command for command in found if "workbench.isolation.worker" in command or "VLLM" in command]
 
 
 # Settings.

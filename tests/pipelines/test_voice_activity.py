@@ -19,7 +19,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.families.fsmn_vad import FsmnVadOptions
-from workbench.opening import SessionSpec, Settings, open_here
+from workbench.isolation.loader import SessionSpec, Settings, open_here
 from workbench.pipelines.voice_activity import EDGE_SECONDS, MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
 from workbench.registry import Registry
 from workbench.runtimes.pytorch import fsmn_vad

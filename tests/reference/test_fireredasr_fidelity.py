@@ -35,7 +35,7 @@ from tests.tiny_fireredasr import (
 )
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS, FireRedAsrOptions
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.fireredasr import open_session
 from workbench.runtimes.pytorch.language import LanguageModel

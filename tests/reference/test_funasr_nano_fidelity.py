@@ -25,7 +25,7 @@ from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from tests.tiny_language import put_tokenizer
 from workbench.audio.frontend import Frontend
 from workbench.families.funasr_nano import LANGUAGES, SPEECH, FunasrNanoOptions, prompt_ids, read_funasr_nano
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.speech_session import Heard
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder

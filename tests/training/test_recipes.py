@@ -6,7 +6,7 @@ import pytest
 from tests.training.tones import tone_takes
 from workbench.families import FAMILIES as KNOWN
 from workbench.families import family_of
-from workbench.opening import SessionSpec, open_here
+from workbench.isolation.loader import SessionSpec, open_here
 from workbench.training.course import Course, DemoOptions
 from workbench.training.demo import FAMILIES, recipe_of
 

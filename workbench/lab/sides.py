@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.options import OptionSpec, build_options, option_specs
-from workbench.opening import SETTINGS, check_setting
+from workbench.isolation.loader import SETTINGS, check_setting
 from workbench.runtimes import RUNTIMES
 
 DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}

@@ -17,7 +17,7 @@ class Runtime:
     title: str
     package: str  # the module that must be importable
     how_to_get: str
-    settings: tuple[str, ...]  # those of `workbench.opening.Settings` that it has
+    settings: tuple[str, ...]  # those of `workbench.isolation.loader.Settings` that it has
     dtypes: tuple[str, ...] = ()  # choices of the setting `dtype`, where it has that
     opens_gguf: bool = False  # its sessions open GGUF files; those of the others, directories
     opens_served: bool = False  # directories as `workbench.conversion.served` makes them of checkpoints

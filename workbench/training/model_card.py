@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.families import FAMILIES
-from workbench.opening import SessionSpec, open_here
+from workbench.isolation.loader import SessionSpec, open_here
 from workbench.training.course import Phase
 from workbench.training.digits import Take
 from workbench.training.evaluation import CONDITIONS, DigitString, evaluation_strings, measure, under

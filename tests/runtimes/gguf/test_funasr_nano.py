@@ -14,7 +14,7 @@ from workbench.conversion import funasr_nano, writer
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano
 from workbench.formats.gguf_file import read_gguf
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf.funasr_nano import open_session
 from workbench.runtimes.gguf.language import open_language

@@ -22,7 +22,7 @@ from workbench.conversion import paraformer, writer
 from workbench.core.errors import BadInput
 from workbench.families.paraformer import read_paraformer
 from workbench.formats.gguf_file import read_gguf
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.runtimes.gguf.paraformer import ParaformerGraph, open_session
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.pytorch import paraformer as pytorch

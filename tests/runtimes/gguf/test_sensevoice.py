@@ -16,7 +16,7 @@ from workbench.audio.read import read
 from workbench.conversion import sensevoice, writer
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import read_gguf
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.runtimes.pytorch import sensevoice as pytorch
 from workbench.session.protocols import Session, Trace

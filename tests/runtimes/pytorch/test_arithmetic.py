@@ -22,7 +22,7 @@ from tests.tiny_language import random_network, tiny_language
 from workbench.compare.measures import measure
 from workbench.decoding.generation import Decoding
 from workbench.families.language import read_language_config
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.runtimes.pytorch.arithmetic import (
     array_of,
     in_steps,

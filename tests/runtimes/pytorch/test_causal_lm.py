@@ -18,11 +18,11 @@ from tests.tiny_language import tiny_language
 from workbench.compare.compare import compare
 from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput, Cancelled
-from workbench.opening import SessionSpec, Settings, open_here
+from workbench.isolation.loader import SessionSpec, Settings, open_here
+from workbench.isolation.serial import ProcessSession
 from workbench.pipelines.text_session import TextSession
 from workbench.registry import Registry
 from workbench.session.protocols import Generation, Piece
-from workbench.worker import ProcessSession
 
 
 @pytest.fixture(scope="module")

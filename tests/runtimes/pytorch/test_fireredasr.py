@@ -31,7 +31,7 @@ from tests.tiny_fireredasr import (
 )
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
-from workbench.opening import SessionSpec, Settings, open_here
+from workbench.isolation.loader import SessionSpec, Settings, open_here
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.fireredasr import open_session

@@ -15,7 +15,7 @@ from tests.tiny_funasr_nano import HIDDEN, LANGUAGE_DIRECTORY, STOPS, tiny_funas
 from tests.tiny_language import change_json
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import audio_tokens
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.session.protocols import Partial, Transcript

@@ -28,7 +28,7 @@ from tests.runtimes.vllm.remote.real_server import RealServer  # noqa: E402
 from workbench.conversion.served.cache import served_directory  # noqa: E402
 from workbench.embeddings import write_embedding  # noqa: E402
 from workbench.families.language import LanguageTokenizer  # noqa: E402
-from workbench.opening import Server  # noqa: E402
+from workbench.isolation.loader import Server  # noqa: E402
 from workbench.registry import Registry  # noqa: E402
 from workbench.runtimes.vllm.body import LimitedBody  # noqa: E402
 from workbench.runtimes.vllm.chat import ARCHITECTURE  # noqa: E402

@@ -10,7 +10,7 @@ from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.families.fireredasr import find_language_directory
 from workbench.families.language import TURN_END
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.pipelines.text_session import TextSession
 from workbench.runtimes.gguf.language import LanguageModel, open_language

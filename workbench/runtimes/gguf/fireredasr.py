@@ -13,7 +13,7 @@ from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import FireRedAsrModel, read_fireredasr
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.fireredasr import FireRedEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession

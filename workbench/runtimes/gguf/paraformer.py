@@ -10,7 +10,7 @@ import numpy as np
 from workbench.decoding.cif import fire
 from workbench.families.paraformer import ParaformerModel, read_paraformer
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import cif, output_layer, sanm_decoder

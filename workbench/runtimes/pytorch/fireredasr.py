@@ -23,7 +23,7 @@ from workbench.families.fireredasr import (
     check_files,
     read_fireredasr,
 )
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.fireredasr import FireRedEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession

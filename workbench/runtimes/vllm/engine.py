@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What an engine is started with; see `workbench.opening.Settings`."""
+    """What an engine is started with; see `workbench.isolation.loader.Settings`."""
 
     model: Path  # a directory that vLLM loads
     name: str  # of the model, for messages and the log

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.families.fireredasr import read_served_fireredasr
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.fireredasr import STAGES, FireRedWords
 from workbench.pipelines.speech_session import SpeechSession

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.families.funasr_nano import read_served_funasr_nano
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.funasr_nano import NanoWords
 from workbench.pipelines.speech_session import SpeechSession

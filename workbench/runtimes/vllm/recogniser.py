@@ -14,7 +14,7 @@ from workbench.core.options import ListeningOptions
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.families.language import AUDIO
-from workbench.opening import Settings
+from workbench.isolation.loader import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.speech_language import (
     Words,

@@ -24,7 +24,7 @@ from workbench.conversion.served.directory import write_directory  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.families.fireredasr import FireRedAsrOptions, prompt_ids, read_served_fireredasr  # noqa: E402
 from workbench.families.language import AUDIO  # noqa: E402
-from workbench.opening import SessionSpec, open_here  # noqa: E402
+from workbench.isolation.loader import SessionSpec, open_here  # noqa: E402
 from workbench.pipelines.speech_language import SpeechLanguagePipeline  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr import (  # noqa: E402
     FireRedFrontEnd,

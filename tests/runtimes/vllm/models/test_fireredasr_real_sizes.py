@@ -33,7 +33,7 @@ from workbench.families.fireredasr import (  # noqa: E402
     prompt_ids,
     read_served_fireredasr,
 )
-from workbench.opening import SessionSpec, open_here  # noqa: E402
+from workbench.isolation.loader import SessionSpec, open_here  # noqa: E402
 from workbench.runtimes.pytorch.fireredasr import HearingNetwork  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
 

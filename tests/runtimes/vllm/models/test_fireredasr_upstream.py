@@ -18,7 +18,7 @@ from workbench.conversion.served.checkpoint import plan_of
 from workbench.conversion.served.directory import write_directory
 from workbench.families.fireredasr import PROMPT, SPEECH, FireRedAsrOptions, read_served_fireredasr
 from workbench.families.language import AUDIO
-from workbench.opening import SessionSpec, open_here
+from workbench.isolation.loader import SessionSpec, open_here
 from workbench.sources import assets
 
 pytestmark = [pytest.mark.slow, pytest.mark.reference]

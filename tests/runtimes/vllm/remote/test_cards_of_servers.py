@@ -14,7 +14,7 @@ from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, FakeServer,
 from workbench.budget import PROCESS_BYTES, estimated_bytes, weight_bytes
 from workbench.cli import main
 from workbench.core.errors import BadInput, Unavailable
-from workbench.opening import Server, SessionSpec, Settings, why_not
+from workbench.isolation.loader import Server, SessionSpec, Settings, why_not
 from workbench.registry import Registry
 from workbench.runtimes import RUNTIMES
 

@@ -16,8 +16,8 @@ from tests.runtimes.vllm.remote.real_server import RealServer
 from workbench.conversion.served.cache import served_directory
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.families.causal_lm import CausalLmOptions
+from workbench.isolation.loader import Server, Session, SessionSpec
 from workbench.open_session import OpenSession
-from workbench.opening import Server, Session, SessionSpec
 from workbench.registry import Registry
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields

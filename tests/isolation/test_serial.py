@@ -26,10 +26,10 @@ from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.audio.read import write_wav
 from workbench.conversion import causal_lm, writer
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
-from workbench.opening import SessionSpec, open_here
+from workbench.isolation.loader import SessionSpec, open_here
+from workbench.isolation.serial import ProcessSession
 from workbench.session.protocols import Generation, Piece, Progress, Transcript
 from workbench.sources import assets
-from workbench.worker import ProcessSession
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -243,8 +243,8 @@ def test_a_child_ends_with_its_parent(spec: SessionSpec) -> None:
     script = f"""
         import sys
         from pathlib import Path
-        from workbench.opening import SessionSpec
-        from workbench.worker import ProcessSession
+        from workbench.isolation.loader import SessionSpec
+        from workbench.isolation.serial import ProcessSession
         session = ProcessSession(SessionSpec("tiny", "sensevoice", "pytorch", Path({str(spec.checkpoint)!r})))
         session.start()
         print(session.pid, flush=True)
@@ -264,7 +264,7 @@ def test_a_child_ends_with_its_parent_even_while_it_loads() -> None:
         import sys, threading
         from pathlib import Path
         from workbench import worker
-        from workbench.opening import SessionSpec
+        from workbench.isolation.loader import SessionSpec
         worker.CHILD = ("-P", "-m", "tests.fake_child")
         session = worker.ProcessSession(SessionSpec("never", "fake", "fake", Path("/")))
         threading.Thread(target=session.start, daemon=True).start()

@@ -22,10 +22,10 @@ from tests.processes import (
     gone,
     parallel_fakes,
 )
-from workbench.child import AHEAD
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
 from workbench.core.progress import listening
-from workbench.parallel_worker import ParallelSession
+from workbench.isolation.concurrent import ParallelSession
+from workbench.isolation.worker import AHEAD
 from workbench.session.protocols import Progress, Transcript
 
 

@@ -1,6 +1,6 @@
 """One life of a session's process: started, talked to, and ended with everything that it has started itself.
 
-`workbench.child` is the other end and lists the messages. This file knows no model and no call.
+`workbench.isolation.worker` is the other end and lists the messages. This file knows no model and no call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import WorkbenchError
-from workbench.opening import SessionSpec
+from workbench.isolation.loader import SessionSpec
 from workbench.system.process_groups import end_group
 from workbench.system.tempdirs import make_scratch, remove_scratch
 

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from tests.processes import Background, Listener, ParallelFakeMaker, children, eventually, gone, parallel_fakes
-from workbench.child import AHEAD
 from workbench.core.errors import BadInput, Cancelled, SessionDied
+from workbench.isolation.worker import AHEAD
 from workbench.session.protocols import Transcript
 
 

@@ -18,9 +18,9 @@ from tests import fake_child
 from tests.processes import PATIENCE, Background, FakeMaker, children, eventually, fakes, gone, heard
 from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled, SessionDied
-from workbench.opening import SessionSpec, open_here
+from workbench.isolation.loader import SessionSpec, open_here
+from workbench.isolation.serial import ProcessSession
 from workbench.session.protocols import Progress, Transcript
-from workbench.worker import ProcessSession
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.opening import DTYPES, SETTINGS, check_setting, settings_of
+from workbench.isolation.loader import DTYPES, SETTINGS, check_setting, settings_of
 from workbench.runtimes import RUNTIMES
 
 

@@ -1,6 +1,6 @@
 """What sessions in processes of their own have in common: what the registry asks of them, and how calls are worded.
 
-`workbench.worker` has those that take one call at a time, `workbench.parallel_worker` those that take several.
+`workbench.isolation.serial` has those that take one call at a time, `workbench.isolation.concurrent` those that take several.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchError
 from workbench.embeddings.prompt import Injected, embeddings_given
 from workbench.families import FAMILIES
-from workbench.opening import SessionSpec
+from workbench.isolation.loader import SessionSpec
 from workbench.session.protocols import (
     AudioSource,
     Event,

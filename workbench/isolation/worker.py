@@ -1,8 +1,8 @@
 """The child's end of a session in a process of its own: loads one model and serves calls until the parent hangs up.
 
-`workbench.worker` and `workbench.parallel_worker` are the other end, for one call at a time and for several. Values
+`workbench.isolation.serial` and `workbench.isolation.concurrent` are the other end, for one call at a time and for several. Values
 travel as pickles over a private socket pair between two processes of the same program. This file knows no model:
-`workbench.opening` loads it.
+`workbench.isolation.loader` loads it.
 
 To the child go ("open", spec, whether several calls run at once, folder of temporary files or None), then ("cancel",
 number), and ("call", number) with the pickle of (method, arguments, options) behind it; where several run, also
@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
 from workbench.core.progress import listening
-from workbench.opening import SessionSpec, open_here
+from workbench.isolation.loader import SessionSpec, open_here
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Session
 from workbench.system.process_groups import end_others

@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from workbench import worker
-from workbench.child import AHEAD
 from workbench.core.errors import WorkbenchError
 from workbench.core.progress import overhearing, report
-from workbench.isolated import BEAT_SECONDS, DOING, Calls, IsolatedSession, revived
-from workbench.link import Link, Lost
-from workbench.opening import SessionSpec
+from workbench.isolation import serial
+from workbench.isolation.base import BEAT_SECONDS, DOING, Calls, IsolatedSession, revived
+from workbench.isolation.channel import Link, Lost
+from workbench.isolation.loader import SessionSpec
+from workbench.isolation.worker import AHEAD
 
 CLOSE_SECONDS = 3.0  # how long a child may take to close its model before it is ended
 
@@ -313,7 +313,7 @@ class _Life:
             with session._state:
                 if self._unwanted:
                     raise Lost
-                link = self.link = Link(session.spec, worker.CHILD, parallel=True)
+                link = self.link = Link(session.spec, serial.CHILD, parallel=True)
             threading.Thread(target=self._write, args=(link,), daemon=True).start()
             self.send("open", session.spec, True, link.scratch)
             kind = ""

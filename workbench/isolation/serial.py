@@ -1,7 +1,7 @@
 """A session in a process of its own that takes one call at a time.
 
 A crash or a kill of that process ends the running call with one clear error; the next call starts a new process.
-`workbench.child` is the other end and lists the messages. This file knows no model.
+`workbench.isolation.worker` is the other end and lists the messages. This file knows no model.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import overhearing, report
-from workbench.isolated import BEAT_SECONDS, DOING, WAITING, Calls, IsolatedSession, revived
-from workbench.link import Link, Lost
-from workbench.opening import SessionSpec
+from workbench.isolation.base import BEAT_SECONDS, DOING, WAITING, Calls, IsolatedSession, revived
+from workbench.isolation.channel import Link, Lost
+from workbench.isolation.loader import SessionSpec
 
-CHILD = ("-P", "-m", "workbench.child")  # -P: a torch.py in the user's folder is not torch
+CHILD = ("-P", "-m", "workbench.isolation.worker")  # -P: a torch.py in the user's folder is not torch
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
 
 _flow: ContextVar[object] = ContextVar("flow")

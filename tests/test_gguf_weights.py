@@ -12,8 +12,8 @@ import pytest
 
 from tests.processes import FAKE_CHILD, gone
 from tests.tiny_checkpoints import noise, tiny_sensevoice
+from workbench.artifacts.gguf_files import converted
 from workbench.cards import Card
-from workbench.conversion.cache import converted
 from workbench.core.errors import BadInput, Cancelled, Unavailable
 from workbench.formats.quantization import TYPES
 from workbench.isolation import serial

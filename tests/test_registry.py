@@ -17,8 +17,8 @@ from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventual
 from tests.shared_data import shared
 from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise, tiny_sensevoice
 from tests.tiny_language import tiny_language
+from workbench.artifacts import vllm_directories as served
 from workbench.budget import estimated_bytes
-from workbench.conversion.served import cache as served
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.isolation import serial
 from workbench.isolation.loader import SessionSpec

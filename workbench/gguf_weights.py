@@ -20,7 +20,7 @@ from workbench.sources import local_checkpoint
 from workbench.system.memory import size
 
 if TYPE_CHECKING:
-    from workbench.conversion.cache import Offer as ConversionOffer
+    from workbench.artifacts.gguf_files import Offer as ConversionOffer
 
 AUTO = "auto"  # the quantisation that is taken where none is asked for
 
@@ -56,7 +56,7 @@ def offered_weights(card: Card) -> tuple[Weights, ...]:
     """
     checkpoint = local_checkpoint(card)
     if card.kind != "gguf":
-        from workbench.conversion.cache import offered
+        from workbench.artifacts.gguf_files import offered
 
         return _weights(offered(checkpoint, card.family))
     try:
@@ -85,7 +85,7 @@ def measured_weights(card: Card, on_progress: OnProgress | None = None) -> tuple
 
     Raises what a conversion raises.
     """
-    from workbench.conversion.cache import measured
+    from workbench.artifacts.gguf_files import measured
 
     checkpoint = local_checkpoint(card)
     if card.kind == "gguf" or checkpoint is None:
@@ -114,7 +114,7 @@ def gguf_file(
     file does not have, and what a conversion raises.
     """
     if card.kind != "gguf":
-        from workbench.conversion.cache import converted
+        from workbench.artifacts.gguf_files import converted
 
         path = converted(checkpoint, card.family, settings.quantization, on_progress)
         return path, replace(settings, quantization=read_gguf(path).quantization)

@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workbench.artifacts.vllm_directories import served_directory
 from workbench.budget import MemoryBudget, default_budget
 from workbench.cards import BadCard, Card
 from workbench.catalogue import find_card, read_catalogue
-from workbench.conversion.served.cache import served_directory
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress, listening, report
 from workbench.families import FAMILIES

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import Background, eventually
 from tests.runtimes.vllm.remote.real_server import RealServer
-from workbench.conversion.served.cache import served_directory
+from workbench.artifacts.vllm_directories import served_directory
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.families.causal_lm import CausalLmOptions
 from workbench.isolation.loader import Server, Session, SessionSpec

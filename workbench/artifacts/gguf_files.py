@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench import __version__
-from workbench.conversion.contents import listed
+from workbench.artifacts.digests import listed
+from workbench.artifacts.locking import locked
+from workbench.artifacts.process import run_child
+from workbench.artifacts.seals import seal, unbroken
 from workbench.conversion.files import FORMAT_VERSION
-from workbench.conversion.locking import locked
-from workbench.conversion.process import run_child
-from workbench.conversion.seals import seal, unbroken
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.formats.quantization import AUTO, LARGE, TYPES, check_type, resolve_quantization

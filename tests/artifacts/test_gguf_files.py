@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tiny_checkpoints import tiny_sensevoice
-from workbench.conversion import cache, locking, process
-from workbench.conversion.cache import Entry, Offer, converted, measured, offered
-from workbench.conversion.seals import seal, unbroken
+from workbench.artifacts import gguf_files, locking, process
+from workbench.artifacts.gguf_files import Entry, Offer, converted, measured, offered
+from workbench.artifacts.seals import seal, unbroken
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.formats.quantization import TYPES
 
@@ -59,13 +59,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             found["path"] = str(path)
         return found
 
-    monkeypatch.setattr(cache, "run_child", run)
+    monkeypatch.setattr(gguf_files, "run_child", run)
     return given
 
 
 def test_a_real_conversion(tiny: Path, cache_home: Path) -> None:
     told: list[tuple[float, str]] = []
-    code = "import sys; from workbench.conversion.cache import converted, offered; print(*sys.modules)"
+    code = "import sys; from workbench.artifacts.gguf_files import converted, offered; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "gguf", "transformers"} & set(loaded)
     path = converted(tiny, "sensevoice", "q8_0", lambda *each: told.append(each))
@@ -122,14 +122,14 @@ def test_two_that_want_the_same_wait_for_each_other(
 ) -> None:
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
     inside, waited = threading.Event(), threading.Event()
-    run = cache.run_child
+    run = gguf_files.run_child
 
     def slow(*given: Any) -> dict[str, Any]:
         inside.set()
         assert waited.wait(30)
         return run(*given)
 
-    monkeypatch.setattr(cache, "run_child", slow)
+    monkeypatch.setattr(gguf_files, "run_child", slow)
     found: list[Path] = []
     first = threading.Thread(target=lambda: found.append(converted(tiny, "sensevoice", "f16")))
     first.start()
@@ -177,7 +177,7 @@ def test_a_changed_checkpoint_is_converted_anew(
     second = converted(tiny, "sensevoice", "f16")
     assert second != first and second.is_file() and not first.parent.exists() and kept.is_file()
     assert not offered(tiny, "sensevoice")[0].converted
-    monkeypatch.setattr(cache, "__version__", "999")
+    monkeypatch.setattr(gguf_files, "__version__", "999")
     third = converted(tiny, "sensevoice", "f16")
     assert third not in (first, second) and not second.parent.exists() and kept.is_file()
     assert len(calls) == 4
@@ -189,8 +189,8 @@ def test_a_language_model_outside_counts_too(
     outside = tiny.parent / "Qwen2"
     outside.mkdir()
     (outside / "config.json").write_text("{}")
-    run = cache.run_child
-    monkeypatch.setattr(cache, "run_child", lambda *given: {**run(*given), "outside": [str(outside)]})
+    run = gguf_files.run_child
+    monkeypatch.setattr(gguf_files, "run_child", lambda *given: {**run(*given), "outside": [str(outside)]})
     path = converted(tiny, "fireredasr", "f16")
     assert converted(tiny, "fireredasr", "f16") == path and len(calls) == 1
     os.utime(outside / "config.json", ns=(1, 1))

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from workbench.conversion import locking
-from workbench.conversion.served import cache
-from workbench.conversion.served.cache import served_directory
+from workbench.artifacts import locking, vllm_directories
+from workbench.artifacts.vllm_directories import served_directory
 from workbench.core.errors import BadInput, Cancelled
 
 Given = list[dict[str, Any]]
@@ -48,7 +47,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Given:
         (Path(wanted["served"]) / "config.json").write_text(name)
         return {"path": wanted["served"], "outside": []}
 
-    monkeypatch.setattr(cache, "run_child", run)
+    monkeypatch.setattr(vllm_directories, "run_child", run)
     return given
 
 
@@ -61,7 +60,7 @@ def test_a_real_one_and_nothing_heavy_on_this_side(tmp_path: Path, cache_home: P
     from tests.tiny_funasr_nano import tiny_funasr_nano
     from workbench.families.funasr_nano import read_served_funasr_nano
 
-    code = "import sys; from workbench.conversion.served.cache import served_directory; print(*sys.modules)"
+    code = "import sys; from workbench.artifacts.vllm_directories import served_directory; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "gguf", "transformers", "vllm", "safetensors"} & set(loaded)
     directory = tiny_funasr_nano(tmp_path / "tiny")
@@ -112,8 +111,8 @@ def test_a_language_model_outside_counts(tiny: Path, calls: Given, monkeypatch: 
     outside = tiny.parent / "Qwen"
     outside.mkdir()
     (outside / "model.safetensors").write_bytes(b"one")
-    run = cache.run_child
-    monkeypatch.setattr(cache, "run_child", lambda *given: {**run(*given), "outside": [str(outside)]})
+    run = vllm_directories.run_child
+    monkeypatch.setattr(vllm_directories, "run_child", lambda *given: {**run(*given), "outside": [str(outside)]})
     first = served_directory(tiny, "fireredasr")
     assert served_directory(tiny, "fireredasr") == first and len(calls) == 1
     (outside / "model.safetensors").write_bytes(b"two")
@@ -146,14 +145,14 @@ def test_called_off_it_leaves_nothing(tmp_path: Path, cache_home: Path) -> None:
 def test_two_that_want_the_same_wait_for_each_other(tiny: Path, calls: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
     inside, waited = threading.Event(), threading.Event()
-    run = cache.run_child
+    run = vllm_directories.run_child
 
     def slow(*given: Any) -> dict[str, Any]:
         inside.set()
         assert waited.wait(30)
         return run(*given)
 
-    monkeypatch.setattr(cache, "run_child", slow)
+    monkeypatch.setattr(vllm_directories, "run_child", slow)
     found: list[Path] = []
     first = threading.Thread(target=lambda: found.append(served_directory(tiny, "funasr_nano")))
     first.start()

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench import __version__
-from workbench.conversion.cache import cache_folder, entry_name
-from workbench.conversion.contents import Digests
-from workbench.conversion.locking import locked
-from workbench.conversion.process import run_child
-from workbench.conversion.seals import seal, unbroken
+from workbench.artifacts.digests import Digests
+from workbench.artifacts.gguf_files import cache_folder, entry_name
+from workbench.artifacts.locking import locked
+from workbench.artifacts.process import run_child
+from workbench.artifacts.seals import seal, unbroken
 from workbench.conversion.served.checkpoint import loads_as_it_is
 from workbench.core.progress import OnProgress
 from workbench.families.language import SERVED_FORMAT

@@ -77,10 +77,12 @@ def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
 
 
 def _serve(directory: Path, family: str, out: Path, say: OnProgress) -> dict[str, Any]:
-    from workbench.conversion.served.checkpoint import plan_of
+    from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 
     model = plan_of(directory, family)
-    from workbench.conversion.served.directory import write_directory  # behind what says which packages are missing
+    from workbench.conversion.vllm_checkpoint.directory import (
+        write_directory,  # behind what says which packages are missing
+    )
 
     write_directory(model, out, say)
     return {"outside": outside(model.sources, directory), "path": str(out)}

@@ -84,7 +84,7 @@ class ServedRequest:
         Raises `BadInput` and `Unavailable` as `plan_of` and `write_directory`, and `BadInput` for a language model's
         directory that vLLM loads as it is; an end by SIGTERM leaves nothing.
         """
-        from workbench.conversion.served.checkpoint import loads_as_it_is, plan_of
+        from workbench.conversion.vllm_checkpoint.checkpoint import loads_as_it_is, plan_of
 
         self.check()
         if loads_as_it_is(directory, family):
@@ -92,7 +92,7 @@ class ServedRequest:
         with terminable():
             on_progress(0.0, f"reading {directory.name}")
             model = plan_of(directory, family)
-            from workbench.conversion.served.directory import write_directory
+            from workbench.conversion.vllm_checkpoint.directory import write_directory
 
             write_directory(model, self.out.absolute(), on_progress)
         return [(self.out, sum(path.stat().st_size for path in self.out.iterdir()))]

@@ -20,7 +20,7 @@ class Runtime:
     settings: tuple[str, ...]  # those of `workbench.isolation.loader.Settings` that it has
     dtypes: tuple[str, ...] = ()  # choices of the setting `dtype`, where it has that
     opens_gguf: bool = False  # its sessions open GGUF files; those of the others, directories
-    opens_served: bool = False  # directories as `workbench.conversion.served` makes them of checkpoints
+    opens_served: bool = False  # directories as `workbench.conversion.vllm_checkpoint` makes them of checkpoints
     parallel: bool = False  # a session takes several calls at once
     no_given: str = ""  # why a trace cannot go on from the stages of another, where it cannot
 

@@ -1,4 +1,4 @@
-"""FireRedASR-LLM on vLLM: from a directory that `workbench.conversion.served` wrote to a session."""
+"""FireRedASR-LLM on vLLM: from a directory that `workbench.conversion.vllm_checkpoint` wrote to a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano on vLLM: from a directory that `workbench.conversion.served` wrote to a session."""
+"""Fun-ASR-Nano on vLLM: from a directory that `workbench.conversion.vllm_checkpoint` wrote to a session."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from vllm.multimodal.processing.inputs import ProcessorInputs  # noqa: E402
 from tests.tiny_checkpoints import noise  # noqa: E402
 from tests.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
 from workbench.audio.frontend import Frontend  # noqa: E402
-from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
-from workbench.conversion.served.directory import write_directory  # noqa: E402
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
+from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.families.funasr_nano import read_served_funasr_nano  # noqa: E402
 from workbench.families.language import AUDIO  # noqa: E402
 from workbench.runtimes.vllm.models.audio import AudioDummyInputs, AudioProcessor, directory_of  # noqa: E402

@@ -19,8 +19,8 @@ pytest.importorskip("vllm", reason="needs vLLM")
 from tests.in_process_vllm import audio_prompt, in_process_engine, model_in, written  # noqa: E402
 from tests.tiny_checkpoints import noise  # noqa: E402
 from workbench.audio.read import read  # noqa: E402
-from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
-from workbench.conversion.served.directory import write_directory  # noqa: E402
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
+from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.families.fireredasr import FireRedAsrOptions, prompt_ids, read_served_fireredasr  # noqa: E402
 from workbench.families.language import AUDIO  # noqa: E402

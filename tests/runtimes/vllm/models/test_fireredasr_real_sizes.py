@@ -21,8 +21,8 @@ from tests.tiny_fireredasr import (  # noqa: E402
     write_package,
     write_statistics,
 )
-from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
-from workbench.conversion.served.directory import write_directory  # noqa: E402
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
+from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.families.conformer import ConformerConfig  # noqa: E402
 from workbench.families.fireredasr import (  # noqa: E402
     CMVN,

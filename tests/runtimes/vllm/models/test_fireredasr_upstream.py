@@ -14,8 +14,8 @@ pytest.importorskip("vllm", reason="needs vLLM")
 
 from tests.in_process_vllm import in_process_engine, model_in, written
 from workbench.audio.read import read
-from workbench.conversion.served.checkpoint import plan_of
-from workbench.conversion.served.directory import write_directory
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
+from workbench.conversion.vllm_checkpoint.directory import write_directory
 from workbench.families.fireredasr import PROMPT, SPEECH, FireRedAsrOptions, read_served_fireredasr
 from workbench.families.language import AUDIO
 from workbench.isolation.loader import SessionSpec, open_here

@@ -20,8 +20,8 @@ from tests.runtimes.vllm.models import answers  # noqa: E402
 from tests.tiny_checkpoints import noise  # noqa: E402
 from tests.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
 from workbench import Registry  # noqa: E402
-from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
-from workbench.conversion.served.directory import write_directory  # noqa: E402
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
+from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.families.funasr_nano import (  # noqa: E402
     SPEECH,
     FunasrNanoModel,

@@ -13,9 +13,9 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 from tests.tiny_language import tiny_language  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
-from workbench.conversion.served import directory as served  # noqa: E402
-from workbench.conversion.served.directory import ServedModel, write_directory  # noqa: E402
-from workbench.conversion.served.tensors import stored  # noqa: E402
+from workbench.conversion.vllm_checkpoint import directory as served  # noqa: E402
+from workbench.conversion.vllm_checkpoint.directory import ServedModel, write_directory  # noqa: E402
+from workbench.conversion.vllm_checkpoint.tensors import stored  # noqa: E402
 from workbench.core.errors import BadInput, Cancelled  # noqa: E402
 from workbench.families.language import AUDIO, LanguageTokenizer, read_language_config  # noqa: E402
 from workbench.system.atomic_files import check_directory  # noqa: E402

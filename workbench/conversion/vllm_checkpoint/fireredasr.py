@@ -14,9 +14,9 @@ from torch import Tensor
 
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion.language_changes import ChangedLanguage, merged, read_changed_language
-from workbench.conversion.served.directory import ServedModel
-from workbench.conversion.served.language import Store, language_tensors
-from workbench.conversion.served.tensors import StoredTensor, stored
+from workbench.conversion.vllm_checkpoint.directory import ServedModel
+from workbench.conversion.vllm_checkpoint.language import Store, language_tensors
+from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored
 from workbench.families.fireredasr import (
     CMVN,
     ENCODER_WEIGHTS,

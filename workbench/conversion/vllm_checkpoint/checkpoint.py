@@ -7,11 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.conversion.served import FAMILIES
+from workbench.conversion.vllm_checkpoint import FAMILIES
 from workbench.core.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
-    from workbench.conversion.served.directory import ServedModel
+    from workbench.conversion.vllm_checkpoint.directory import ServedModel
 
 NEEDS = ("torch", "transformers")
 
@@ -25,7 +25,7 @@ def plan_of(directory: Path, family: str) -> ServedModel:
     if family not in FAMILIES:
         raise BadInput(f"vLLM serves no models of the family {family!r:.80}; expected one of {', '.join(FAMILIES)}")
     try:
-        module = import_module(f"workbench.conversion.served.{family}")
+        module = import_module(f"workbench.conversion.vllm_checkpoint.{family}")
     except ImportError as error:
         raise Unavailable(
             f"converting needs the Python packages {', '.join(NEEDS)}, and {error.name} is not installed; "

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.conversion.language_weights import read_language_weights
-from workbench.conversion.served.directory import ServedModel
-from workbench.conversion.served.funasr_nano import language_half
-from workbench.conversion.served.language import language_tensors, prefixed
+from workbench.conversion.vllm_checkpoint.directory import ServedModel
+from workbench.conversion.vllm_checkpoint.funasr_nano import language_half
+from workbench.conversion.vllm_checkpoint.language import language_tensors, prefixed
 from workbench.families.causal_lm import read_causal_lm
 
 

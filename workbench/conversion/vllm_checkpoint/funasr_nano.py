@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from workbench.conversion.served.directory import ServedModel
-from workbench.conversion.served.language import language_tensors, prefixed
-from workbench.conversion.served.tensors import StoredTensor, stored
+from workbench.conversion.vllm_checkpoint.directory import ServedModel
+from workbench.conversion.vllm_checkpoint.language import language_tensors, prefixed
+from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.families.funasr_nano_chat import chat_template

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.conversion.served.tensors import StoredTensor, write_safetensors
+from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, write_safetensors
 from workbench.core.progress import OnProgress
 from workbench.families.language import SERVED_FORMAT, SERVED_SECTION, LanguageConfig, LanguageTokenizer
 from workbench.system.atomic_files import UNFINISHED, check_directory, check_room, told

@@ -17,8 +17,8 @@ from tests.tiny_checkpoints import FRONTEND  # noqa: E402
 from tests.tiny_funasr_nano import LANGUAGE_DIRECTORY, tiny_funasr_nano  # noqa: E402
 from tests.tiny_language import change_json  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
-from workbench.conversion.served.checkpoint import plan_of  # noqa: E402
-from workbench.conversion.served.directory import write_directory  # noqa: E402
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
+from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.families.funasr_nano import (  # noqa: E402
     FunasrNanoModel,

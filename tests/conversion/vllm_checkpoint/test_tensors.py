@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load  # noqa: E402
 
-from workbench.conversion.served import tensors  # noqa: E402
-from workbench.conversion.served.tensors import DTYPES, stored, write_safetensors  # noqa: E402
+from workbench.conversion.vllm_checkpoint import tensors  # noqa: E402
+from workbench.conversion.vllm_checkpoint.tensors import DTYPES, stored, write_safetensors  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 
 SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), max_size=4)

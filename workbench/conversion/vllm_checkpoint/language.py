@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.conversion.served.tensors import StoredTensor, stored
+from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.weights import check_tensors

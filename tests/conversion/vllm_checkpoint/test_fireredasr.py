@@ -17,10 +17,10 @@ from torch import Tensor
 from tests.tiny_fireredasr import ARGUMENTS, LAYERS, RANK, lora_tensors, tiny_fireredasr, write_language, write_package
 from tests.tiny_language import SHAPE, change_json
 from workbench.audio.cmvn import read_cmvn_ark
-from workbench.conversion.served import directory as directories
-from workbench.conversion.served import tensors as writing
-from workbench.conversion.served.checkpoint import plan_of
-from workbench.conversion.served.directory import write_directory
+from workbench.conversion.vllm_checkpoint import directory as directories
+from workbench.conversion.vllm_checkpoint import tensors as writing
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
+from workbench.conversion.vllm_checkpoint.directory import write_directory
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import (
     CMVN,

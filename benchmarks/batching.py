@@ -22,11 +22,11 @@ from workbench.audio.constants import SAMPLE_RATE
 from workbench.audio.read import read
 from workbench.core.errors import WorkbenchError
 from workbench.core.options import ListeningOptions
-from workbench.open_session import OpenSession
 from workbench.pipelines.voice_activity import speech_spans
-from workbench.registry import Registry
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
 from workbench.session.protocols import Transcript
-from workbench.sources import assets
 
 GOAL = 2.0
 MODELS = ("demo/funasr-nano", "demo/fireredasr")

@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.read import read, write_wav
-from workbench.open_session import OpenSession
 from workbench.parity.command import compare_files
-from workbench.registry import Registry
-from workbench.sources import assets
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
 
 SECONDS = 44.0
 LONGEST_STRETCH = 60.0  # the recording is one stretch, as in a trace

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from workbench.registry import Registry
-from workbench.sources import local_checkpoint
+from workbench.registry.registry import Registry
+from workbench.registry.sources import local_checkpoint
 from workbench.training.digits import load_fsdd, split_by_speaker
 from workbench.training.model_card import measure_checkpoint
 

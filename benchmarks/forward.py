@@ -26,7 +26,7 @@ from workbench.audio.read import read
 from workbench.families.paraformer import read_paraformer
 from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import read_sensevoice
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 SECONDS = 44.0
 WRITERS = {"sensevoice": write_sensevoice, "paraformer": write_paraformer}

@@ -16,9 +16,9 @@ import numpy as np
 from workbench.conversion import writer
 from workbench.formats.quantization import TYPES
 from workbench.isolation.loader import SessionSpec, Settings, open_here
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
+from workbench.registry.sources import local_checkpoint
 from workbench.session.protocols import Session
-from workbench.sources import local_checkpoint
 from workbench.text import pool_scores, score
 from workbench.training.digits import load_fsdd, split_by_speaker
 from workbench.training.evaluation import DigitString, evaluation_strings

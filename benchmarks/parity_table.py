@@ -42,8 +42,8 @@ from workbench.families import FAMILIES
 from workbench.formats.quantization import TYPES
 from workbench.lab import Outcome, run_parity
 from workbench.lab.sides import read_side
-from workbench.registry import Registry
-from workbench.sources import assets
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
 from workbench.system.versions import versions
 
 PAGE = Path(__file__).with_name("PARITY.md")

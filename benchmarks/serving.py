@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.batching import IDS, MODELS, Sound, digit_strings, sample_pieces, transcribe
 from workbench.core.errors import WorkbenchError
-from workbench.open_session import OpenSession
-from workbench.registry import Registry
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
 
 GOAL = 3.0
 

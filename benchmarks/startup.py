@@ -20,7 +20,7 @@ import urllib.request
 from pathlib import Path
 
 from workbench.core.errors import WorkbenchError
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 
 ROOT = Path(__file__).resolve().parent.parent
 RATIO, OPEN_SECONDS = 1.6, 5.0

@@ -23,7 +23,7 @@ from panels.settings import RUNTIME, SHOWN, check_settings
 from panels.snippets import File
 from panels.transcribe import COMPUTE, RUNS_AT_ONCE
 from workbench.exports import FORMATS
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.text import NORMALISERS, Score
 

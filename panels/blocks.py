@@ -7,7 +7,7 @@ from typing import Any, Literal
 import gradio as gr
 
 from panels.markup import events_script
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 HIDDEN: Literal["hidden"] = "hidden"
 """Out of sight but in the page. What Gradio has not in the page (`visible=False`) it builds when it is first shown, and

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
-from workbench.gguf_weights import AUTO, Weights
 from workbench.pipelines.voice_activity import BUILT_IN
-from workbench.registry import Registry
+from workbench.registry.cards import Card
+from workbench.registry.registry import Registry
+from workbench.registry.weights import AUTO, Weights
 from workbench.runtimes import RUNTIMES
 
 SEPARATOR = "|"

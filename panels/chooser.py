@@ -14,9 +14,9 @@ import gradio as gr
 from panels.cells import Cell, Offer, offers, runtime_title
 from panels.markup import text
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
 from workbench.runtimes import RUNTIMES
-from workbench.sources import assets
 from workbench.system.memory import size
 
 LOADING = '<p class="muted small loading" role="status">Looking up which models can run here</p>'

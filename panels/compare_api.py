@@ -32,7 +32,7 @@ from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.parity.command import compare_files
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 
 SETTINGS = ("rules", "float64", "force", "profiles")
 

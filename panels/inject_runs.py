@@ -19,7 +19,7 @@ from panels.runs import follower, idle_first, opened, sentence_of
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.embeddings import Embedding
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 from workbench.session.protocols import Alternative, Generation, Piece, Prompt
 
 TASK = "generate"

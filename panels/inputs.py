@@ -15,7 +15,7 @@ import gradio as gr
 from panels.cells import Cell, vad_choices
 from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 
 ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv"}
 

@@ -13,11 +13,11 @@ from panels.cells import Cell, runtime_title
 from panels.guard import guarded
 from panels.markup import button, datum, element, seconds, text
 from panels.pool import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
-from workbench.cards import BadCard, Card
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.families import FAMILIES
-from workbench.gguf_weights import Weights
-from workbench.registry import Registry, Residency
+from workbench.registry.cards import BadCard, Card
+from workbench.registry.registry import Registry, Residency
+from workbench.registry.weights import Weights
 from workbench.runtimes import RUNTIMES
 from workbench.system.memory import size
 

@@ -22,12 +22,12 @@ from panels.pool import SessionPool
 from panels.samples import Sample, samples_named
 from panels.segments import saved
 from panels.stops import Stops
-from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.lab import ParityRun, page
 from workbench.lab.pictures import worth_a_look
 from workbench.lab.sides import with_changes
+from workbench.registry.cards import Card
 from workbench.system.memory import size
 
 Update = dict[str, Any]

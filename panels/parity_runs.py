@@ -21,7 +21,7 @@ from workbench.core.errors import BadInput, Cancelled
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.lab import ParityRun, Side, run_parity
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 from workbench.session.protocols import AudioSource, Prompt, StageFilter
 from workbench.trace.mapping import StageMapping
 

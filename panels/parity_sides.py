@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from panels.cells import runtime_title, vad_choices
-from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.lab.sides import DTYPES, Side, read_side
-from workbench.registry import Registry
+from workbench.registry.cards import Card
+from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.system.memory import size
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
-from workbench.gguf_weights import AUTO
-from workbench.open_session import OpenSession
-from workbench.registry import Registry, Residency
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry, Residency
+from workbench.registry.weights import AUTO
 
 IDLE_MINUTES = 10.0
 SHORTEST_IDLE, LONGEST_IDLE = 0.1, 7 * 24 * 60.0  # minutes; sooner, models would load for each run; a week is for good

@@ -22,9 +22,9 @@ from panels.pool import SessionPool
 from panels.samples import references
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import OnProgress, listening
-from workbench.open_session import OpenSession
 from workbench.pipelines.speech_session import join_texts
-from workbench.registry import Registry
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Partial, Progress, Segment, Transcript
 from workbench.text import Score, find_normaliser, score

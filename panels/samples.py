@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.core.errors import BadInput
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 
 @dataclass(frozen=True)

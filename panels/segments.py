@@ -17,8 +17,8 @@ import gradio as gr
 from panels.runs import Row
 from workbench.core.errors import BadInput
 from workbench.exports import TIME, edited, find_format, retold
+from workbench.registry.sources import assets
 from workbench.session.protocols import Transcript
-from workbench.sources import assets
 
 
 def segment_editor(**settings: Any) -> gr.HTML:

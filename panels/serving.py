@@ -42,7 +42,7 @@ def serve(host: str, port: int) -> None:
     """Builds the page over the registry of models and serves it until interrupted."""
     from panels.page import build_page
     from panels.pool import SessionPool
-    from workbench.registry import Registry
+    from workbench.registry.registry import Registry
 
     with own_uploads(), SessionPool(Registry(patient=True)) as pool:
         page = build_page(pool)
@@ -79,7 +79,7 @@ def launch(page: gr.Blocks, **settings: Any) -> tuple[Any, str, str]:
     from panels.root import HANDLERS
     from panels.snippets import routes
     from panels.theme import head, theme, words
-    from workbench.sources import assets
+    from workbench.registry.sources import assets
 
     return page.launch(
         theme=theme(),

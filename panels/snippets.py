@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from panels.root import Page
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 INFO = "/gradio_api/info"
 SAMPLES = "/samples"

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.browser import chromium
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 
 __all__ = ["chromium"]  # one browser for all tests that need it
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.processes import FAKE_CHILD, ROOT
-from tests.test_gguf_weights import put_gguf
+from tests.registry.test_weights import put_gguf
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_language import tiny_language
@@ -22,7 +22,7 @@ from workbench.cli import main
 from workbench.core.errors import BadInput
 from workbench.isolation import serial
 from workbench.isolation.loader import SETTINGS
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 from workbench.session.protocols import Trace
 
 FIELDS = [
@@ -516,7 +516,7 @@ def test_a_fault_of_ours_is_one_line_and_its_traceback_can_be_had(
     def broken(self: object) -> None:
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr("workbench.registry.Registry.cards", broken)
+    monkeypatch.setattr("workbench.registry.registry.Registry.cards", broken)
     status, out, err = run(capsys, "models")
     assert (status, out) == (1, [])
     assert err == ["workbench: ZeroDivisionError: by zero; WORKBENCH_DEBUG=1 shows where"]

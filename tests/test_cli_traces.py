@@ -12,7 +12,7 @@ from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.tiny_language import tiny_language
 from workbench.audio.read import write_wav
 from workbench.core.errors import BadInput
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 from workbench.session.protocols import Trace
 
 

@@ -16,13 +16,13 @@ from benchmarks import parity_table
 from benchmarks.parity_page import COLUMNS, NOTHING, REFERENCE, RESULTS, Page, Row, read, render
 from benchmarks.parity_table import ISOLATED, KINDS, MODELS, Found, inputs, joined, merged, outcomes, phrase, row
 from tests.lab.fakes import FakeRegistry, FakeSession, dies
-from workbench.cards import Card
 from workbench.compare import PRESETS, preset_of, read_mapping, read_trace
 from workbench.core.errors import BadInput
 from workbench.lab import ParityRun, run_parity
 from workbench.lab.command import lines
-from workbench.registry import Availability, Registry
-from workbench.sources import assets
+from workbench.registry.cards import Card
+from workbench.registry.registry import Availability, Registry
+from workbench.registry.sources import assets
 
 ROOT = Path(parity_table.__file__).resolve().parents[1]
 TEXT = parity_table.PAGE.read_text(encoding="utf-8")

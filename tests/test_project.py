@@ -22,8 +22,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from workbench.cards import read_cards
 from workbench.families import FAMILIES
+from workbench.registry.cards import read_cards
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("workbench", "panels", "tests", "benchmarks")
@@ -125,7 +125,9 @@ def test_pipelines_know_no_runtimes_arrays() -> None:
     assert heavy == []
 
 
-@pytest.mark.parametrize("module", ["panels.page", "workbench.registry", "workbench.cli", "workbench.embeddings"])
+@pytest.mark.parametrize(
+    "module", ["panels.page", "workbench.registry.registry", "workbench.cli", "workbench.embeddings"]
+)
 def test_the_page_and_the_command_start_without_any_runtime(module: str) -> None:
     code = f"import sys, {module}; print(*({HEAVY!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -247,7 +249,7 @@ def test_a_wheel_holds_the_page_and_the_assets(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assets = {f"workbench/{path.relative_to(ROOT)}" for path in (ROOT / "assets").rglob("*") if path.is_file()}
     assert assets and assets <= names
-    assert {"workbench/cards.toml", "workbench/cli.py", "panels/page.py", "app.py"} <= names
+    assert {"workbench/registry/cards.toml", "workbench/cli.py", "panels/page.py", "app.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "assets/"))]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
-    from workbench.registry import Registry
+    from workbench.registry.registry import Registry
     from workbench.session.protocols import (
         Generation,
         Partial,
@@ -44,7 +44,7 @@ __all__ = [
     "WorkbenchError",
 ]
 _ERRORS = ("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError")
-_HOMES = {"Registry": "workbench.registry"} | dict.fromkeys(_ERRORS, "workbench.core.errors")
+_HOMES = {"Registry": "workbench.registry.registry"} | dict.fromkeys(_ERRORS, "workbench.core.errors")
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.arguments import parser
-from workbench.cards import Card
 from workbench.context_length import check_context
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.options import build_options
@@ -30,8 +29,9 @@ from workbench.following import Line, transcripts
 from workbench.help_text import one_line
 from workbench.listing import alternatives_table
 from workbench.model_flags import given_options, given_settings
-from workbench.open_session import OpenSession
-from workbench.registry import Registry
+from workbench.registry.cards import Card
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Piece, StageFilter, Transcript
 from workbench.standard_input import DASH, prompt_given, recordings_given

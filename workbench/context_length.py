@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.families.language import is_language_directory, read_language_config
-from workbench.sources import local_checkpoint
+from workbench.registry.cards import Card
+from workbench.registry.sources import local_checkpoint
 
 NAME = "max_new_tokens"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
-from workbench.open_session import OpenSession
+from workbench.registry.handle import OpenSession
 from workbench.session.protocols import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
 

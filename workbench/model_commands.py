@@ -10,7 +10,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import check_value, option, option_specs
 from workbench.following import Line
 from workbench.isolation.loader import check_setting
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 
 Say = Callable[[str], None]
 """Prints a sentence on stderr."""
@@ -31,7 +31,7 @@ class Training:
 def convert_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     """Writes a checkpoint's weights as was asked for; yields the files with their bytes, or the sizes there may be."""
     from workbench.conversion.command import check_request
-    from workbench.sources import fetch
+    from workbench.registry.sources import fetch
 
     with Registry() as registry:
         card = registry.card(parsed.model)

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from workbench.cards import Card
 from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES, Family
 from workbench.formats.quantization import AUTO, TYPES
 from workbench.isolation.loader import settings_of
-from workbench.registry import SERVED, Registry
+from workbench.registry.cards import Card
+from workbench.registry.registry import SERVED, Registry
+from workbench.registry.signatures import KINDS, range_of, runtimes_of
 from workbench.runtimes import RUNTIMES
-from workbench.signatures import KINDS, range_of, runtimes_of
 
 COLUMNS = ("flag", "type", "default", "runtimes")
 

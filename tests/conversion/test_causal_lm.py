@@ -19,7 +19,7 @@ from workbench.conversion.checkpoint import plans_of
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageTokenizer
 from workbench.formats.quantization import TYPES
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 IDS = [1, 5, 9, 100, 33, 7, 456, 20, 311, 2]
 TEXT = "<|im_start|>user\nHello wörld, it's 12345  spaces\n\n你好<|im_end|>\n<think>"

@@ -101,7 +101,9 @@ def test_a_file_that_is_there_is_written_over_only_where_that_is_asked_for(
     words = ["convert", tiny, "-q", "f16", "--out", str(out)]
     out.write_text("my thesis")
     with monkeypatch.context() as patch:
-        patch.setattr("workbench.sources.fetch", lambda *_: pytest.fail("it is looked for before any download"))
+        patch.setattr(
+            "workbench.registry.sources.fetch", lambda *_: pytest.fail("it is looked for before any download")
+        )
         assert main(words) == 2
     assert out.read_text() == "my thesis"
     printed = capsys.readouterr()

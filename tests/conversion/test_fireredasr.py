@@ -19,8 +19,8 @@ from workbench.conversion.child import outside
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.formats.quantization import TYPES
+from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
-from workbench.sources import assets
 
 
 def expected_tensors(directory: Path) -> dict[str, np.ndarray]:

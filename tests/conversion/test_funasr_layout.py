@@ -20,7 +20,7 @@ from tests.runtimes.pytorch.test_fsmn_vad import SMALL
 from tests.tiny_funasr_nano import tiny_funasr_nano
 from workbench.conversion.checkpoint import plans_of
 from workbench.core.errors import BadInput
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 U32, F32, TEXTS, NUMBERS = ("UINT32",), ("FLOAT32",), ("ARRAY", "STRING"), ("ARRAY", "INT32")
 

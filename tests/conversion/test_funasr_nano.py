@@ -11,7 +11,7 @@ from tests.conversion.reading import assert_holds, converted_file, flat
 from tests.tiny_funasr_nano import LANGUAGE_DIRECTORY, tiny_funasr_nano
 from workbench.core.errors import BadInput
 from workbench.formats.quantization import TYPES
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 BLOCK = {  # llama.cpp's names of a block's tensors by transformers', as its documentation has them
     "self_attn.q_proj.weight": "attn_q.weight",

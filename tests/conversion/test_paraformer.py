@@ -14,8 +14,8 @@ from tests.tiny_checkpoints import drawn_tensors, tiny_paraformer
 from workbench.audio.cmvn import read_am_mvn
 from workbench.families.paraformer import read_paraformer
 from workbench.formats.quantization import TYPES
+from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
-from workbench.sources import assets
 
 
 def changed(directory: Path, **changes: Any) -> Path:

@@ -13,7 +13,7 @@ from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion.checkpoint import plans_of
 from workbench.core.errors import BadInput
 from workbench.formats.quantization import TYPES
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 CMVN = ("cmvn.shift", "cmvn.scale")
 

@@ -18,7 +18,7 @@ from workbench.embeddings.prompt import TokenPrompt, check_placeholders, embeddi
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.families.language import PLACEHOLDER
 from workbench.isolation.loader import SessionSpec, Settings, open_here
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 from workbench.session.protocols import Session
 
 HIDDEN = 32

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from workbench.families.byte_level import bytes_of, spelled
 from workbench.families.language import LanguageTokenizer
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ from workbench.conversion import causal_lm, writer
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.isolation.loader import SessionSpec, open_here
 from workbench.isolation.serial import ProcessSession
+from workbench.registry.sources import assets
 from workbench.session.protocols import Generation, Piece, Progress, Transcript
-from workbench.sources import assets
 
 
 @pytest.fixture(scope="module", autouse=True)

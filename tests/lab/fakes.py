@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.parity.networks import META, Fault, computed
-from workbench.cards import Card
 from workbench.compare import read_trace
 from workbench.core.errors import SessionDied, Unavailable
 from workbench.core.options import build_options
 from workbench.families import FAMILIES
+from workbench.registry.cards import Card
 from workbench.session.protocols import StageFilter, Trace
 
 TYPES = {"auto": "float32", "f32": "float32", "f16": "float16"}
@@ -61,7 +61,7 @@ class FakeSession:
 
 
 class FakeRegistry:
-    """As `workbench.registry.Registry`, as far as a parity run asks it."""
+    """As `workbench.registry.registry.Registry`, as far as a parity run asks it."""
 
     def __init__(self) -> None:
         self.open_now: list[FakeSession] = []

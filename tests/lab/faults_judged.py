@@ -14,8 +14,8 @@ from tests.lab.faults import Planted
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
 from workbench.isolation.loader import Settings
+from workbench.registry.sources import assets
 from workbench.session.protocols import Trace
-from workbench.sources import assets
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"
 PROMPT = "three seven one"

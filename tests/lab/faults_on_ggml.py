@@ -25,8 +25,8 @@ from tests.lab.faults_judged import DIRECTORIES
 from workbench.audio.cmvn import Cmvn, read_am_mvn
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.isolation.loader import Settings
+from workbench.registry.sources import assets
 from workbench.session.protocols import Trace
-from workbench.sources import assets
 
 
 class Port:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from workbench.lab import run_parity
-from workbench.registry import Registry
-from workbench.sources import assets
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"
 

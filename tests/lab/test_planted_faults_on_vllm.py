@@ -12,7 +12,7 @@ pytest.importorskip("vllm")
 from tests.lab.faults_judged import Model
 from tests.lab.faults_on_ggml import Port, rope_base
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 
 
 @pytest.mark.slow

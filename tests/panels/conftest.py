@@ -14,7 +14,7 @@ from panels import guard
 from panels.pool import SessionPool
 from tests.browser import PATIENCE
 from tests.panels.fakes import FakeGgufRegistry, FakeLanguageRegistry, FakeRegistry
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 
 DEMOS = tuple(f"demo/{name}" for name in ("sensevoice", "paraformer", "funasr-nano", "fireredasr", "qwen3"))
 

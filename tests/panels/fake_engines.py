@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.panels.fakes import CARDS, FakeRegistry, FakeSession
-from workbench.cards import Card
 from workbench.core.errors import Cancelled
-from workbench.registry import Availability, Residency
+from workbench.registry.cards import Card
+from workbench.registry.registry import Availability, Residency
 from workbench.session.protocols import Event
 
 ENGINE_CARDS = (

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tests.panels.fakes import CARDS, LANGUAGE_CARDS, FakeRegistry
-from workbench.cards import Card
 from workbench.core.errors import BadInput, Unavailable
 from workbench.embeddings import Embedding
 from workbench.families.language import PLACEHOLDER
-from workbench.registry import Availability
+from workbench.registry.cards import Card
+from workbench.registry.registry import Availability
 from workbench.session.protocols import Alternative, Generation, Neighbours, Piece, Trace
 
 WIDTH = 8

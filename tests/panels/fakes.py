@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.audio.read import read
-from workbench.cards import BadCard, Card
 from workbench.core.errors import Cancelled, Unavailable
 from workbench.families import FAMILIES
-from workbench.gguf_weights import Weights
-from workbench.registry import Availability, Residency
+from workbench.registry.cards import BadCard, Card
+from workbench.registry.registry import Availability, Residency
+from workbench.registry.weights import Weights
 from workbench.session.protocols import Event, Partial, Progress, Segment, Transcript
 
 CARDS = (
@@ -109,7 +109,7 @@ class FakeWriter(FakeSession):
 
 
 class FakeRegistry:
-    """What the page uses of `workbench.registry.Registry`."""
+    """What the page uses of `workbench.registry.registry.Registry`."""
 
     memory_budget = 8 << 30
     listed: tuple[Card, ...] = CARDS

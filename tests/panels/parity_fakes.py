@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.lab.fakes import FakeRegistry
 from tests.panels.fakes import CARDS, LANGUAGE_CARDS
-from workbench.cards import BadCard, Card
 from workbench.families import FAMILIES
-from workbench.gguf_weights import Weights
-from workbench.registry import Availability, Residency
+from workbench.registry.cards import BadCard, Card
+from workbench.registry.registry import Availability, Residency
+from workbench.registry.weights import Weights
 
 
 class FakeParityRegistry(FakeRegistry):

@@ -24,8 +24,8 @@ from panels.samples import read_samples, reference_text, references
 from panels.segments import editor_value, export, is_edited, rows_of, span_of
 from panels.sounds import Sounds, pictures_html
 from tests.panels.fakes import broken, tone
-from workbench.cards import BadCard
 from workbench.core.errors import BadInput
+from workbench.registry.cards import BadCard
 from workbench.session.protocols import Segment, Transcript
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,7 +229,7 @@ def test_the_page_is_built_without_heavy_packages() -> None:
 import sys
 from panels.page import build_page
 from panels.pool import SessionPool
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 build_page(SessionPool(Registry()))
 print(*sorted({heavy!r} & set(sys.modules)))
 """

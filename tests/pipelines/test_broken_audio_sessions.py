@@ -14,8 +14,8 @@ import soundfile
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from workbench.cli import main
 from workbench.core.errors import BadInput
-from workbench.open_session import OpenSession
-from workbench.registry import Registry
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
 from workbench.session.protocols import Transcript
 
 RATE = 16000

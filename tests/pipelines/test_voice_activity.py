@@ -21,9 +21,9 @@ from workbench.core.options import ListeningOptions
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.isolation.loader import SessionSpec, Settings, open_here
 from workbench.pipelines.voice_activity import EDGE_SECONDS, MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
+from workbench.registry.sources import local_checkpoint
 from workbench.runtimes.pytorch import fsmn_vad
-from workbench.sources import local_checkpoint
 from workbench.text import score
 from workbench.training.digits import load_fsdd
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.shared_data import shared
 from workbench.audio.read import read
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 RATE = 16000
 RECORDINGS = (

@@ -11,7 +11,7 @@ import pytest
 
 from tests.reference.checkpoints import EncoderSize, SenseVoiceSize, write_sensevoice
 from tests.reference.original import require
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 pytestmark = pytest.mark.reference
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
-from workbench.sources import assets
+from workbench.registry.sources import assets
 from workbench.text.prompts import SUFFIXES, check_prompt, check_typed
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"

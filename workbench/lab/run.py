@@ -28,8 +28,8 @@ from workbench.families import FAMILIES
 from workbench.lab.outcome import Computed, Outcome, ParityRun
 from workbench.lab.peers import peer_side, peers_for
 from workbench.lab.sides import Side, read_side, read_sides
-from workbench.open_session import OpenSession
-from workbench.registry import Registry
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import AudioSource, Prompt, StageFilter, Trace
 from workbench.system.tempdirs import make_scratch

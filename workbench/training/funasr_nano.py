@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from workbench.families.funasr_nano import LANGUAGES, SYSTEM, AdaptorConfig, FunasrNanoOptions, instruction
 from workbench.families.language import TURN_END, LanguageTokenizer
+from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import read_state_dict
-from workbench.sources import assets
 from workbench.training import sensevoice
 from workbench.training.course import Course
 from workbench.training.digits import WORDS

@@ -34,9 +34,9 @@ from workbench.families.fireredasr import (
 )
 from workbench.families.fireredasr_chat import chat_template
 from workbench.families.language import AUDIO, SERVED_FORMAT, SERVED_SECTION, LanguageTokenizer
+from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
 from workbench.runtimes.pytorch.fireredasr_package import read_package
-from workbench.sources import assets
 
 WRAPPED = "llm.base_model.model."
 Tensors = dict[str, Tensor]

@@ -11,7 +11,7 @@ import pytest
 from tests.tiny_checkpoints import tiny_sensevoice
 from tests.tiny_gguf import tiny_gguf
 from workbench.conversion import sensevoice, writer
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 ROOT = Path(__file__).resolve().parents[3]
 CYCLES = 100

@@ -17,10 +17,10 @@ from workbench.conversion import sensevoice, writer
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import read_gguf
 from workbench.isolation.loader import Settings
+from workbench.registry.sources import assets
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.runtimes.pytorch import sensevoice as pytorch
 from workbench.session.protocols import Session, Trace
-from workbench.sources import assets
 
 THREADS = Settings(threads=2)
 LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999, "q4_0": 0.9}  # cosine of the encoder's output

@@ -21,7 +21,7 @@ from workbench.core.errors import BadInput, Cancelled
 from workbench.isolation.loader import SessionSpec, Settings, open_here
 from workbench.isolation.serial import ProcessSession
 from workbench.pipelines.text_session import TextSession
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 from workbench.session.protocols import Generation, Piece
 
 

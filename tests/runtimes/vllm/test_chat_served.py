@@ -29,13 +29,13 @@ from workbench.artifacts.vllm_directories import served_directory  # noqa: E402
 from workbench.embeddings import write_embedding  # noqa: E402
 from workbench.families.language import LanguageTokenizer  # noqa: E402
 from workbench.isolation.loader import Server  # noqa: E402
-from workbench.registry import Registry  # noqa: E402
+from workbench.registry.registry import Registry  # noqa: E402
+from workbench.registry.sources import assets  # noqa: E402
 from workbench.runtimes.vllm.body import LimitedBody  # noqa: E402
 from workbench.runtimes.vllm.chat import ARCHITECTURE  # noqa: E402
 from workbench.runtimes.vllm.remote.client import Client  # noqa: E402
 from workbench.runtimes.vllm.remote.embedding import placeholder_there  # noqa: E402
 from workbench.runtimes.vllm.remote.service import find_service  # noqa: E402
-from workbench.sources import assets  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -20,8 +20,8 @@ from tests.shared_data import SHARED
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.families.language import PLACEHOLDER
-from workbench.open_session import OpenSession
-from workbench.registry import Registry
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
 from workbench.session.protocols import Transcript
 
 pytest.importorskip("vllm")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.open_session import OpenSession
-from workbench.registry import Registry
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
 from workbench.session.protocols import Trace
-from workbench.sources import assets
 
 pytest.importorskip("vllm")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -26,13 +26,13 @@ from workbench.families.fireredasr import FireRedAsrOptions, prompt_ids, read_se
 from workbench.families.language import AUDIO  # noqa: E402
 from workbench.isolation.loader import SessionSpec, open_here  # noqa: E402
 from workbench.pipelines.speech_language import SpeechLanguagePipeline  # noqa: E402
+from workbench.registry.sources import assets  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr import (  # noqa: E402
     FireRedFrontEnd,
     SpeechWorkbenchFireRedASR,
     open_front_end,
 )
 from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
-from workbench.sources import assets  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
 
 DEMO = assets() / "demo-fireredasr"

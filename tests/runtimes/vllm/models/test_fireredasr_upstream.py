@@ -19,7 +19,7 @@ from workbench.conversion.vllm_checkpoint.directory import write_directory
 from workbench.families.fireredasr import PROMPT, SPEECH, FireRedAsrOptions, read_served_fireredasr
 from workbench.families.language import AUDIO
 from workbench.isolation.loader import SessionSpec, open_here
-from workbench.sources import assets
+from workbench.registry.sources import assets
 
 pytestmark = [pytest.mark.slow, pytest.mark.reference]
 

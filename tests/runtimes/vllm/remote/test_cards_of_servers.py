@@ -11,11 +11,11 @@ import pytest
 
 from tests.processes import Background
 from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, FakeServer, Reply, chat_events
-from workbench.budget import PROCESS_BYTES, estimated_bytes, weight_bytes
 from workbench.cli import main
 from workbench.core.errors import BadInput, Unavailable
 from workbench.isolation.loader import Server, SessionSpec, Settings, why_not
-from workbench.registry import Registry
+from workbench.registry.budget import PROCESS_BYTES, estimated_bytes, weight_bytes
+from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
 
 SOUND = (np.zeros(16000, dtype=np.float32), 16000)

@@ -17,14 +17,14 @@ from workbench.artifacts.vllm_directories import served_directory
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.families.causal_lm import CausalLmOptions
 from workbench.isolation.loader import Server, Session, SessionSpec
-from workbench.open_session import OpenSession
-from workbench.registry import Registry
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
 from workbench.session.protocols import Partial, last_generation
-from workbench.sources import assets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.cards import Card
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
+from workbench.registry.cards import Card
 from workbench.system.memory import size
 
 # Patterns of a repository's paths; * also matches folders, such as that of a tokenizer.

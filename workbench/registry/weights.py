@@ -11,12 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cards import Card
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.formats.gguf_file import GgufFile, read_gguf, read_own_gguf
 from workbench.isolation.loader import Settings
-from workbench.sources import local_checkpoint
+from workbench.registry.cards import Card
+from workbench.registry.sources import local_checkpoint
 from workbench.system.memory import size
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tiny_checkpoints import tiny_paraformer
 from workbench.core.errors import BadInput
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 
 MINE = """[[model]]
 id = "sensevoice-small"

@@ -18,10 +18,10 @@ from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 from workbench.isolation import serial
 from workbench.isolation.loader import SessionSpec
-from workbench.open_session import OpenSession
-from workbench.registry import Registry
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.registry.signatures import HEARING, WRITING, session_class
 from workbench.session.protocols import Session
-from workbench.signatures import HEARING, WRITING, session_class
 
 
 def test_the_public_names_are_found_by_completion() -> None:

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from workbench.budget import weight_bytes
 from workbench.core.errors import BadInput
 from workbench.embeddings.prompt import Injected
 from workbench.families import FAMILIES
 from workbench.isolation.base import Calls, IsolatedSession
 from workbench.isolation.loader import SessionSpec
+from workbench.registry.budget import weight_bytes
+from workbench.registry.signatures import session_class
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import (
     AudioSource,
@@ -37,7 +38,6 @@ from workbench.session.protocols import (
     last_transcript,
     last_transcripts,
 )
-from workbench.signatures import session_class
 from workbench.text.prompts import check_prompt
 
 Passed = TypeVar("Passed")

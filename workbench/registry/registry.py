@@ -1,6 +1,6 @@
 """The registry: models by name, sessions by model and runtime, within a budget of memory.
 
-It opens sessions in processes of their own; `workbench.budget` ends the one least recently used when the next would not
+It opens sessions in processes of their own; `workbench.registry.budget` ends the one least recently used when the next would not
 fit. It loads no model itself.
 """
 
@@ -18,13 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from workbench.artifacts.vllm_directories import served_directory
-from workbench.budget import MemoryBudget, default_budget
-from workbench.cards import BadCard, Card
-from workbench.catalogue import find_card, read_catalogue
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress, listening, report
 from workbench.families import FAMILIES
-from workbench.gguf_weights import (
+from workbench.isolation.base import IsolatedSession
+from workbench.isolation.concurrent import ParallelSession
+from workbench.isolation.loader import SessionSpec, Settings, check_setting, open_here, why_not
+from workbench.isolation.serial import ProcessSession
+from workbench.pipelines.voice_activity import BUILT_IN
+from workbench.registry.budget import MemoryBudget, default_budget
+from workbench.registry.cards import BadCard, Card
+from workbench.registry.catalogue import find_card, read_catalogue
+from workbench.registry.handle import OpenSession, opened, quantization_of
+from workbench.registry.sources import fetch, on_disk, why_not_here
+from workbench.registry.weights import (
     Weights,
     check_quantization,
     gguf_file,
@@ -32,15 +39,8 @@ from workbench.gguf_weights import (
     offered_weights,
     why_not_converted,
 )
-from workbench.isolation.base import IsolatedSession
-from workbench.isolation.concurrent import ParallelSession
-from workbench.isolation.loader import SessionSpec, Settings, check_setting, open_here, why_not
-from workbench.isolation.serial import ProcessSession
-from workbench.open_session import OpenSession, opened, quantization_of
-from workbench.pipelines.voice_activity import BUILT_IN
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Session
-from workbench.sources import fetch, on_disk, why_not_here
 from workbench.system.memory import size
 
 SERVED = "vllm"  # the runtime of a model on a server

@@ -18,11 +18,11 @@ from tests.shared_data import shared
 from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise, tiny_sensevoice
 from tests.tiny_language import tiny_language
 from workbench.artifacts import vllm_directories as served
-from workbench.budget import estimated_bytes
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.isolation import serial
 from workbench.isolation.loader import SessionSpec
-from workbench.registry import Registry
+from workbench.registry.budget import estimated_bytes
+from workbench.registry.registry import Registry
 from workbench.session.protocols import Generation, Progress, Session, Transcript
 
 AddCard = Callable[..., None]
@@ -390,7 +390,7 @@ def test_vllm_opens_the_directory_that_was_made_of_the_checkpoint(
         asked.append((directory.name, family))
         return tmp_path
 
-    monkeypatch.setattr("workbench.registry.served_directory", made)
+    monkeypatch.setattr("workbench.registry.registry.served_directory", made)
     monkeypatch.setattr("workbench.runtimes.Runtime.missing", lambda _: None)
     with registry.open("demo/funasr-nano", runtime="vllm") as session:
         assert session.weight_bytes == 123

@@ -13,11 +13,11 @@ import pytest
 from tests.processes import FAKE_CHILD, gone
 from tests.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.artifacts.gguf_files import converted
-from workbench.cards import Card
 from workbench.core.errors import BadInput, Cancelled, Unavailable
 from workbench.formats.quantization import TYPES
 from workbench.isolation import serial
-from workbench.registry import Registry
+from workbench.registry.cards import Card
+from workbench.registry.registry import Registry
 
 EAR = "funasr-sensevoice-encoder"
 
@@ -124,8 +124,8 @@ def test_a_users_card_names_a_file(registry: Registry, fake: None, add_card: Pat
 
 def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path) -> None:
     """Resolved without a session, which would need whole networks."""
-    from workbench.gguf_weights import gguf_file
     from workbench.isolation.loader import Settings
+    from workbench.registry.weights import gguf_file
 
     folder = add_card.parent
     ear = put_gguf(folder / "encoder.gguf", EAR)
@@ -179,7 +179,7 @@ def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path)
 def test_a_setting_that_does_not_apply_is_refused_before_any_work(
     registry: Registry, tmp_path: Path, settings: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.registry.fetch", lambda *_: pytest.fail("the checkpoint was fetched"))
+    monkeypatch.setattr("workbench.registry.registry.fetch", lambda *_: pytest.fail("the checkpoint was fetched"))
     with pytest.raises(BadInput, match=sentence):
         registry.open(tiny_sensevoice(tmp_path / "tiny"), **{"runtime": "gguf", **settings})  # type: ignore[arg-type]
 
@@ -247,13 +247,13 @@ def test_what_cannot_be_converted_is_not_ready_unless_it_has_been(
     checkpoint, file = tiny_sensevoice(tmp_path / "tiny"), put_gguf(tmp_path / "a.gguf")
     cards = [registry.card(model) for model in (checkpoint, "sensevoice-small", file)]
     present = find_spec
-    monkeypatch.setattr("workbench.gguf_weights.find_spec", lambda name: None if name == "torch" else present(name))
+    monkeypatch.setattr("workbench.registry.weights.find_spec", lambda name: None if name == "torch" else present(name))
     reasons = [registry.availability(card, "gguf").reason for card in cards]
     needs = "its checkpoint must be converted first, which needs the Python packages torch, gguf, transformers; "
     assert reasons == [needs + "run: pip install torch", needs + "run: pip install torch", None]
     monkeypatch.undo()
     path = converted(checkpoint, "sensevoice", "q8_0")
-    monkeypatch.setattr("workbench.gguf_weights.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.registry.weights.find_spec", lambda name: None)
     assert path.is_file() and registry.availability(cards[0], "gguf").ready
 
 

@@ -1,6 +1,6 @@
 """The models that there are by name: cards that are shipped, the user's own, and those made for a path on this machine.
 
-It says which they are; whether they run here, and running them, is `workbench.registry`'s.
+It says which they are; whether they run here, and running them, is `workbench.registry.registry`'s.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.cards import SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, family_of
 from workbench.formats.gguf_file import is_gguf
-from workbench.sources import on_disk, why_unreadable
+from workbench.registry.cards import SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
+from workbench.registry.sources import on_disk, why_unreadable
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import workbench.sources
+import workbench.registry.sources
 from tests.fake_hub import FakeHub, fake_hub
-from workbench.cards import SHIPPED, Card, read_cards
 from workbench.core.errors import BadInput, Cancelled, Unavailable
-from workbench.sources import assets, fetch, local_checkpoint, why_not_here
+from workbench.registry.cards import SHIPPED, Card, read_cards
+from workbench.registry.sources import assets, fetch, local_checkpoint, why_not_here
 
 WEIGHTS = bytes(range(256)) * 20_000  # 5 MB: more than one block of a download
 FILES = {
@@ -110,7 +110,7 @@ def test_a_missing_local_directory_is_named(tmp_path: Path) -> None:
 
 
 def test_an_installation_without_assets_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(workbench.sources, "__file__", str(tmp_path / "workbench" / "sources.py"))
+    monkeypatch.setattr(workbench.registry.sources, "__file__", str(tmp_path / "workbench" / "sources.py"))
     with pytest.raises(Unavailable, match="install it again"):
         assets()
 
@@ -142,7 +142,7 @@ def test_a_refused_connection_is_one_sentence_at_once(reach) -> None:
 
 def test_a_silent_network_is_given_up(reach, monkeypatch: pytest.MonkeyPatch) -> None:
     """A firewall that swallows packets: the connection stands and nothing ever comes."""
-    monkeypatch.setattr(workbench.sources, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(workbench.registry.sources, "ANSWER_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         reach(f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(Unavailable, match="cannot be reached"):

@@ -14,7 +14,13 @@ from safetensors.numpy import save_file
 
 from tests.processes import FAKE_CHILD, Background, eventually
 from tests.tiny_checkpoints import add_weight_bytes, claiming_checkpoints
-from workbench.budget import (
+from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable
+from workbench.isolation import serial
+from workbench.isolation.base import IsolatedSession
+from workbench.isolation.concurrent import ParallelSession
+from workbench.isolation.loader import SessionSpec, Settings
+from workbench.isolation.serial import ProcessSession
+from workbench.registry.budget import (
     ENGINE_BYTES,
     PROCESS_BYTES,
     WEIGHTS_FACTOR,
@@ -23,13 +29,7 @@ from workbench.budget import (
     default_budget,
     estimated_bytes,
 )
-from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable
-from workbench.isolation import serial
-from workbench.isolation.base import IsolatedSession
-from workbench.isolation.concurrent import ParallelSession
-from workbench.isolation.loader import SessionSpec, Settings
-from workbench.isolation.serial import ProcessSession
-from workbench.registry import Registry
+from workbench.registry.registry import Registry
 from workbench.runtimes import CPU_KV_GIGABYTES
 from workbench.session.protocols import Progress
 from workbench.system.memory import machine_bytes
@@ -219,7 +219,7 @@ def test_what_cannot_fit_beside_the_sessions_at_work_is_refused_and_nothing_unlo
 def test_a_patient_newcomer_is_told_of_the_memory_that_it_waits_for(
     models: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.budget.BEAT_SECONDS", 0.01)
+    monkeypatch.setattr("workbench.registry.budget.BEAT_SECONDS", 0.01)
     with Registry(memory_bytes=room_for(2) - (600 << 20), patient=True) as registry:
         one = registry.open("one")
         events = one.stream("x", do="many")

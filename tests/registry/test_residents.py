@@ -14,8 +14,8 @@ from tests.tiny_language import tiny_language
 from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.core.progress import listening
 from workbench.isolation import serial
-from workbench.open_session import OpenSession
-from workbench.registry import Registry, Residency
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry, Residency
 
 LOADS = ("stuck", "steps", "logging", "fake", "never")  # what `tests.fake_child` knows
 

@@ -1,0 +1,1 @@
+"""Models by name, and the sessions that are open, within a budget of memory."""

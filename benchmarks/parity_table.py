@@ -40,8 +40,8 @@ from workbench.compare.noise import NoiseReport, StageNoise
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.families import FAMILIES
 from workbench.formats.quantization import TYPES
-from workbench.lab import Outcome, run_parity
-from workbench.lab.sides import read_side
+from workbench.parity_lab import Outcome, run_parity
+from workbench.parity_lab.sides import read_side
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.system.versions import versions

@@ -198,7 +198,7 @@ def compared(
     profiles: bool = False,
     float64: bool = True,
 ) -> dict[str, Any]:
-    """A parity run of a model: the JSON of `workbench.lab.ParityRun.to_dict`.
+    """A parity run of a model: the JSON of `workbench.parity_lab.ParityRun.to_dict`.
 
     Args:
         traces: paths of trace files, which `reference` and `candidates` name by their file names.

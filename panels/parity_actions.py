@@ -24,9 +24,9 @@ from panels.segments import saved
 from panels.stops import Stops
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.lab import ParityRun, page
-from workbench.lab.pictures import worth_a_look
-from workbench.lab.sides import with_changes
+from workbench.parity_lab import ParityRun, html_report
+from workbench.parity_lab.figures import worth_a_look
+from workbench.parity_lab.sides import with_changes
 from workbench.registry.cards import Card
 from workbench.system.memory import size
 

@@ -8,10 +8,10 @@ from panels.markup import button, element, seconds, text
 from panels.parity_runs import Step
 from panels.parity_sides import Offered
 from workbench.compare import PRESETS
-from workbench.lab import ParityRun
-from workbench.lab.closer import stage_details
-from workbench.lab.heat import heat_map
-from workbench.lab.page import noise_details, sides, verdict
+from workbench.parity_lab import ParityRun
+from workbench.parity_lab.heat_map import heat_map
+from workbench.parity_lab.html_report import noise_details, sides, verdict
+from workbench.parity_lab.stage_detail import stage_details
 
 NOTHING_YET = """<div class="empty">
 <p class="lead">Where do two runtimes part ways?</p>

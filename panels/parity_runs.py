@@ -20,7 +20,7 @@ from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.core.errors import BadInput, Cancelled
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
-from workbench.lab import ParityRun, Side, run_parity
+from workbench.parity_lab import ParityRun, Side, run_parity
 from workbench.registry.registry import Registry
 from workbench.session.protocols import AudioSource, Prompt, StageFilter
 from workbench.trace.mapping import StageMapping
@@ -124,7 +124,7 @@ def _known(registry: Registry, model: str, options: Mapping[str, Any]) -> Mappin
 
 
 def compute(registry: Registry, request: Request, on_progress: Callable[[float, str], None] | None = None) -> ParityRun:
-    """The run of a request; `on_progress` as of `workbench.lab.run_parity`."""
+    """The run of a request; `on_progress` as of `workbench.parity_lab.run_parity`."""
     return run_parity(
         registry,
         request.model,
@@ -160,7 +160,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
     """Computes a request in a thread and yields several times a second how far it is, and last what came of it.
 
     Setting `stop` ends the run at its next sign of life, and the last step, which says so, comes when it has ended; so
-    does closing the iterator, without a last step. Raises what `workbench.lab.run_parity` raises.
+    does closing the iterator, without a last step. Raises what `workbench.parity_lab.run_parity` raises.
     """
     begun = time.perf_counter()
     latest: list[Any] = [(0.0, "starting")]

@@ -12,7 +12,7 @@ from pathlib import Path
 from panels.cells import runtime_title, vad_choices
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.lab.sides import DTYPES, Side, read_side
+from workbench.parity_lab.sides import DTYPES, Side, read_side
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from workbench.lab.look import PARTS
+from workbench.parity_lab.style import PARTS
 from workbench.registry.sources import assets
 
 # One hue carries meaning (what can be pressed, what is chosen); everything else is grey with a breath of it.

@@ -18,8 +18,8 @@ from benchmarks.parity_table import ISOLATED, KINDS, MODELS, Found, inputs, join
 from tests.lab.fakes import FakeRegistry, FakeSession, dies
 from workbench.compare import PRESETS, preset_of, read_mapping, read_trace
 from workbench.core.errors import BadInput
-from workbench.lab import ParityRun, run_parity
 from workbench.lab.command import lines
+from workbench.parity_lab import ParityRun, run_parity
 from workbench.registry.cards import Card
 from workbench.registry.registry import Availability, Registry
 from workbench.registry.sources import assets

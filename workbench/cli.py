@@ -314,8 +314,8 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 def _parity(parsed: argparse.Namespace) -> int:
     from workbench.compare import read_mapping
-    from workbench.lab import report_place, run_parity, write_page
     from workbench.lab.command import lines
+    from workbench.parity_lab import report_place, run_parity, write_page
 
     if parsed.report:
         report_place(parsed.report)

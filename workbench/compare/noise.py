@@ -67,7 +67,7 @@ SAME = Factors(8.0, 2.6, 12.0, 4.5)
 """Where the reference's own model was computed in the candidate's half precision too, each step rounded by itself.
 
 In float32, right kernels differ by how they sum. In half precision they all round the same weights, and sum in float32;
-what they differ by is which steps they round. Measured with .. (see tests/lab/test_half_precision.py).
+what they differ by is which steps they round. Measured with .. (see tests/parity_lab/test_half_precision.py).
 """
 
 ROUNDED = 0.42

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.compare.stage import StageComparison
-from workbench.lab.outcome import ParityRun
+from workbench.parity_lab.outcome import ParityRun
 from workbench.text.scripts import display_width
 from workbench.trace.order import computation_order
 

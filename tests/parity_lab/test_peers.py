@@ -13,8 +13,8 @@ from tests.parity.networks import computed
 from workbench.compare import noise_or_bug
 from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
-from workbench.lab import ParityRun, page, run_parity
 from workbench.lab.command import lines
+from workbench.parity_lab import ParityRun, html_report, run_parity
 from workbench.session.protocols import Trace
 
 PEER = {"dtype": "bfloat16", "stepwise": True}

@@ -12,9 +12,9 @@ from workbench.compare.discrete import Edit, as_text, as_tokens
 from workbench.compare.noise import NoiseReport
 from workbench.compare.stage import StageComparison
 from workbench.compare.verdict import WORDS, margins_of
-from workbench.lab.outcome import Outcome, ParityRun
-from workbench.lab.pictures import stage_pictures
-from workbench.lab.tables import short, table
+from workbench.parity_lab.figures import stage_pictures
+from workbench.parity_lab.outcome import Outcome, ParityRun
+from workbench.parity_lab.tables import short, table
 from workbench.session.protocols import Trace
 
 _TOKENS = 400  # of a sequence that are shown

@@ -25,9 +25,9 @@ from workbench.core.options import build_options
 from workbench.core.progress import OnProgress, listening
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
-from workbench.lab.outcome import Computed, Outcome, ParityRun
-from workbench.lab.peers import peer_side, peers_for
-from workbench.lab.sides import Side, read_side, read_sides
+from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
+from workbench.parity_lab.peers import peer_side, peers_for
+from workbench.parity_lab.sides import Side, read_side, read_sides
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
@@ -69,7 +69,7 @@ def run_parity(
 
     Args:
         source: a recording; of a language model, a prompt.
-        reference: a side as `workbench.lab.sides` writes it; in float32, unless it says otherwise.
+        reference: a side as `workbench.parity_lab.sides` writes it; in float32, unless it says otherwise.
         candidates: sides; one that is not available, or fails, has that as its outcome, and the others go on.
         stages: which to trace and compare, a glob.
         options: of the model, for every side that has none of its own by that name.

@@ -9,10 +9,10 @@
 down for a browser. What a comparison is, `workbench.compare` knows.
 """
 
-from workbench.lab.outcome import Outcome, ParityRun
-from workbench.lab.page import page, report_place, write_page
-from workbench.lab.run import run_parity
-from workbench.lab.sides import Side, read_side, read_sides
+from workbench.parity_lab.html_report import page, report_place, write_page
+from workbench.parity_lab.outcome import Outcome, ParityRun
+from workbench.parity_lab.run import run_parity
+from workbench.parity_lab.sides import Side, read_side, read_sides
 
 __all__ = [
     "Outcome",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.lab import run_parity
+from workbench.parity_lab import run_parity
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 

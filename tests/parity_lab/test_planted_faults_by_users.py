@@ -17,7 +17,7 @@ from tests.lab.faults import Planted, sinusoid
 from tests.lab.faults_judged import SAMPLE
 from tests.lab.faults_on_ggml import Port, f16_overflow, fsmn_tap, rope_base
 from workbench import cli
-from workbench.lab import run_parity, write_page
+from workbench.parity_lab import run_parity, write_page
 from workbench.registry.registry import Registry
 from workbench.session.protocols import Trace
 

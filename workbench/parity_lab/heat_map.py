@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from html import escape
 
 from workbench.compare.stage import StageComparison
-from workbench.lab.outcome import Outcome, ParityRun
-from workbench.lab.tables import broken, short
+from workbench.parity_lab.outcome import Outcome, ParityRun
+from workbench.parity_lab.tables import broken, short
 from workbench.trace.order import computation_order
 
 METRICS = {"relative_l2": "rel. L2", "peak": "peak", "cosine_distance": "cosine d."}  # the columns of each candidate

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.lab.fakes import FakeRegistry
-from tests.lab.test_page import NASTY, Parts
-from workbench.lab import ParityRun, run_parity
-from workbench.lab.closer import stage_details
+from tests.parity_lab.test_html_report import NASTY, Parts
+from workbench.parity_lab import ParityRun, run_parity
+from workbench.parity_lab.stage_detail import stage_details
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.parity.networks import computed
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.lab.pictures import worth_a_look
+from workbench.parity_lab.figures import worth_a_look
 
 
 def test_the_faulty_stage_is_worth_a_look_though_it_is_within_tolerance() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.lab.fakes import FakeRegistry
-from tests.lab.test_page import NASTY, Parts
 from tests.parity.networks import META, NUMBERS, STAGES, Fault, computed
-from workbench.lab import ParityRun, run_parity
-from workbench.lab.heat import heat_map
+from tests.parity_lab.test_html_report import NASTY, Parts
+from workbench.parity_lab import ParityRun, run_parity
+from workbench.parity_lab.heat_map import heat_map
 from workbench.session.protocols import Trace
 
 Run = Callable[..., ParityRun]

@@ -15,12 +15,12 @@ from workbench import __version__
 from workbench.compare.noise import NoiseReport
 from workbench.compare.report import rows
 from workbench.core.errors import BadInput
-from workbench.lab.closer import stage_details, written
-from workbench.lab.heat import heat_map
-from workbench.lab.look import STYLE
-from workbench.lab.outcome import Computed, Outcome, ParityRun
-from workbench.lab.pictures import noise_picture, worth_a_look
-from workbench.lab.tables import pairs, short, table
+from workbench.parity_lab.figures import noise_picture, worth_a_look
+from workbench.parity_lab.heat_map import heat_map
+from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
+from workbench.parity_lab.stage_detail import stage_details, written
+from workbench.parity_lab.style import STYLE
+from workbench.parity_lab.tables import pairs, short, table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STATUS = {

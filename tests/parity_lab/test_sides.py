@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.lab.sides import Side, read_side, read_sides, with_changes
+from workbench.parity_lab.sides import Side, read_side, read_sides, with_changes
 
 OPTIONS = FAMILIES["sensevoice"].options_class
 

@@ -16,7 +16,7 @@ from tests.parity.networks import STAGES, computed
 from workbench.compare import read_mapping
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import report
-from workbench.lab import ParityRun, run_parity
+from workbench.parity_lab import ParityRun, run_parity
 from workbench.session.protocols import Trace
 
 

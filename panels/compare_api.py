@@ -28,10 +28,10 @@ from panels.parity_runs import compute, request_of
 from panels.parity_sides import find_card, traceable, traces_by_name
 from panels.pool import SessionPool
 from panels.root import Page
+from workbench.cli.compare import compare_files
 from workbench.compare.presets import PRESETS
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.parity.command import compare_files
 from workbench.registry.registry import Registry
 
 SETTINGS = ("rules", "float64", "force", "profiles")

@@ -16,9 +16,9 @@ from benchmarks import parity_table
 from benchmarks.parity_page import COLUMNS, NOTHING, REFERENCE, RESULTS, Page, Row, read, render
 from benchmarks.parity_table import ISOLATED, KINDS, MODELS, Found, inputs, joined, merged, outcomes, phrase, row
 from tests.lab.fakes import FakeRegistry, FakeSession, dies
+from workbench.cli.parity import lines
 from workbench.compare import PRESETS, preset_of, read_mapping, read_trace
 from workbench.core.errors import BadInput
-from workbench.lab.command import lines
 from workbench.parity_lab import ParityRun, run_parity
 from workbench.registry.cards import Card
 from workbench.registry.registry import Availability, Registry

@@ -126,7 +126,7 @@ def test_pipelines_know_no_runtimes_arrays() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["panels.page", "workbench.registry.registry", "workbench.cli", "workbench.embeddings"]
+    "module", ["panels.page", "workbench.registry.registry", "workbench.cli.commands", "workbench.embeddings"]
 )
 def test_the_page_and_the_command_start_without_any_runtime(module: str) -> None:
     code = f"import sys, {module}; print(*({HEAVY!r} & sys.modules.keys()))"
@@ -249,7 +249,7 @@ def test_a_wheel_holds_the_page_and_the_assets(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assets = {f"workbench/{path.relative_to(ROOT)}" for path in (ROOT / "assets").rglob("*") if path.is_file()}
     assert assets and assets <= names
-    assert {"workbench/registry/cards.toml", "workbench/cli.py", "panels/page.py", "app.py"} <= names
+    assert {"workbench/registry/cards.toml", "workbench/cli/commands.py", "panels/page.py", "app.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "assets/"))]
 
 
@@ -279,7 +279,7 @@ def test_the_front_matter_describes_the_space() -> None:
 
 def test_every_command_of_the_readme_exists_and_every_one_is_named() -> None:
     environment = {**os.environ, "COLUMNS": "200"}
-    workbench = [sys.executable, "-m", "workbench.cli"]
+    workbench = [sys.executable, "-m", "workbench.cli.commands"]
     help_text = subprocess.run(
         [*workbench, "--help"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment
     )

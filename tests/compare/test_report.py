@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.parity.networks import META, STAGES, computed
+from workbench.cli.compare import Result
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.presets import PRESETS, Tolerances
 from workbench.compare.report import table, to_dict, to_json
-from workbench.parity.command import Result
 from workbench.session.protocols import Trace
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from tests.tiny_language import tiny_language
-from workbench.cli import main
+from workbench.cli.commands import main
 
 
 def test_a_file_is_written_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +131,7 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from workbench.conversion import writer
-from workbench.cli import main
+from workbench.cli.commands import main
 
 def slowly(tensor, *_):
     print("writing", flush=True)

@@ -18,7 +18,7 @@ from tests.panels.fakes import broken, tone
 from tests.panels.parity_fakes import FakeParityRegistry
 from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll, until
 from tests.parity.networks import META, STAGES, computed
-from workbench.parity.command import compare_files
+from workbench.cli.compare import compare_files
 from workbench.session.protocols import Trace
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.lab.fakes import FakeRegistry
 from tests.parity.networks import computed
+from workbench.cli.parity import lines
 from workbench.compare import noise_or_bug
 from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
-from workbench.lab.command import lines
 from workbench.parity_lab import ParityRun, html_report, run_parity
 from workbench.session.protocols import Trace
 

@@ -16,7 +16,7 @@ pytest.importorskip("llama_cpp")
 from tests.lab.faults import Planted, sinusoid
 from tests.lab.faults_judged import SAMPLE
 from tests.lab.faults_on_ggml import Port, f16_overflow, fsmn_tap, rope_base
-from workbench import cli
+from workbench.cli.commands import commands
 from workbench.parity_lab import run_parity, write_page
 from workbench.registry.registry import Registry
 from workbench.session.protocols import Trace
@@ -51,12 +51,12 @@ def test_a_run_names_the_stage_of_the_candidate_that_is_wrong(
             if isolated:
                 page = write_page(run, tmp_path / "report.html", looks=1).read_text(encoding="utf-8")
                 assert f"<p>{escape(outcome.sentence)}</p>" in page
-    monkeypatch.setattr(cli, "Registry", lambda: Registry(isolate=False))
+    monkeypatch.setattr(commands, "Registry", lambda: Registry(isolate=False))
     words = ["parity", "demo/sensevoice", str(SAMPLE), "--candidates", "gguf:f32", "--isolated"]
-    assert cli.main(words) == 1
+    assert commands.main(words) == 1
     lines = capsys.readouterr().out.splitlines()
     assert any("gguf:f32 (beyond): " in line and "encoder.input is the only " in line for line in lines), lines
-    assert cli.main([*words[:-1], "--stages", "frontend.*"]) == 0
+    assert commands.main([*words[:-1], "--stages", "frontend.*"]) == 0
 
 
 @pytest.mark.parametrize("plant", [fsmn_tap, rope_base, f16_overflow])

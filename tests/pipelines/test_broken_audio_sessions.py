@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
-from workbench.cli import main
+from workbench.cli.commands import main
 from workbench.core.errors import BadInput
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry

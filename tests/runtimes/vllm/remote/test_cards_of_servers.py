@@ -11,7 +11,7 @@ import pytest
 
 from tests.processes import Background
 from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, FakeServer, Reply, chat_events
-from workbench.cli import main
+from workbench.cli.commands import main
 from workbench.core.errors import BadInput, Unavailable
 from workbench.isolation.loader import Server, SessionSpec, Settings, why_not
 from workbench.registry.budget import PROCESS_BYTES, estimated_bytes, weight_bytes

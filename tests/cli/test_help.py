@@ -8,10 +8,10 @@ import shlex
 
 import pytest
 
-from workbench.arguments import parser
+from workbench.cli.arguments import parser
+from workbench.cli.help_text import EXAMPLES
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
-from workbench.help_text import EXAMPLES
 
 WIDTH = 80
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.test_cli import Capture, run
+from tests.cli.test_commands import Capture, run
 from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from tests.tiny_language import tiny_language
 from workbench.audio.read import write_wav

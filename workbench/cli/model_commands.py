@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from workbench.cli.transcribe import Line
 from workbench.core.errors import BadInput
 from workbench.core.options import check_value, option, option_specs
-from workbench.following import Line
 from workbench.isolation.loader import check_setting
 from workbench.registry.registry import Registry
 

@@ -2,7 +2,7 @@
 
 Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else. Of `compare` and
 `parity`, 1 means beyond tolerance and nothing but that; anything else that goes wrong is 2 there. This file prints;
-what it prints is computed elsewhere, and what can be asked for stands in `workbench.arguments`.
+what it prints is computed elsewhere, and what can be asked for stands in `workbench.cli.arguments`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.arguments import parser
-from workbench.context_length import check_context
+from workbench.cli.arguments import parser
+from workbench.cli.context_length import check_context
+from workbench.cli.help_text import one_line
+from workbench.cli.model_flags import given_options, given_settings
+from workbench.cli.standard_input import DASH, prompt_given, recordings_given
+from workbench.cli.tables import alternatives_table
+from workbench.cli.transcribe import Line, transcripts
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.options import build_options
 from workbench.embeddings import Embedding, SeveralTensors, read_embedding
 from workbench.exports import find_format
 from workbench.families import FAMILIES
-from workbench.following import Line, transcripts
-from workbench.help_text import one_line
-from workbench.listing import alternatives_table
-from workbench.model_flags import given_options, given_settings
 from workbench.registry.cards import Card
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Piece, StageFilter, Transcript
-from workbench.standard_input import DASH, prompt_given, recordings_given
 from workbench.text.prompts import check_typed
 from workbench.trace.write import trace_place
 
@@ -132,7 +132,7 @@ def _models(parsed: argparse.Namespace) -> int:
 
 
 def _options(parsed: argparse.Namespace) -> int:
-    from workbench.options_command import option_lines
+    from workbench.cli.options import option_lines
 
     for line in option_lines(Registry(), parsed.model, parsed.json):
         print(line)
@@ -284,7 +284,7 @@ def _trace(parsed: argparse.Namespace) -> int:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
-    from workbench.parity.command import compare_files
+    from workbench.cli.compare import compare_files
 
     if parsed.profiles and not parsed.json:
         raise BadInput("--profiles are part of the JSON; give --json too")
@@ -313,8 +313,8 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _parity(parsed: argparse.Namespace) -> int:
+    from workbench.cli.parity import lines
     from workbench.compare import read_mapping
-    from workbench.lab.command import lines
     from workbench.parity_lab import report_place, run_parity, write_page
 
     if parsed.report:
@@ -357,13 +357,13 @@ def _parity(parsed: argparse.Namespace) -> int:
 
 
 def _convert(parsed: argparse.Namespace) -> int:
-    from workbench.model_commands import convert_model
+    from workbench.cli.model_commands import convert_model
 
     return _printed(convert_model(parsed, _say))
 
 
 def _train_demo(parsed: argparse.Namespace) -> int:
-    from workbench.model_commands import train_model
+    from workbench.cli.model_commands import train_model
 
     return _printed(train_model(parsed, _say))
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.cli.transcribe import Line, transcripts
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
-from workbench.following import Line, transcripts
 from workbench.session.protocols import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
 
@@ -98,7 +98,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     terminal = Terminal()
-    monkeypatch.setattr("workbench.following.sys", SimpleNamespace(stderr=terminal))
+    monkeypatch.setattr("workbench.cli.transcribe.sys", SimpleNamespace(stderr=terminal))
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 24)))
     return terminal
 
@@ -132,7 +132,7 @@ def test_the_line_is_taken_away_before_a_result(terminal: Terminal) -> None:
 
 def test_where_there_is_no_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
-    monkeypatch.setattr("workbench.following.sys", SimpleNamespace(stderr=pipe))
+    monkeypatch.setattr("workbench.cli.transcribe.sys", SimpleNamespace(stderr=pipe))
     followed(Batches(), ["a.wav"])
     assert pipe.getvalue() == ""
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.fakes import FakeRegistry, FakeSession, dies
 from tests.parity.networks import STAGES, computed
-from workbench import cli
+from workbench.cli.commands import commands
 from workbench.core.errors import SessionDied
 
 Capture = pytest.CaptureFixture[str]
@@ -26,14 +26,14 @@ class Registry(FakeRegistry):
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
     registry = Registry()
-    monkeypatch.setattr(cli, "Registry", lambda: registry)
+    monkeypatch.setattr(commands, "Registry", lambda: registry)
     monkeypatch.chdir(tmp_path)
     return registry
 
 
 def run(capsys: Capture, *words: str, source: str = "talk.wav") -> tuple[int, list[str], list[str]]:
     try:
-        status = cli.main(["parity", "tiny", source, *words])
+        status = commands.main(["parity", "tiny", source, *words])
     except SystemExit as left:
         status = int(left.code or 0)
     out, err = capsys.readouterr()
@@ -108,7 +108,7 @@ def test_what_fails_is_not_beyond(
     def fails(session: FakeSession) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "_mute_stdout", lambda: None)
+    monkeypatch.setattr(commands, "_mute_stdout", lambda: None)
     fakes.acts["pytorch"] = fails
     assert run(capsys, "--candidates", "gguf")[0] == 2
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.parity.networks import META, computed
-from workbench.cli import main
+from workbench.cli.commands import main
 from workbench.session.protocols import Trace
 
 Capture = pytest.CaptureFixture[str]

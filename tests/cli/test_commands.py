@@ -18,7 +18,7 @@ from tests.tiny_funasr_nano import tiny_funasr_nano
 from tests.tiny_language import tiny_language
 from workbench import __version__
 from workbench.audio.read import write_wav
-from workbench.cli import main
+from workbench.cli.commands import main
 from workbench.core.errors import BadInput
 from workbench.isolation import serial
 from workbench.isolation.loader import SETTINGS
@@ -330,7 +330,7 @@ def test_bytes_on_stdin_that_are_no_text_are_bad_input(capsys: Capture, monkeypa
 
 
 def test_every_recipe_can_be_asked_for() -> None:
-    from workbench.arguments import TRAINABLE
+    from workbench.cli.arguments import TRAINABLE
     from workbench.training.demo import FAMILIES
 
     assert [name.replace("-", "_") for name in TRAINABLE] == list(FAMILIES)

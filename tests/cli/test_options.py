@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from workbench.arguments import parser
-from workbench.cli import main
+from workbench.cli.arguments import parser
+from workbench.cli.commands import main
+from workbench.cli.options import described
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 from workbench.isolation.loader import settings_of
-from workbench.options_command import described
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cli.test_commands import folder, in_folder
 from tests.processes import FAKE_CHILD, PATIENCE, ROOT, eventually, gone
-from tests.test_cli import folder, in_folder
 from tests.tiny_checkpoints import tiny_sensevoice
 
 __all__ = ["folder", "in_folder"]  # fixtures: three models, and their folder to work in

@@ -11,11 +11,10 @@ import pytest
 import soundfile
 
 from tests.tiny_checkpoints import noise, tiny_sensevoice
-from workbench import standard_input
-from workbench.cli import main
+from workbench.cli.commands import main, standard_input
+from workbench.cli.standard_input import recordings_given
 from workbench.core.errors import BadInput, Unavailable
 from workbench.session.protocols import Trace
-from workbench.standard_input import recordings_given
 
 
 @pytest.fixture(scope="module")

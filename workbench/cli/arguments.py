@@ -1,6 +1,6 @@
 """What can be asked of the `workbench` command: its parser.
 
-The flags of models stand in `workbench.model_flags`. This file runs nothing; `workbench.cli` does what was asked.
+The flags of models stand in `workbench.cli.model_flags`. This file runs nothing; `workbench.cli.commands` does what was asked.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 from pathlib import Path
 
 from workbench import __version__
+from workbench.cli.help_text import Parser, finish
+from workbench.cli.model_commands import Training
+from workbench.cli.model_flags import add_model, add_options, add_settings, help_of, words
 from workbench.compare.presets import MEASURES, PRESETS
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
 from workbench.exports import FORMATS as WRITERS
 from workbench.families.language import PLACEHOLDER
 from workbench.formats.quantization import TYPES
-from workbench.help_text import Parser, finish
-from workbench.model_commands import Training
-from workbench.model_flags import add_model, add_options, add_settings, help_of, words
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
 ANY = ("transcribe", "generate", "vad")  # tasks of all models

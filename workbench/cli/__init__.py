@@ -1,0 +1,1 @@
+"""The `workbench` command: arguments, commands, tables."""

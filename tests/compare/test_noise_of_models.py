@@ -15,7 +15,7 @@ from torch import nn
 from tests.tiny_checkpoints import noise
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.isolation.loader import Settings
-from workbench.runtimes.pytorch import settle
+from workbench.runtimes.pytorch import finalise_weights
 from workbench.session.protocols import Trace
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -39,7 +39,7 @@ class Model:
         self.directory = ASSETS / f"demo-{name}"
         self.module: Any = import_module(f"workbench.runtimes.pytorch.{name.replace('-', '_')}")
         self.reference, self.exact = (self.traced(self.opened(dtype)) for dtype in ("float32", "float64"))
-        monkeypatch.setattr(settle, "_can_pack", lambda: False)
+        monkeypatch.setattr(finalise_weights, "_can_pack", lambda: False)
         self.other = self.opened("float32")
         monkeypatch.undo()
 
@@ -67,7 +67,7 @@ def models() -> dict[str, Model]:
 
 @pytest.mark.parametrize("name", [case for case in PLANTED if "," not in case])
 def test_other_kernels_are_noise(models: dict[str, Model], name: str) -> None:
-    if not settle._can_pack():
+    if not finalise_weights._can_pack():
         pytest.skip("this build of torch has one kernel alone for linear layers")
     model = models[name]
     clean = model.traced(model.other)

@@ -50,11 +50,11 @@ class Model:
 
     def opened(self, dtype: str = "float32", packed: bool = True) -> Any:
         """A session on PyTorch, by the kernels that the reference is computed by or by other ones."""
-        from workbench.runtimes.pytorch import settle
+        from workbench.runtimes.pytorch import finalise_weights
 
         with pytest.MonkeyPatch.context() as patch:
             if not packed:
-                patch.setattr(settle, "_can_pack", lambda: False)
+                patch.setattr(finalise_weights, "_can_pack", lambda: False)
             return self.module.open_session(self.directory, "demo", Settings(threads=1, dtype=dtype))
 
     def traced(self, session: Any, given: Trace | None = None) -> Trace:

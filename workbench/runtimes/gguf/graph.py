@@ -18,8 +18,8 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import GgufFile
+from workbench.runtimes.gguf.capture import Watched
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, load_library
-from workbench.runtimes.gguf.watched import Watched
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
 from workbench.trace.recorder import Recorder
 

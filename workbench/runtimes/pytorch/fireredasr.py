@@ -30,10 +30,10 @@ from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.device import prepare
+from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
 from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.lora import merge_pairs, replace_weights, sort_tensors
-from workbench.runtimes.pytorch.settle import settle
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
 from workbench.trace.recorder import Recorder

@@ -6,20 +6,23 @@ from collections.abc import Callable
 
 import gradio as gr
 
-from panels import api, compare_api, inject, inject_api, models, parity, transcribe
-from panels.blocks import html_block
-from panels.markup import text
-from panels.pool import SessionPool
-from panels.root import Page
+from panels.inject.layout import endpoint, layout
+from panels.models.layout import layout
+from panels.parity.layout import endpoint, layout
+from panels.running.root import Page
+from panels.running.sessions import SessionPool
+from panels.transcribe.layout import endpoint, layout
+from panels.widgets.html_block import html_block
+from panels.widgets.markup import text
 from workbench import __version__
 
 TITLE = "Speech Workbench"
 
 TABS: tuple[tuple[str, str, Callable[[gr.Blocks, SessionPool, gr.Tab], None]], ...] = (
-    ("transcribe", "Transcribe", transcribe.build),
-    ("parity", "Parity", parity.build),
-    ("inject", "Inject", inject.build),
-    ("models", "Models", models.build),
+    ("transcribe", "Transcribe", layout.build),
+    ("parity", "Parity", layout.build),
+    ("inject", "Inject", layout.build),
+    ("models", "Models", layout.build),
 )
 
 HEADER = f"""<div class="masthead">
@@ -42,8 +45,8 @@ def build_page(pool: SessionPool) -> Page:
             for key, label, build in TABS:
                 with gr.Tab(label, id=key) as tab:
                     build(page, pool, tab)
-        api.build(page, pool)
-        compare_api.build(page, pool)
-        inject_api.build(page, pool)
+        endpoint.build(page, pool)
+        endpoint.build(page, pool)
+        endpoint.build(page, pool)
         html_block(FOOTER)
     return page

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def serve(host: str, port: int) -> None:
     """Builds the page over the registry of models and serves it until interrupted."""
     from panels.page import build_page
-    from panels.pool import SessionPool
+    from panels.running.sessions import SessionPool
     from workbench.registry.registry import Registry
 
     with own_uploads(), SessionPool(Registry(patient=True)) as pool:
@@ -76,9 +76,9 @@ def own_uploads() -> Iterator[None]:
 
 def launch(page: gr.Blocks, **settings: Any) -> tuple[Any, str, str]:
     """Serves the page; `settings` are further arguments of `Blocks.launch`, whose result is returned."""
-    from panels.root import HANDLERS
-    from panels.snippets import routes
-    from panels.theme import head, theme, words
+    from panels.running.root import HANDLERS
+    from panels.widgets.snippets import routes
+    from panels.widgets.theme import head, theme, words
     from workbench.registry.sources import assets
 
     return page.launch(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from panels import guard
-from panels.pool import SessionPool
+from panels.running import error_boundary
+from panels.running.sessions import SessionPool
 from tests.browser import PATIENCE
 from tests.panels.fakes import FakeGgufRegistry, FakeLanguageRegistry, FakeRegistry
 from workbench.registry.registry import Registry
@@ -120,5 +120,5 @@ def page(chromium: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Ite
     context.close()
     assert not elsewhere, "the page asked other machines"
     assert not faults, "a script of the page failed"
-    unforeseen = [record for record in caplog.get_records("call") if record.name == guard.__name__]
+    unforeseen = [record for record in caplog.get_records("call") if record.name == error_boundary.__name__]
     assert not unforeseen, "an event of the page failed"

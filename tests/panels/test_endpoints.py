@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from panels.samples import read_samples
-from panels.snippets import File, snippets
+from panels.widgets.samples import read_samples
+from panels.widgets.snippets import File, snippets
 from tests.panels.conftest import Served
 from tests.panels.fakes import tone
 

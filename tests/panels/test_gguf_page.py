@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from panels.samples import read_samples
+from panels.widgets.samples import read_samples
 from tests.panels.conftest import DEMOS, Served, needs
 from tests.panels.fakes import tone
 from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until

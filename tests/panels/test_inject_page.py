@@ -14,10 +14,10 @@ import gradio as gr
 import numpy as np
 import pytest
 
-from panels.inject_actions import InjectActions
-from panels.inject_api import injected
-from panels.injected import Held, held_in, listed_html, look_html, several_in
-from panels.pool import SessionPool
+from panels.inject.embedding_view import Held, held_in, listed_html, look_html, several_in
+from panels.inject.endpoint import injected
+from panels.inject.events import InjectActions
+from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
 from tests.panels.fake_injection import WIDTH, FakeInjectRegistry
 from tests.panels.fakes import tone

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panels.inject_rows import agreements, answers_html, first_token_html, percent, status_html, visible
-from panels.inject_runs import Answers, prepare, run
-from panels.pool import SessionPool
+from panels.inject.run import Answers, prepare, run
+from panels.inject.view import agreements, answers_html, first_token_html, percent, status_html, visible
+from panels.running.sessions import SessionPool
 from tests.panels.fake_injection import WIDTH, FakeInjectRegistry
 from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panels.pool import SessionPool
+from panels.running.sessions import SessionPool
 from tests.lab.fakes import waits
 from tests.panels.conftest import Served, needs, serve
 from tests.panels.fakes import broken, tone
@@ -190,12 +190,12 @@ def test_the_stage_that_is_wrong_is_open_and_others_can_be(lab: Served, page: An
 def test_isolated_mode_stages_and_tolerances_reach_the_run(
     lab: Served, page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import panels.parity_runs
+    import panels.parity.run
 
     given: list[Any] = []
-    real = panels.parity_runs.run_parity
+    real = panels.parity.run.run_parity
     monkeypatch.setattr(
-        "panels.parity_runs.run_parity", lambda *a, **k: given.append((a, k)) or real(*a, **{**k, "isolated": False})
+        "panels.parity.run.run_parity", lambda *a, **k: given.append((a, k)) or real(*a, **{**k, "isolated": False})
     )
     open_tab(page, lab)
     page.locator("#parity-mode label", has_text="Isolated").click()

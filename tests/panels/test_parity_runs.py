@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panels.parity_actions import first_look
-from panels.parity_markup import result_html, sides_html, status_html
-from panels.parity_runs import Kept, Step, compute, follow, request_of
-from panels.parity_sides import lines_of, offered, traceable, traces_by_name, usual_sides
+from panels.parity.events import first_look
+from panels.parity.run import Kept, Step, compute, follow, request_of
+from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
+from panels.parity.view import result_html, sides_html, status_html
 from tests.lab.fakes import dies, waits
 from tests.panels.parity_fakes import FakeParityRegistry
 from tests.parity.networks import META, computed

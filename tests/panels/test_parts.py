@@ -14,15 +14,15 @@ import gradio as gr
 import numpy as np
 import pytest
 
-from panels.cells import Cell
-from panels.guard import FAULT, guarded
-from panels.inputs import make_inputs, read_inputs, shown_options, visible_for
-from panels.markup import datum
-from panels.models import cards_html, models_list, residents_html
-from panels.runs import Row
-from panels.samples import read_samples, reference_text, references
-from panels.segments import editor_value, export, is_edited, rows_of, span_of
-from panels.sounds import Sounds, pictures_html
+from panels.models.layout import cards_html, models_list, residents_html
+from panels.running.choices import Cell
+from panels.running.error_boundary import FAULT, guarded
+from panels.transcribe.run import Row
+from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, span_of
+from panels.widgets.audio_views import Sounds, pictures_html
+from panels.widgets.markup import datum
+from panels.widgets.option_inputs import make_inputs, read_inputs, shown_options, visible_for
+from panels.widgets.samples import read_samples, reference_text, references
 from tests.panels.fakes import broken, tone
 from workbench.core.errors import BadInput
 from workbench.registry.cards import BadCard
@@ -228,7 +228,7 @@ def test_the_page_is_built_without_heavy_packages() -> None:
     program = f"""
 import sys
 from panels.page import build_page
-from panels.pool import SessionPool
+from panels.running.sessions import SessionPool
 from workbench.registry.registry import Registry
 build_page(SessionPool(Registry()))
 print(*sorted({heavy!r} & set(sys.modules)))

@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from panels.cells import Cell
-from panels.markup import element, seconds
-from panels.rows import NOTHING_YET, board_html, differences_html, status_html, status_line, tag_chips
-from panels.runs import Board, Row
+from panels.running.choices import Cell
+from panels.transcribe.run import Board, Row
+from panels.transcribe.view import NOTHING_YET, board_html, differences_html, status_html, status_line, tag_chips
+from panels.widgets.markup import element, seconds
 from workbench.session.protocols import Progress, Segment, Transcript
 from workbench.text import score
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panels.cells import Cell, chosen_offers, offers, vad_choices
-from panels.chooser import chooser_value, chosen_in
-from panels.runs import Board, idle_first, prepare, run
+from panels.running.choices import Cell, chosen_offers, offers, vad_choices
+from panels.transcribe.run import Board, idle_first, prepare, run
+from panels.widgets.model_chooser import chooser_value, chosen_in
 from tests.panels.fakes import broken, tone
 from tests.processes import Background
 from workbench.core.errors import BadInput, Cancelled

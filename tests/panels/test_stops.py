@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from panels.stops import Stops
+from panels.running.cancel import Stops
 
 
 def test_only_the_run_of_that_user_is_stopped() -> None:

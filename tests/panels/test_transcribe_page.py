@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from panels.actions import Actions
-from panels.samples import read_samples
-from panels.sounds import Sounds
+from panels.transcribe.events import Actions
+from panels.widgets.audio_views import Sounds
+from panels.widgets.samples import read_samples
 from tests.browser import PATIENCE
 from tests.panels.conftest import Served
 from tests.panels.fakes import broken, tone
@@ -222,7 +222,7 @@ def test_the_pictures_are_those_of_the_row_looked_at_last(
             assert gate.wait(60)
         return f'<img alt="{Path(path).name}">'
 
-    monkeypatch.setattr("panels.actions.pictures_html", drawn)
+    monkeypatch.setattr("panels.transcribe.events.pictures_html", drawn)
     open_page(page, served)
     add_files(page, tone(tmp_path / "first.wav"), tone(tmp_path / "second.wav"))
     page.locator("#run").click()

@@ -13,12 +13,12 @@ import gradio as gr
 import psutil
 import pytest
 
-from panels.cells import offers
-from panels.chooser import chooser_value
-from panels.models import log_html, residents_html
-from panels.pool import SessionPool
-from panels.runs import Board, prepare, run
-from panels.settings import SHOWN, check_settings, make_settings, read_settings
+from panels.models.layout import log_html, residents_html
+from panels.running.choices import offers
+from panels.running.sessions import SessionPool
+from panels.transcribe.run import Board, prepare, run
+from panels.widgets.engine_inputs import SHOWN, check_settings, make_settings, read_settings
+from panels.widgets.model_chooser import chooser_value
 from tests.panels.conftest import Served, needs, serve
 from tests.panels.fake_engines import FakeEngineRegistry
 from tests.panels.fakes import tone

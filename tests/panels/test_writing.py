@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panels.cells import offers
-from panels.changes import SHOW_SECONDS
-from panels.inputs import by_family, make_inputs, read_inputs, shown_options
-from panels.models import cards_html
-from panels.rows import board_html, phrases
-from panels.runs import Board, prepare, run
+from panels.models.layout import cards_html
+from panels.running.choices import offers
+from panels.running.progress import SHOW_SECONDS
+from panels.transcribe.run import Board, prepare, run
+from panels.transcribe.view import board_html, phrases
+from panels.widgets.option_inputs import by_family, make_inputs, read_inputs, shown_options
 from tests.panels.conftest import Served
 from tests.panels.fakes import tone
 from tests.panels.test_rows import HOSTILE, ROW, Tags

@@ -1,0 +1,1 @@
+"""The tab "Inject": embeddings into the prompt of a language model."""

@@ -1,0 +1,217 @@
+"""What the events of the Inject tab do: from what stands in the inputs to what stands in the outputs.
+
+The same objects serve all users of the page; the embeddings of one user live in that user's state, and runs under way
+are kept by the user's session. The layout is in `inject`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from panels.inject.embedding_view import Held, Several, held_in, listed_html, look_html, several_in
+from panels.inject.run import TASK, prepare, run
+from panels.inject.view import answers_html, status_html
+from panels.running.cancel import Stops
+from panels.running.choices import Offer, chosen_offers, offers
+from panels.running.sessions import SessionPool
+from panels.transcribe.events import unavailable_html
+from panels.transcribe.segment_editor import saved
+from panels.widgets.html_block import run_buttons, seen_classes
+from panels.widgets.markup import datum, element, text
+from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
+from panels.widgets.option_inputs import Shown, read_inputs
+from panels.widgets.samples import Sample, samples_named
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
+from workbench.families import FAMILIES
+from workbench.session.protocols import Neighbours
+
+Update = dict[str, Any]
+STAGES = "adaptor.output,prompt.text"
+
+
+class InjectActions:
+    """The events of the Inject tab."""
+
+    def __init__(self, pool: SessionPool, samples: Sequence[Sample], options: Sequence[Shown]):
+        self.pool = pool
+        self.samples = tuple(samples)
+        self.options = tuple(options)
+        self._stops = Stops()
+
+    # The models.
+
+    def refresh(self, chooser: Any) -> tuple[dict[str, Any], str]:
+        """The models that can be chosen now, with what was chosen kept; and why the others cannot."""
+        listed = offers(self.pool.registry, TASK)
+        return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed)
+
+    def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
+        """Finds out how large a model's files are in every quantisation."""
+        return with_sizes(self.pool.registry, chooser, datum(event._data, "cell"), TASK)
+
+    def speech_models(self) -> list[tuple[str, str]]:
+        """The models whose adaptor makes embeddings, that can run here: (title, cell)."""
+        return [(offer.title, offer.cell.value) for offer in self._hearing() if offer.possible]
+
+    def _hearing(self) -> list[Offer]:
+        return [
+            offer
+            for offer in offers(self.pool.registry)
+            if FAMILIES[offer.card.family].has_language_model and not offer.elsewhere
+        ]
+
+    # The embeddings.
+
+    def add(self, files: list[str] | None, held: Any, waiting: Any) -> tuple[Any, ...]:
+        """Reads files behind the embeddings that are there; what cannot be read is said and left out.
+
+        Args:
+            waiting: the files with several arrays of which none is chosen yet.
+
+        Returns values for: embeddings, list, the row to choose arrays in, its choices, files that wait, files.
+        """
+        kept, several = list(held_in(held)), list(several_in(waiting))
+        for path in files or []:
+            try:
+                kept.append(Held(read_embedding(Path(path), name=Path(path).name)))
+            except SeveralTensors as error:
+                several.append(
+                    Several(path, tuple((f"{each.name} {each.described}", each.name) for each in error.tensors))
+                )
+            except BadInput as error:
+                gr.Warning(text(error))
+        return tuple(kept), listed_html(kept), *_question(several), None
+
+    def take(self, waiting: Any, chosen: list[str] | None, held: Any) -> tuple[Any, ...]:
+        """Reads the chosen arrays of a file that has several. Returns values as `add`, without the files."""
+        first, *others = several_in(waiting) or (None,)
+        if first is None:
+            raise BadInput("no file has several arrays any more; add it again")
+        if not chosen:
+            raise BadInput(f"no array of {Path(first.path).name} is chosen; pick one or more, or leave the file out")
+        found = [Held(read_embedding(Path(first.path), tensor=each)) for each in chosen]
+        kept = [*held_in(held), *found]
+        return tuple(kept), listed_html(kept), *_question(others)
+
+    def leave_out(self, waiting: Any) -> tuple[Any, ...]:
+        """Takes none of a file that has several arrays. Returns values for: the row, its choices, files that wait."""
+        return _question(several_in(waiting)[1:])
+
+    def remove(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
+        """Takes an embedding out of the list."""
+        kept = [each for each in held_in(held) if each.key != datum(event._data, "key")]
+        return tuple(kept), listed_html(kept)
+
+    def earlier(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
+        """Moves an embedding one place up."""
+        kept = list(held_in(held))
+        at = next((n for n, each in enumerate(kept) if each.key == datum(event._data, "key")), 0)
+        if at:
+            kept[at - 1], kept[at] = kept[at], kept[at - 1]
+        return tuple(kept), listed_html(kept)
+
+    def save(self, held: Any, event: gr.EventData) -> dict[str, Any]:
+        """An embedding as a file for `segments.saver`."""
+        one, form = self._named(held, event), datum(event._data, "form")
+        content = write_embedding(one.values, None, form)
+        return saved(f"{Path(one.name).stem or 'embedding'}.{form}", "application/octet-stream", content)
+
+    def look(self, held: Any, chooser: Any, event: gr.EventData) -> str:
+        """An embedding as pictures, beside the words of the first ticked model that shows its table."""
+        one = self._named(held, event)
+        near, why = self._neighbours(one, chosen_in(chooser))
+        return look_html(one, near, why)
+
+    def _named(self, held: Any, event: gr.EventData) -> Embedding:
+        key = datum(event._data, "key")
+        for each in held_in(held):
+            if each.key == key:
+                return each.embedding
+        raise BadInput("that embedding is not in the list any more; pick one of those shown now")
+
+    def _neighbours(self, one: Embedding, cells: Sequence[str]) -> tuple[Neighbours | None, str]:
+        """The words near an embedding and the model they are of; or why there are none."""
+        if not cells:
+            return None, "tick a language model to see which of its words the embedding is near to"
+        reasons = []
+        for offer in chosen_offers(cells, offers(self.pool.registry, TASK)):
+            cell = offer.cell
+            try:
+                session = self.pool.session(cell.model, cell.runtime, cell.quantization)
+                return session.neighbours(one.values), offer.title
+            except WorkbenchError as error:
+                reasons.append(f"{offer.title}: {error}")
+        return None, "; ".join(reasons)
+
+    # Embeddings of a recording.
+
+    def pick_sample(self, event: gr.EventData) -> str:
+        """A sample as the recording."""
+        return str(samples_named(self.samples, datum(event._data, "sample"))[0].path)
+
+    def make(self, recording: str | None, chosen: str | None, held: Any, prompt: str) -> Iterator[tuple[Any, ...]]:
+        """The adaptor's output for a recording behind the embeddings that are there; into an empty prompt comes the
+        speech model's own. Yields values for: embeddings, list, prompt, the option chat, progress."""
+        if not recording:
+            raise BadInput("there is no recording; upload one, record one, or click a sample")
+        hearing = [offer for offer in self._hearing() if offer.cell.value == chosen]
+        if not hearing:
+            raise BadInput("no speech model is chosen; pick one that is in the list")
+        cell = hearing[0].cell
+        said = element("p", f"{text(hearing[0].title)} listens to the recording", role="status")
+        yield (gr.skip(),) * 4 + (element("div", said + '<div class="bar unsure"><i></i></div>', "progress"),)
+        try:
+            session = self.pool.session(cell.model, cell.runtime, cell.quantization)
+            trace = session.trace(recording, STAGES)
+        except Exception:
+            yield (gr.skip(),) * 4 + ("",)
+            raise
+        found = embedding_of(trace["adaptor.output"], f"{Path(recording).stem} by {cell.model}")
+        kept = [*held_in(held), Held(found)]
+        own = (str(trace["prompt.text"]), False) if not (prompt or "").strip() else (gr.skip(), gr.skip())
+        yield tuple(kept), listed_html(kept), *own, ""
+
+    # Runs.
+
+    def start(
+        self, held: Any, prompt: str, chooser: Any, request: gr.Request, *values: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        """Runs the models; yields answers, progress, Inject and Cancel button.
+
+        Args:
+            values: of the options' inputs.
+        """
+        options = read_inputs(self.options, values)
+        embeddings = [each.embedding for each in held_in(held)]
+        job = prepare(self.pool.registry, prompt or "", embeddings, chosen_in(chooser), options)
+        try:
+            with self._stops.run(str(request.session_hash)) as stop:
+                for answers in run(self.pool, job, stop):
+                    yield answers_html(answers), status_html(answers), *run_buttons(not answers.finished)
+        except Exception:
+            yield gr.skip(), "", *run_buttons(False)
+            raise
+
+    def cancel(self, request: gr.Request) -> Update:
+        """Stops the user's run; what is finished stays on the page."""
+        self.leave(request)
+        return gr.update(interactive=False)
+
+    def leave(self, request: gr.Request) -> None:
+        """Stops the run of a user whose page is closed."""
+        self._stops.stop(str(request.session_hash))
+
+
+def _question(waiting: Sequence[Several]) -> tuple[Update, Update, tuple[Several, ...]]:
+    """Which arrays of the first file that waits are meant: values for the row, its choices, files that wait."""
+    row = gr.update(elem_classes=seen_classes(bool(waiting)))
+    if not waiting:
+        return row, gr.update(choices=[], value=[]), ()
+    choices = list(waiting[0].arrays)
+    label = f"{Path(waiting[0].path).name} has {len(choices)} arrays; take"
+    return row, gr.update(choices=choices, value=[choices[0][1]], label=label), tuple(waiting)

@@ -1,0 +1,132 @@
+"""The Inject tab: layout and event wiring, nothing else. What the events do is in `inject_actions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from panels.inject.embedding_view import EMPTY
+from panels.inject.events import InjectActions
+from panels.inject.run import TASK
+from panels.inject.view import NOTHING_YET
+from panels.running.error_boundary import guarded
+from panels.running.sessions import SessionPool
+from panels.transcribe.events import samples_html
+from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.transcribe.segment_editor import saver
+from panels.widgets.html_block import HIDDEN, html_block, seen_classes
+from panels.widgets.model_chooser import model_chooser
+from panels.widgets.option_inputs import make_inputs, shown_options
+from panels.widgets.samples import read_samples
+from workbench.families.language import PLACEHOLDER
+
+NOT_SHOWN = ("alternatives",)  # options that the tab sets by itself
+SHOW_ANSWERS = """(...values) => {
+  const answers = document.querySelector('#inject-results');
+  const top = answers.getBoundingClientRect().top;
+  const runs = document.querySelector('#embeddings .held li') && (values[1] || '').trim();
+  if (runs && (top < 0 || top > innerHeight / 2)) answers.scrollIntoView({behavior: 'smooth', block: 'start'});
+  return values;
+}"""
+SHOW_LOOK = """() => document.querySelector('#embedding-look').scrollIntoView({behavior: 'smooth', block: 'start'})"""
+INSERT = f"""(prompt) => {{
+  const area = document.querySelector('#inject-prompt textarea');
+  const at = area && area.selectionStart !== undefined ? area.selectionStart : prompt.length;
+  return prompt.slice(0, at) + '{PLACEHOLDER}' + prompt.slice(at);
+}}"""
+
+
+def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
+    """Lays the tab out in the current context and wires its events."""
+    samples = read_samples()
+    options = tuple(each for each in shown_options(pool.registry, TASK) if each.spec.name not in NOT_SHOWN)
+    actions = InjectActions(pool, samples, options)
+    held, waiting = gr.State(()), gr.State(())
+
+    with gr.Row(equal_height=False, elem_classes="bench"):
+        with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">1</span>Embeddings</h2>')
+                files = gr.File(
+                    file_count="multiple",
+                    label=".npy, .npz, .pt or .safetensors",
+                    height=130,
+                    elem_id="embedding-files",
+                    elem_classes="boxed",
+                )
+                with gr.Row(elem_id="which-tensor", elem_classes=seen_classes(False)) as which:
+                    tensors = gr.Dropdown([], multiselect=True, label="Arrays", elem_id="tensor")
+                    take = gr.Button("Take", size="sm", min_width=90, elem_id="take-tensor")
+                    leave_out = gr.Button("Leave out", size="sm", min_width=90, elem_id="leave-out-tensor")
+                listed = html_block(EMPTY, "look", "earlier", "remove", "save", elem_id="embeddings")
+                with gr.Accordion("Make embeddings from a recording", open=False, elem_classes="plain"):
+                    chips = html_block(samples_html(samples, several=False), "pick", elem_id="inject-samples")
+                    recording = gr.Audio(
+                        sources=["upload", "microphone"], type="filepath", label="Recording", elem_id="inject-recording"
+                    )
+                    speech = gr.Dropdown(
+                        actions.speech_models(),
+                        label="Speech model",
+                        info="Its adaptor's output is what its language model gets of the recording.",
+                        elem_id="speech-model",
+                    )
+                    make = gr.Button("Make embeddings", elem_id="make-embeddings")
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">2</span>Prompt</h2>')
+                prompt = gr.Textbox(
+                    label="Prompt",
+                    info=f"{PLACEHOLDER} stands for an embedding; the first for the first, and so on.",
+                    lines=4,
+                    max_lines=16,
+                    elem_id="inject-prompt",
+                )
+                insert = gr.Button("Insert a placeholder", size="sm", elem_id="insert-placeholder")
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">3</span>Language models</h2>')
+                cells = model_chooser(elem_id="inject-models")
+                unavailable = html_block("", elem_classes="maybe")
+            with gr.Accordion("Options of the models", open=False, elem_classes="card accordion-card"):
+                inputs = make_inputs(options, pool.registry, "inject")
+            with gr.Row(elem_classes="go"):
+                start = gr.Button("Inject", variant="primary", elem_id="inject")
+                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel-inject")
+
+        with gr.Column(scale=8, min_width=300, elem_id="inject-results", elem_classes="results"):
+            status = html_block("", elem_id="inject-status", elem_classes="status")
+            answers = html_block(NOTHING_YET, elem_id="answers")
+            look = html_block("", elem_id="embedding-look")
+            download = saver(elem_id="inject-saver")
+
+    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
+        """An event of this page only: no endpoint for scripts, errors as sentences."""
+        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
+        return event(guarded(function), takes, gives, **settings)
+
+    wire(page.load, actions.refresh, cells, [cells, unavailable])
+    wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
+    adding = [held, listed, which, tensors, waiting]
+    wire(files.upload, actions.add, [files, held, waiting], [*adding, files])
+    wire(take.click, actions.take, [waiting, tensors, held], adding)
+    wire(leave_out.click, actions.leave_out, waiting, adding[2:])
+    for event, function in ((listed.remove, actions.remove), (listed.earlier, actions.earlier)):
+        wire(event, function, held, [held, listed])
+    wire(listed.save, actions.save, held, download)
+    looked = wire(listed.look, actions.look, [held, cells], look)
+    looked.success(None, None, None, js=SHOW_LOOK, api_visibility="private")
+    wire(chips.pick, actions.pick_sample, None, recording)
+    insert.click(None, prompt, prompt, js=INSERT, api_visibility="private")
+    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
+    own_chat = inputs.get("chat") or gr.Checkbox(True, visible=False)  # no language model may be listed
+    wire(
+        make.click,
+        actions.make,
+        [recording, speech, held, prompt],
+        [held, listed, prompt, own_chat, status],
+        **limits,
+    )
+    taken = [held, prompt, cells, *inputs.values()]
+    wire(start.click, actions.start, taken, [answers, status, start, cancel], js=SHOW_ANSWERS, **limits)
+    wire(cancel.click, actions.cancel, None, cancel, queue=False)
+    page.unload(actions.leave)

@@ -1,0 +1,146 @@
+"""Runs a prompt with embeddings in it on several runtimes, and says after every step how their answers stand.
+
+What was finished before a stop or beside a failure stays. This file knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from panels.running.choices import Cell, Offer, check_options_known, chosen_offers, offers, options_for
+from panels.running.progress import tables
+from panels.running.sessions import SessionPool
+from panels.transcribe.run import follower, idle_first, opened, sentence_of
+from workbench.core.errors import BadInput, Cancelled
+from workbench.core.progress import listening
+from workbench.embeddings import Embedding
+from workbench.registry.registry import Registry
+from workbench.session.protocols import Alternative, Generation, Piece, Prompt
+
+TASK = "generate"
+CHOICES = 10  # likeliest first tokens that are shown
+Status = Literal["waiting", "running", "done", "failed", "stopped"]
+Show = Callable[["Answer"], None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one model on one runtime has made of the prompt so far."""
+
+    key: str
+    cell: Cell
+    title: str
+    status: Status = "waiting"
+    activity: str = ""
+    written: str = ""
+    choices: tuple[Alternative, ...] = ()  # for the first token, likeliest first
+    generation: Generation | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Injection:
+    """What to run. `options` are per model, already checked."""
+
+    prompt: Prompt
+    embeddings: tuple[Embedding, ...]
+    offers: tuple[Offer, ...]
+    options: Mapping[str, Mapping[str, Any]]
+
+    def answers(self) -> tuple[Answer, ...]:
+        """The answers before anything has run."""
+        return tuple(Answer(offer.cell.value, offer.cell, offer.title) for offer in self.offers)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All answers, and how far the run is."""
+
+    rows: tuple[Answer, ...] = ()
+    finished: bool = False
+    stopped: bool = False
+    seconds: float = 0.0  # since the start
+
+
+def prepare(
+    registry: Registry,
+    prompt: Prompt,
+    embeddings: Sequence[Embedding],
+    cells: Sequence[str],
+    options: Mapping[str, Any],
+) -> Injection:
+    """The run that a user described, checked as far as that goes without loading a model.
+
+    Args:
+        cells: what to run on what, as `Cell.value`.
+        options: of any of the models; each gets those it has.
+
+    Raises `BadInput` with what is wrong.
+    """
+    if not embeddings:
+        raise BadInput("there is no embedding; add a file, or make one from a recording")
+    if not prompt or not str(prompt).strip():
+        raise BadInput("the prompt is empty; expected a text with a placeholder for each embedding")
+    chosen = chosen_offers(cells, offers(registry, TASK))
+    models = [offer.cell.model for offer in chosen]
+    check_options_known(registry, models, options)
+    wanted = {"alternatives": CHOICES, **options}
+    return Injection(
+        prompt,
+        tuple(embeddings),
+        chosen,
+        {model: options_for(registry, model, wanted) for model in models},
+    )
+
+
+def run(pool: SessionPool, job: Injection, stop: threading.Event) -> Iterator[Answers]:
+    """Yields the answers whenever one changed, though not more often than `panels.running.progress` allows, and last as they
+    stay. One model after another, those first that are idle; setting `stop` ends the run at once, and so does closing
+    the iterator."""
+    rows = job.answers()
+    work = partial(_work, pool, job, rows, stop)
+    return tables(rows, work, stop, Answers, lambda row: replace(row, status="stopped", activity=""))
+
+
+def _work(pool: SessionPool, job: Injection, rows: Sequence[Answer], stop: threading.Event, show: Show) -> None:
+    """Shows every change of an answer."""
+    for row in idle_first(rows, lambda row: pool.occupied(row.cell.model, row.cell.runtime, row.cell.quantization)):
+        try:
+            _answer(pool, job, row, stop, show)
+        except Cancelled:
+            if stop.is_set():
+                return
+            show(replace(row, status="stopped"))
+        except Exception as error:
+            show(replace(row, status="failed", error=sentence_of(error)))
+        if stop.is_set():
+            return
+
+
+def _answer(pool: SessionPool, job: Injection, row: Answer, stop: threading.Event, show: Show) -> None:
+    cell = row.cell
+    waiting = row
+
+    def tell(activity: str) -> None:
+        show(replace(waiting, status="running", activity=activity))
+
+    session = opened(pool, cell, stop, tell)
+    row = replace(row, status="running", activity="writing")
+    show(row)
+    options = job.options[cell.model]
+    pieces = session.generate_stream(job.prompt, embeddings=list(job.embeddings), **options)
+    with listening(follower(stop, tell)), closing(pieces):
+        for piece in pieces:
+            if stop.is_set():
+                raise Cancelled("the run was stopped")
+            if isinstance(piece, Piece):
+                first = row.choices or piece.alternatives
+                row = replace(row, written=row.written + piece.text, choices=first)
+            else:
+                row = replace(row, status="done", activity="", generation=piece, written=piece.text)
+            show(row)

@@ -1,0 +1,167 @@
+"""The answers of the Inject tab as HTML: the texts side by side, and how far the runtimes agree on the first token.
+
+Takes the state of a run and returns text. It knows neither Gradio nor how answers come about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from panels.inject.run import Answer, Answers
+from panels.widgets.markup import copy_button, element, failure, figures, seconds, text
+from workbench.decoding.agreement import agreement
+from workbench.session.protocols import Alternative
+from workbench.system.memory import size
+
+NOTHING_YET = """<div class="empty">
+<p class="lead">Nothing injected yet</p>
+<ol>
+<li>Add embeddings: files with an array of (tokens, hidden), or the ones that a speech model makes of a recording.</li>
+<li>Write the prompt, with a placeholder where each of them goes.</li>
+<li>Tick what it shall run on, and press <b>Inject</b>. The answers appear side by side.</li>
+</ol>
+<p>Press <b>Look</b> beside an embedding to see it, and which words of the model it is near to.</p>
+</div>"""
+TINY = 1e-4  # a probability below it is shown as such
+
+
+def answers_html(answers: Answers) -> str:
+    """All answers; what to do where there is none yet."""
+    if not answers.rows:
+        return NOTHING_YET
+    cards = element("div", "".join(map(answer_html, answers.rows)), "answers")
+    return cards + first_token_html([row for row in answers.rows if row.choices])
+
+
+def status_html(answers: Answers) -> str:
+    """How far the run is, in a line and a bar."""
+    if not answers.rows:
+        return ""
+    settled = sum(row.status in ("done", "failed", "stopped") for row in answers.rows)
+    bar = ""
+    if not answers.finished:
+        percent = round(100 * settled / len(answers.rows))
+        bar = element("div", f'<i style="width:{percent}%"></i>', "bar" if settled else "bar unsure")
+    return element("div", element("p", _line(answers, settled), role="status") + bar, "progress")
+
+
+def _line(answers: Answers, settled: int) -> str:
+    total = len(answers.rows)
+    if not answers.finished:
+        running = next((row for row in answers.rows if row.status == "running"), None)
+        if running is None:
+            return "Starting"
+        count = f"{settled + 1} of {total} · " if total > 1 else ""
+        return f"{count}<b>{text(running.title)}</b> · {text(running.activity)}"
+    done = [row for row in answers.rows if row.status == "done"]
+    failed = sum(row.status == "failed" for row in answers.rows)
+    counted = f"{len(done)} of {total} answers" if len(done) < total or total > 1 else "1 answer"
+    said = f"{'Stopped: ' if answers.stopped else ''}{counted} in {seconds(answers.seconds)}"
+    if failed:
+        said += f", {failed} failed"
+    ids = {row.generation.tokens for row in done if row.generation}
+    if len(done) > 1:
+        said += "; all wrote the same tokens" if len(ids) == 1 else f"; {len(ids)} different answers"
+    return text(said)
+
+
+def answer_html(row: Answer) -> str:
+    """One card."""
+    name, _, how = row.title.rpartition(" · ")
+    head = element("header", element("h4", f"{text(name)} {element('span', text(how), 'runtime')}"))
+    body = {
+        "waiting": lambda: element("p", "Waiting", "muted"),
+        "running": lambda: _writing(row),
+        "stopped": lambda: _written(row) + element("p", "Stopped before its end", "muted"),
+        "failed": lambda: failure(row.error),
+        "done": lambda: _done(row),
+    }[row.status]()
+    return element("article", head + body, f"result {row.status}", data_key=row.key, data_copy_scope="row")
+
+
+def _writing(row: Answer) -> str:
+    shown = element("div", element("p", text(row.written)), "heard writing", aria_busy="true")
+    return (shown if row.written else "") + element("p", text(row.activity), "muted working")
+
+
+def _written(row: Answer) -> str:
+    return element("p", text(row.written), "heard", data_copy_source="yes") if row.written else ""
+
+
+def _done(row: Answer) -> str:
+    made = row.generation
+    assert made is not None
+    shown = _written(row) or element("p", element("span", "no text", "muted"), "heard")
+    values = [
+        ("tokens", str(len(made.tokens)), "written, the end included"),
+        ("prompt", str(made.prompt_tokens), "positions of the prompt, the embeddings' among them"),
+        ("first token", seconds(made.first_token_seconds), "until it was there"),
+        ("time", seconds(made.compute_seconds), "prompt and text together"),
+        ("load", seconds(made.load_seconds), "how long the model took to load, once"),
+    ]
+    if made.memory_bytes:
+        values.append(("memory", size(made.memory_bytes), "most memory that the model's process had in use"))
+    notes = "".join(element("p", text(note), "note") for note in made.notes)
+    if made.finish == "length":
+        notes += element("p", "Cut off at the largest number of new tokens; see the options", "note")
+    return shown + notes + figures(values) + element("div", copy_button("Copy text"), "actions")
+
+
+def first_token_html(rows: Sequence[Answer]) -> str:
+    """The likeliest first tokens of every answer with their probabilities, and how far the answers agree on them."""
+    if not rows:
+        return ""
+    head = "".join(element("th", text(row.title.rpartition(" · ")[2]), scope="col") for row in rows)
+    tokens: dict[tuple[int, str], None] = {}
+    for row in rows:
+        tokens |= dict.fromkeys((each.id, each.text) for each in row.choices)
+    lines = []
+    for token in tokens:
+        found = [next((each for each in row.choices if (each.id, each.text) == token), None) for row in rows]
+        cells = "".join(element("td", _probability(each)) for each in found)
+        label = element("code", text(visible(token[1]))) + (element("small", f" {token[0]}") if token[0] >= 0 else "")
+        lines.append(element("tr", element("th", label, scope="row") + cells))
+    table = element(
+        "table",
+        element("thead", element("tr", element("th", "Token", scope="col") + head)) + element("tbody", "".join(lines)),
+    )
+    said = "".join(element("p", text(line), "agreement") for line in agreements(rows))
+    title = element("h3", "The first token")
+    return element("section", title + said + element("div", table, "scroll"), "choices-table")
+
+
+def agreements(rows: Sequence[Answer]) -> list[str]:
+    """How far each answer agrees with the first one, in words."""
+    lines = []
+    for row in rows[1:]:
+        found = agreement(rows[0].choices, row.choices)
+        best = "the same likeliest token" if found.same else "another likeliest token"
+        how, first = (each.title.rpartition(" · ")[2] for each in (row, rows[0]))
+        if found.shared:
+            far = f"probabilities at most {percent(found.difference)} apart"
+            lines.append(f"{how} against {first}: {best}, {found.shared} of the {found.of} likeliest in common, {far}")
+        else:
+            lines.append(f"{how} against {first}: {best}, none of the {found.of} likeliest in common")
+    return lines
+
+
+def _probability(each: Alternative | None) -> str:
+    if each is None:
+        return element("span", "–", "muted", title="not among the likeliest")
+    share = math.exp(each.logprob)
+    bar = f'<i style="width:{100 * share:.1f}%"></i>'
+    return element("span", percent(share), title=f"log-probability {each.logprob:.4f}") + element("div", bar, "bar")
+
+
+def percent(share: float) -> str:
+    """A probability, or a difference of two, as a percentage with what matters of its digits."""
+    if 0 < share < TINY:
+        return f"{100 * share:.1g} %"
+    return f"{100 * share:.2f} %" if share < 0.0995 else f"{100 * share:.1f} %"
+
+
+def visible(token: str) -> str:
+    """A token's text so that blanks and line breaks in it can be seen."""
+    shown = token.replace("\n", "⏎").replace("\t", "⇥")
+    return shown.replace(" ", "␣") if shown.strip(" ") != shown or not shown else shown

@@ -1,0 +1,1 @@
+"""The tab "Models": what is there, what is loaded, what it needs."""

@@ -1,0 +1,241 @@
+"""The Models tab: every card with its runtimes, and the sessions that are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import gradio as gr
+
+from panels.running.choices import Cell, runtime_title
+from panels.running.error_boundary import guarded
+from panels.running.sessions import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
+from panels.widgets.html_block import html_block
+from panels.widgets.markup import button, datum, element, seconds, text
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.families import FAMILIES
+from workbench.registry.cards import BadCard, Card
+from workbench.registry.registry import Registry, Residency
+from workbench.registry.weights import Weights
+from workbench.runtimes import RUNTIMES
+from workbench.system.memory import size
+
+REFRESH_SECONDS = 3.0
+LOG_BYTES = 6000  # of the end of a log
+HERE = {
+    "demo": "comes with the workbench",
+    "directory": "a directory on this machine",
+    "gguf": "a GGUF file on this machine",
+}
+TASKS = {"transcribe": "transcribes speech", "generate": "writes text", "vad": "finds speech"}
+
+
+def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
+    """Lays the tab out in the current context and wires its events."""
+    tabs = tab.parent
+    assert isinstance(tabs, gr.Tabs)
+    with gr.Column(elem_classes="card"):
+        html_block("<h2>In memory</h2>")
+        resident = html_block("", "release", "log", elem_id="residents")
+        log = html_block("", "hide", elem_id="engine-log")
+        logged = gr.State("")  # the name of the log that is open
+        idle = gr.Number(
+            value=pool.idle_minutes,  # limits are the pool's, whose sentence is plainer than the toolkit's
+            label="Unload a model after this many minutes without use",
+            info=f"{SHORTEST_IDLE:g} to {LONGEST_IDLE:g} (a week). For everybody who uses this page. The next run "
+            "loads it again.",
+            elem_id="idle-minutes",
+        )
+    with gr.Column(elem_classes="card"):
+        html_block("<h2>All models</h2>")
+        listed = html_block("", elem_id="cards")
+    timer = gr.Timer(REFRESH_SECONDS, active=False)
+
+    def selected(event: gr.SelectData) -> tuple[Any, ...]:
+        """Fresh values for the tab that is opened; nothing ticks while it is not seen."""
+        if event.value != tab.label:
+            return gr.skip(), gr.skip(), gr.skip(), gr.update(active=False)
+        minutes = gr.update(value=pool.idle_minutes)
+        return residents_html(pool), cards_html(pool.registry), minutes, gr.update(active=True)
+
+    def tick(name: str) -> tuple[Any, Any]:
+        return residents_html(pool), log_html(pool, name) if name else gr.skip()
+
+    def show_log(event: gr.EventData) -> tuple[str, str]:
+        name = datum(event._data, "name")
+        shown = log_html(pool, name)
+        if not shown:
+            raise BadInput("that engine is not there any more")
+        return shown, name
+
+    def measured(event: gr.SelectData) -> Iterator[Any]:
+        """The models with the sizes of their files, as they are found out; that takes some seconds for each, once."""
+        unmeasured = _unmeasured(pool.registry) if event.value == tab.label else []
+        for card, runtime in unmeasured:
+            with suppress(WorkbenchError):  # whoever opens the model is told
+                pool.registry.measure(card, runtime)
+            yield cards_html(pool.registry)
+        yield gr.skip()
+
+    def unload(event: gr.EventData) -> str:
+        cell = Cell.parse(datum(event._data, "cell"))
+        pool.unload(cell.model, cell.runtime, cell.quantization or None)
+        return residents_html(pool)
+
+    def set_idle(minutes: float | None) -> None:
+        pool.idle_minutes = minutes
+
+    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
+    tabs.select(guarded(selected), None, [resident, listed, idle, timer], **private)
+    tabs.select(guarded(measured), None, listed, **private)
+    timer.tick(guarded(tick), logged, [resident, log], **private)
+    resident.release(guarded(unload), None, resident, **private)
+    resident.log(guarded(show_log), None, [log, logged], **private)
+    log.hide(lambda: ("", ""), None, [log, logged], **private)
+    idle.submit(guarded(set_idle), idle, None, **private)
+    idle.blur(guarded(set_idle), idle, None, **private)
+
+
+def _unmeasured(registry: Registry) -> list[tuple[Card, str]]:
+    """The models that are here and whose files have sizes that are not known yet, with the runtime that opens them."""
+    return [
+        (card, runtime)
+        for card in registry.cards()
+        for runtime in RUNTIMES
+        if registry.availability(card, runtime).ready
+        and any(each.nbytes is None for each in registry.weights(card, runtime))
+    ]
+
+
+def residents_html(pool: SessionPool) -> str:
+    """The sessions in memory, each with a button that unloads it."""
+    residents = pool.residents()
+    budget = f"of {size(pool.registry.memory_budget)} that models may use"
+    if not residents:
+        return element("p", text(f"No model is loaded: 0 MB {budget}."), "muted")
+    rows = "".join(element("tr", _resident(each)) for each in residents)
+    names = ("Model", "Memory", "Start", "State", "")
+    head = element("tr", "".join(element("th", name, scope="col") for name in names))
+    total = size(sum(each.memory_bytes for each in residents))
+    table = element("table", element("thead", head) + element("tbody", rows), "stacking")
+    return table + element("p", text(f"{total} {budget}."), "muted small")
+
+
+def _resident(each: Residency) -> str:
+    state = f"idle for {_minutes(each.idle_seconds)}" if each.state == "idle" else each.state
+    cell = Cell(each.model, each.runtime, each.quantization or "")
+    name = f"{text(each.model)} {element('span', text(cell.how), 'runtime')}"
+    buttons = [] if each.busy else [button("Unload", "release", cell=cell.value)]
+    if each.log:
+        buttons.append(button("Log", "log", name=each.log.name))
+    cells = (
+        ("Memory", text(size(each.memory_bytes))),
+        ("Start", text(seconds(each.load_seconds)) if each.load_seconds else "–"),
+        ("State", text(state)),
+        ("", element("div", "".join(buttons), "buttons")),
+    )
+    return element("th", name, scope="row") + "".join(element("td", value, data_label=label) for label, value in cells)
+
+
+def log_html(pool: SessionPool, name: str) -> str:
+    """The end of the log of an engine that is in memory, and where all of it is; nothing where there is no such log."""
+    path = next((each.log for each in pool.residents() if each.log and each.log.name == name), None)
+    if path is None:
+        return ""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - LOG_BYTES, 0))
+            written = file.read().decode("utf-8", "replace")
+    except OSError as error:
+        written = f"it cannot be read: {error.strerror}"
+    head = element("p", f"Log of the engine, {element('code', text(path))} {button('Hide', 'hide')}", "muted small")
+    lines = element("code", text(written.strip() or "nothing yet"))
+    return head + element("pre", lines, "log", tabindex="0")
+
+
+def _minutes(idle: float) -> str:
+    return f"{idle:.0f} s" if idle < 90 else f"{idle / 60:.0f} min"
+
+
+def cards_html(registry: Registry) -> str:
+    """All cards as a table that becomes a list on narrow screens."""
+    names = ("Model", "Languages", "Runs on", "Licence", "Source")
+    head = element("tr", "".join(element("th", name, scope="col") for name in names))
+    rows = "".join(element("tr", _card(registry, card)) for card in registry.cards())
+    table = element("table", element("thead", head) + element("tbody", rows), "stacking cards")
+    bad = "".join(element("li", text(each.reason)) for each in registry.bad_cards())
+    return table + (element("h3", "Cards that cannot be used") + element("ul", bad, "bad-cards") if bad else "")
+
+
+def _card(registry: Registry, card: Card) -> str:
+    about = element("span", text(card.about), "muted small")
+    does = element("span", text(", ".join(TASKS.get(task, task) for task in card.tasks)), "muted small")
+    name = f"<b>{text(card.name)}</b><code>{text(card.id)}</code>{does}{about}"
+    source = HERE.get(card.kind, f"{card.kind}: {card.place}")
+    runs = element("ul", "".join(_runtime(registry, card, runtime) for runtime in RUNTIMES), "runtimes")
+    cells = (
+        ("Languages", text(", ".join(card.languages) or "any")),
+        ("Runs on", runs),
+        ("Licence", text(card.licence or "not stated")),
+        ("Source", text(source)),
+    )
+    return element("th", name, scope="row") + "".join(element("td", value, data_label=label) for label, value in cells)
+
+
+def _runtime(registry: Registry, card: Card, runtime: str) -> str:
+    state = registry.availability(card, runtime)
+    css, mark, word = (
+        ("ready", "✓", "ready") if state.ready else ("fetch", "↓", "") if state.fetches else ("not", "–", "")
+    )
+    reason = element("span", text(state.reason or word), "muted small")
+    title = f'<b><span aria-hidden="true">{mark}</span> {text(runtime_title(runtime))}</b>'
+    return element("li", f"{title} {reason}{_files(registry.weights(card, runtime))}", css)
+
+
+def _files(offered: Sequence[Weights]) -> str:
+    """The quantisations with the sizes of their files: those that are there told from those still to be made."""
+    items = [
+        element(
+            "li",
+            f"{text(each.label)}{element('span', ' (there)', 'sr') if each.converted else ''}",
+            "there" if each.converted else "",
+            title="This file is there." if each.converted else "This file is made when it first runs.",
+        )
+        for each in offered
+    ]
+    return element("ul", "".join(items), "weights") if items else ""
+
+
+def models_list(registry: Registry) -> list[dict[str, Any]]:
+    """All cards as plain values: id, name, family, languages, tasks, licence; per runtime whether it is ready, and
+    where it opens GGUF files, the quantisations that can be asked for. A card of the user's that cannot be used is
+    ready nowhere, and says why."""
+    listed: list[dict[str, Any]] = [
+        {
+            "id": card.id,
+            "name": card.name,
+            "family": FAMILIES[card.family].title if card.family in FAMILIES else card.family,
+            "languages": list(card.languages),
+            "tasks": list(card.tasks),
+            "licence": card.licence,
+            "runtimes": {runtime: _state(registry, card, runtime) for runtime in RUNTIMES},
+        }
+        for card in registry.cards()
+    ]
+    return listed + [_unusable(each) for each in registry.bad_cards() if each.id]
+
+
+def _unusable(card: BadCard) -> dict[str, Any]:
+    found = card.to_dict()
+    del found["source"]
+    found["runtimes"] = {name: {**state, "downloads": False} for name, state in found["runtimes"].items()}
+    return found
+
+
+def _state(registry: Registry, card: Card, runtime: str) -> dict[str, Any]:
+    state = registry.availability(card, runtime)
+    found: dict[str, Any] = {"ready": state.ready, "reason": state.reason, "downloads": state.fetches}
+    if RUNTIMES[runtime].opens_gguf:
+        found["quantizations"] = [each.to_dict() for each in registry.weights(card, runtime)]
+    return found

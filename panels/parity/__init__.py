@@ -1,0 +1,1 @@
+"""The tab "Parity": one model on several runtimes, stage by stage."""

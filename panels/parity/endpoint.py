@@ -1,0 +1,228 @@
+"""The endpoint `/compare` for `gradio_client` and notebooks: a parity run, or two trace files held against each other.
+
+What it computes is what the Parity tab and `workbench compare` compute.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from panels.parity.run import compute, request_of
+from panels.parity.sides import find_card, traceable, traces_by_name
+from panels.running.parameters import (
+    FILE,
+    FILES,
+    OBJECT,
+    OBJECT_SCHEMA,
+    SWITCH,
+    TEXT,
+    TEXTS,
+    UPLOAD,
+    Parameter,
+    endpoint,
+)
+from panels.running.root import Page
+from panels.running.sessions import SessionPool
+from panels.transcribe.endpoint import LIMITS, sample
+from workbench.cli.compare import compare_files
+from workbench.compare.presets import PRESETS
+from workbench.core.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.registry.registry import Registry
+
+SETTINGS = ("rules", "float64", "force", "profiles")
+
+COMPARE = {
+    "model": Parameter(
+        "model", "The id of the model, as /models lists them; empty where two traces are given.", TEXT, ""
+    ),
+    "reference": Parameter(
+        "reference",
+        "What the others are held against: a runtime with a type behind a colon, or a trace file by its name.",
+        TEXT,
+        "pytorch:f32",
+    ),
+    "candidates": Parameter(
+        "candidates",
+        "One or a list of them, each written as the reference is, such as gguf:q8_0; +name=value behind it gives it "
+        "settings and options of its own.",
+        TEXTS,
+        [],
+    ),
+    "audio": Parameter("recording", f"What a speech model hears, a file: {UPLOAD}.", FILE),
+    "prompt": Parameter("prompt", "What a language model reads.", TEXT, ""),
+    "stages": Parameter("stages", "A pattern such as encoder.*, several with commas between them.", TEXT, "*"),
+    "options": Parameter(
+        "options", 'Options of the model, an object such as {"cmvn": "off"}, or JSON text of one.', OBJECT, {}
+    ),
+    "preset": Parameter(
+        "preset",
+        f"What to expect: {', '.join(PRESETS)}; empty for what the arithmetic of each candidate asks for.",
+        TEXT,
+        "",
+    ),
+    "isolated": Parameter(
+        "isolated", "Whether each stage of a candidate is given what the reference's stage was given.", SWITCH, False
+    ),
+    "traces": Parameter(
+        "traces",
+        f"Trace files that the sides name; without a model two: reference, candidate. Files: {UPLOAD}.",
+        FILES,
+    ),
+    "mapping": Parameter("mapping", "A file of names and layouts for the stages of the candidates' traces.", FILE),
+    "settings": Parameter(
+        "settings",
+        'Settings of the comparison, an object such as {"float64": false, "rules": ["relative_l2=1e-3"]}, or JSON text '
+        f"of one: {', '.join(SETTINGS)}.",
+        OBJECT,
+        {},
+    ),
+    "embeddings": Parameter("embeddings", f"Files for the placeholders in the prompt, in order: {UPLOAD}.", FILES),
+}
+
+
+def build(page: Page, pool: SessionPool) -> None:
+    """Adds the endpoint to the page, in the current context."""
+
+    def compare(
+        model: str,
+        reference: str,
+        candidates: list[str],
+        audio: str | None = None,  # Gradio takes None as the default of an input only where the function has it too
+        prompt: str = "",
+        stages: str = "*",
+        options: dict[str, Any] | None = None,
+        preset: str = "",
+        isolated: bool = False,
+        traces: list[str] | None = None,
+        mapping: str | None = None,
+        settings: dict[str, Any] | None = None,
+        embeddings: list[str] | None = None,
+    ) -> dict[str, Any]:
+        common: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
+        common |= checked(settings or {})
+        if not model:
+            common.pop("float64", None)  # of traces, there is only what is in them
+            return compared_files(traces or [], **common)
+        return compared(
+            pool.registry,
+            model,
+            audio,
+            prompt,
+            reference,
+            candidates,
+            traces or [],
+            options or {},
+            isolated,
+            embeddings or [],
+            **common,
+        )
+
+    with gr.Column(visible=False):
+        endpoint(
+            page,
+            compare,
+            COMPARE,
+            "comparison",
+            OBJECT_SCHEMA,
+            "compare",
+            "Compares a model on several runtimes stage by stage, or two trace files; gives one object.",
+            {
+                "model": next((card.id for card in traceable(pool.registry)), ""),
+                "reference": "pytorch:f32",
+                "candidates": "pytorch:f64",
+                "audio": sample(),
+            },
+            **LIMITS,
+        )
+
+
+def checked(given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a comparison as a script gives them; raises `BadInput` for one that there is not, or another
+    type of value."""
+    for name, value in given.items():
+        if name not in SETTINGS:
+            raise BadInput(f"a comparison has no setting {name!r:.40}; it has {', '.join(SETTINGS)}")
+        rules = name == "rules" and isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if not rules and not (name != "rules" and isinstance(value, bool)):
+            expected = "a list of texts" if name == "rules" else "true or false"
+            raise BadInput(f"the setting {name} is {value!r:.80}; expected {expected}")
+    return given
+
+
+def compared_files(
+    traces: Sequence[str],
+    *,
+    stages: str = "*",
+    preset: str | None = None,
+    mapping: str | None = None,
+    rules: Sequence[str] = (),
+    force: bool = False,
+    profiles: bool = False,
+) -> dict[str, Any]:
+    """Two trace files held against each other: the JSON of `workbench compare --json`.
+
+    Raises `BadInput` where there are not two, or they cannot be compared.
+    """
+    if len(traces) != 2:
+        raise BadInput(
+            f"there is no model and there are {len(traces)} trace files; expected a model, or two files: the reference "
+            "and the candidate"
+        )
+    found = compare_files(traces[0], traces[1], preset=preset, rules=rules, mapping=mapping, stages=stages, force=force)
+    [line] = found.lines(as_json=True, profiles=profiles)
+    return dict(json.loads(line))
+
+
+def compared(
+    registry: Registry,
+    model: str,
+    audio: str | None,
+    prompt: str,
+    reference: str,
+    candidates: Sequence[str],
+    traces: Sequence[str],
+    options: dict[str, Any],
+    isolated: bool = False,
+    embeddings: Sequence[str] = (),
+    *,
+    stages: str = "*",
+    preset: str | None = None,
+    mapping: str | None = None,
+    rules: Sequence[str] = (),
+    force: bool = False,
+    profiles: bool = False,
+    float64: bool = True,
+) -> dict[str, Any]:
+    """A parity run of a model: the JSON of `workbench.parity_lab.ParityRun.to_dict`.
+
+    Args:
+        traces: paths of trace files, which `reference` and `candidates` name by their file names.
+        embeddings: paths of embeddings, one for each placeholder in the prompt.
+
+    Raises `BadInput` for what is wrong with the request, and what keeps the reference from being computed.
+    """
+    reads_text = FAMILIES[find_card(registry, model).family].reads_text
+    asked = request_of(
+        registry,
+        model,
+        prompt if reads_text else audio,
+        reference,
+        candidates,
+        traces_by_name(traces),
+        stages=stages,
+        options=options,
+        exact=float64,
+        preset=preset,
+        rules=rules,
+        mapping=mapping,
+        force=force,
+        isolated=isolated,
+        embeddings=embeddings,
+    )
+    with compute(registry, asked) as run:
+        return dict(json.loads(run.to_json(profiles)))

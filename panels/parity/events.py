@@ -1,0 +1,275 @@
+"""What the events of the Parity tab do: from what stands in the inputs to what stands in the outputs.
+
+The same object serves all users of the page. What belongs to one user is kept by the user's session: the run under
+way, and the last that ended, whose traces lie in files. The layout is in `parity`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import gradio as gr
+
+from panels.parity.run import Kept, Request, follow, request_of
+from panels.parity.sides import Offered, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
+from panels.parity.view import closer_html, result_html, sides_html, status_html
+from panels.running.cancel import Stops
+from panels.running.sessions import SessionPool
+from panels.transcribe.segment_editor import saved
+from panels.widgets.html_block import run_buttons, seen, seen_classes
+from panels.widgets.markup import datum, element, text
+from panels.widgets.samples import Sample, samples_named
+from workbench.core.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.parity_lab import ParityRun, html_report
+from workbench.parity_lab.figures import worth_a_look
+from workbench.parity_lab.sides import with_changes
+from workbench.registry.cards import Card
+from workbench.system.memory import size
+
+Update = dict[str, Any]
+BARE, EXPORTS = "bare", "exports"  # classes of columns and rows that come and go
+EXPERIMENTS = {"cmvn": "off", "dither": "1", "threads": "", "kv_cache": ""}
+"""Options and settings that are known causes of a divergence, and what a switch sets them to; dither to the amplitude
+that recipes of FunASR and Kaldi train with."""
+
+
+class ParityActions:
+    """The events of the Parity tab."""
+
+    def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
+        self.pool = pool
+        self.samples = tuple(samples)
+        self.kept = Kept()
+        self._stops = Stops()
+
+    # Inputs.
+
+    def models(self) -> list[tuple[str, str]]:
+        """The models that can be compared, as choices."""
+        return [(card.name, card.id) for card in traceable(self.pool.registry)]
+
+    def choose(self, model: str, reference: str, candidates: str, traces: list[str] | None) -> tuple[Any, ...]:
+        """What the tab offers for a model: a note on it, the reference, candidates as buttons and as text, the inputs
+        it takes, and the experiments that it has."""
+        card = self._card(model)
+        usual = usual_sides(self.pool.registry, card)
+        family = FAMILIES[card.family]
+        texts = lines_of(candidates) or [usual[1]]
+        first = reference or usual[0]
+        speech = gr.update(visible=seen(not family.reads_text))
+        language = gr.update(visible=seen(family.has_language_model))
+        return (
+            _note(self.pool, card),
+            gr.update(choices=_references(self._offered(card), traces), value=first),
+            self._sides_html(card, texts, traces),
+            "\n".join(filter(None, texts)),
+            gr.update(elem_classes=seen_classes(not family.reads_text, BARE)),
+            gr.update(elem_classes=seen_classes(family.reads_text, BARE)),
+            *(speech, speech, speech, speech),
+            *(language, language),
+        )
+
+    def experiment(self, name: str, written: str | None, value: Any) -> str:
+        """The sides of a text with one of the experiments, or without it."""
+        return "\n".join(with_changes(line, {name: _change(name, value)}) for line in (written or "").splitlines())
+
+    def experiments(self, written: str | None, *values: Any) -> Any:
+        """The sides of a text with all the experiments that are on, for one that has been added."""
+        on = {name: change for name, value in zip(EXPERIMENTS, values) if (change := _change(name, value))}
+        return "\n".join(with_changes(line, on) for line in (written or "").splitlines()) if on else gr.skip()
+
+    def add_traces(
+        self, model: str, reference: str, candidates: str, traces: list[str] | None, before: tuple[str, ...]
+    ) -> tuple[Any, ...]:
+        """Makes uploaded traces candidates, and takes away those that were removed."""
+        names = tuple(traces_by_name(traces or []))
+        texts = [each for each in lines_of(candidates) if each not in before or each in names]
+        texts += [each for each in names if each not in before and each not in texts]
+        card = self._card(model)
+        return (
+            gr.update(choices=_references(self._offered(card), traces), value=reference),
+            "\n".join(texts),
+            self._sides_html(card, texts, traces),
+            names,
+        )
+
+    def pick_sample(self, event: gr.EventData) -> tuple[str, str]:
+        """Takes a sample as the recording; also its credit."""
+        sample = samples_named(self.samples, datum(event._data, "sample"))[0]
+        return str(sample.path), element("p", text(sample.credit), "muted small")
+
+    def add_recording(self, recorded: str | None) -> tuple[Any, None]:
+        """Takes what the microphone heard as the recording."""
+        return recorded or gr.skip(), None
+
+    def _card(self, model: str) -> Card:
+        return find_card(self.pool.registry, model)
+
+    def _offered(self, card: Card) -> tuple[Offered, ...]:
+        return offered(self.pool.registry, card)
+
+    def _sides_html(self, card: Card, texts: Sequence[str], traces: list[str] | None) -> str:
+        return sides_html(self._offered(card), traces_by_name(traces or []), texts)
+
+    # Runs.
+
+    def start(
+        self,
+        model: str,
+        recording: str | None,
+        prompt: str,
+        embeddings: list[str] | None,
+        reference: str,
+        candidates: str,
+        traces: list[str] | None,
+        mapping: str | None,
+        mode: str,
+        stages: str,
+        preset: str,
+        rules: str,
+        exact: bool,
+        force: bool,
+        request: gr.Request,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Compares; yields the result, progress, Compare and Cancel button, the downloads, and which stage is open."""
+        asked = request_of(
+            self.pool.registry,
+            model,
+            (prompt or "").strip() if FAMILIES[self._card(model).family].reads_text else recording,
+            reference or "",
+            lines_of(candidates),
+            traces_by_name(traces or []),
+            stages=(stages or "").strip() or "*",
+            exact=exact,
+            preset=preset or None,
+            rules=lines_of(rules),
+            mapping=mapping,
+            force=force,
+            isolated=mode == ISOLATED,
+            embeddings=embeddings or (),
+        )
+        yield from self._run(asked, str(request.session_hash))
+
+    def _run(self, asked: Request, user: str) -> Iterator[tuple[Any, ...]]:
+        busy, idle = run_buttons(True), run_buttons(False)
+        try:
+            with self._stops.run(user) as stop:
+                for step in follow(self.pool.registry, asked, stop):
+                    status = status_html(step)
+                    if step.run is not None:
+                        self.kept.put(user, step.run)
+                        _, stage = first_look(step.run) or (0, "")
+                        exports = gr.update(elem_classes=seen_classes(True, EXPORTS))
+                        yield result_html(step.run, stage), status, *idle, exports, None
+                    elif step.stopped:
+                        yield gr.skip(), status, *idle, gr.skip(), gr.skip()
+                    else:
+                        yield (
+                            gr.skip(),
+                            status,
+                            *(busy if not step.stopping else (gr.skip(), gr.skip())),
+                            gr.skip(),
+                            gr.skip(),
+                        )
+        except Exception:
+            yield gr.skip(), "", *idle, gr.skip(), gr.skip()
+            raise
+
+    def cancel(self, request: gr.Request) -> Update:
+        """Stops the user's run."""
+        self._stops.stop(str(request.session_hash))
+        return gr.update(interactive=False)
+
+    def leave(self, request: gr.Request) -> None:
+        """Stops the run of a user whose page is closed, and removes what is kept of the last."""
+        self._stops.stop(str(request.session_hash))
+        self.kept.drop(str(request.session_hash))
+
+    # What came of it.
+
+    def look_at_first(self, opened: tuple[int, str] | None, request: gr.Request) -> tuple[Any, Any]:
+        """After a run that came to its end, the stage that says most: the one that is wrong in the first candidate
+        beyond tolerance, else where an error is largest."""
+        run = self.kept.get(str(request.session_hash))
+        if opened is not None or run is None:  # the run was stopped
+            return gr.skip(), gr.skip()
+        found = first_look(run)
+        return (closer_html(run, *found), found) if found else ("", None)
+
+    def look(
+        self, opened: tuple[int, str] | None, event: gr.EventData, request: gr.Request
+    ) -> tuple[str, tuple[int, str]]:
+        """Opens a stage of a candidate; where the event names no candidate, of the one that is open."""
+        run = self.kept.of(str(request.session_hash))
+        stage = datum(event._data, "stage")
+        given = event._data.get("side") if isinstance(event._data, dict) else None
+        place = int(given) if isinstance(given, str) and given.isdecimal() else opened[0] if opened else 0
+        holding = [
+            number
+            for number, each in enumerate(run.outcomes)
+            if each.comparison and any(found.stage == stage for found in each.comparison.stages)
+        ]
+        if not holding:
+            raise BadInput(f"no candidate was compared at {stage!r:.80}; pick a stage of those shown now")
+        place = place if place in holding else holding[0]
+        return closer_html(run, place, stage), (place, stage)
+
+    def save_page(self, request: gr.Request) -> dict[str, Any]:
+        """The report as one HTML file."""
+        run = self.kept.of(str(request.session_hash))
+        return saved(f"{file_name(run)}.html", "text/html", page(run).encode())
+
+    def save_json(self, request: gr.Request) -> dict[str, Any]:
+        """The report as JSON."""
+        run = self.kept.of(str(request.session_hash))
+        return saved(f"{file_name(run)}.json", "application/json", run.to_json().encode())
+
+
+ISOLATED, END_TO_END = "isolated", "end to end"
+MODES = [
+    ("End to end: each computes alone, and errors add up", END_TO_END),
+    ("Isolated: each stage is computed from the reference's, and shows its own error", ISOLATED),
+]
+
+
+def first_look(run: ParityRun) -> tuple[int, str] | None:
+    """The place of a candidate and one of its stages, to begin with."""
+    compared = [(place, each) for place, each in enumerate(run.outcomes) if each.comparison and each.verdict]
+    for place, each in sorted(compared, key=lambda pair: pair[1].status != "beyond"):
+        assert each.comparison and each.verdict
+        if each.verdict.faulty_stage:
+            return place, each.verdict.faulty_stage
+        for stage in worth_a_look(each.comparison, each.verdict.largest_own, 1) or each.comparison.stages[:1]:
+            return place, stage.stage
+    return None
+
+
+def file_name(run: ParityRun) -> str:
+    """What a report is called, without its extension: after the model and the day."""
+    model = re.sub(r"[^A-Za-z0-9_.-]+", "-", run.model).strip("-.")
+    return f"parity-{model}-{datetime.now():%Y-%m-%d}"
+
+
+def _change(name: str, value: Any) -> str | None:
+    """What an experiment's input says, as it is written in a side; None where it is off."""
+    if isinstance(value, bool):
+        return EXPERIMENTS[name] if value else None
+    return (value or "").strip() or None
+
+
+def _references(listed: Sequence[Offered], traces: list[str] | None) -> list[tuple[str, str]]:
+    named = [(f"{each.title} {kind.label}", kind.side) for each in listed for kind in each.kinds]
+    return [*named, *((f"Trace {name}", name) for name in traces_by_name(traces or []))]
+
+
+def _note(pool: SessionPool, card: Card) -> str:
+    """What is worth knowing of a model before it is compared."""
+    state = pool.registry.availability(card, pool.registry.default_runtime(card))
+    megabytes = f" {size(card.megabytes * 10**6)}" if card.megabytes else ""
+    fetches = f"downloads{megabytes} first" if state.fetches else ""
+    said = ". ".join(filter(None, (FAMILIES[card.family].title, card.about, fetches)))
+    return element("p", text(said), "muted small")

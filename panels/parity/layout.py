@@ -1,0 +1,247 @@
+"""The Parity tab: layout and event wiring, nothing else. What the events do is in `parity_actions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from panels.parity.events import BARE, END_TO_END, EXPERIMENTS, EXPORTS, MODES, ParityActions
+from panels.parity.view import NOTHING_YET, preset_choices
+from panels.running.error_boundary import guarded
+from panels.running.sessions import SessionPool
+from panels.transcribe.events import samples_html
+from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.transcribe.segment_editor import saver
+from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_classes
+from panels.widgets.samples import read_samples
+from workbench.compare.presets import MEASURES
+from workbench.families.language import PLACEHOLDER
+from workbench.isolation.loader import KV_CACHES
+
+SHOW_RESULTS = """(...values) => {
+  const results = document.querySelector('#parity-results');
+  const top = results.getBoundingClientRect().top;
+  const [, recording, prompt, , , candidates, traces] = values;
+  const runs = (recording || prompt || (traces && traces.length)) && (candidates || '').trim();
+  if (!runs) return values;  // what is missing is said, and put right where the page stands
+  if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
+  return values;
+}"""
+# Far enough that the pictures are seen, and the heat map still is.
+SHOW_CLOSER = """() => {
+  const below = document.querySelector('#parity-closer').getBoundingClientRect().top - innerHeight * 0.55;
+  if (below > 0) scrollBy({top: below, behavior: 'smooth'});
+}"""
+# Pressing is answered in the browser, so that two presses soon after one another both count.
+TOGGLE = """(written) => {
+  const side = document.querySelector('#parity-sides[data-pressed], #parity-sides [data-pressed]').dataset.pressed;
+  const lines = (written || '').split('\\n').map((each) => each.trim()).filter(Boolean);
+  const others = lines.filter((each) => each !== side && each.split('+')[0] !== side);
+  return (others.length < lines.length ? others : [...lines, side]).join('\\n');
+}"""
+MARK = """(written) => {
+  const lines = (written || '').split('\\n').map((each) => each.trim());
+  const there = new Set([...lines, ...lines.map((each) => each.split('+')[0])]);
+  for (const each of document.querySelectorAll('#parity-sides [data-side]')) {
+    each.setAttribute('aria-pressed', there.has(each.dataset.side));
+  }
+}"""
+TRACES = """<p class="muted small">What another program computed for the same input. A file of names and layouts makes
+its arrays the stages of here; arrays that it does not name keep their names.</p>"""
+EXPERIMENTING = """<p class="muted small">Bring a known cause of a divergence about on purpose. Each is written into the
+sides above, where it can be edited.</p>"""
+
+
+def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
+    """Lays the tab out in the current context and wires its events."""
+    samples = read_samples()
+    actions = ParityActions(pool, samples)
+    opened, known = gr.State(None), gr.State(())
+    models = actions.models()
+
+    with gr.Row(equal_height=False, elem_classes="bench"):
+        with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">1</span>Model and input</h2>')
+                model = gr.Dropdown(
+                    models, value=models[0][1] if models else None, label="Model", elem_id="parity-model"
+                )
+                note = html_block("", elem_id="parity-note")
+                with gr.Column(elem_id="parity-speech", elem_classes=BARE) as speech:
+                    chips = html_block(samples_html(samples, several=False), "pick", elem_id="parity-samples")
+                    recording = gr.File(label="Recording", height=130, elem_id="parity-recording", elem_classes="boxed")
+                    credit = html_block("", elem_id="parity-credit", elem_classes="credit")
+                    with gr.Accordion("Record with the microphone", open=False, elem_classes="plain"):
+                        microphone = gr.Audio(
+                            sources=["microphone"],
+                            type="filepath",
+                            label="Microphone",
+                            editable=False,
+                            elem_id="parity-microphone",
+                            elem_classes="boxed",
+                        )
+                with gr.Column(elem_classes=seen_classes(False, BARE)) as text:
+                    prompt = gr.Textbox(
+                        value="",
+                        label="Prompt",
+                        info=f"Every layer is compared over its tokens. {PLACEHOLDER} stands for an embedding.",
+                        lines=3,
+                        max_lines=12,
+                        elem_id="parity-prompt",
+                    )
+                    with gr.Accordion("Embeddings in the prompt, in order", open=False, elem_classes="plain"):
+                        embeddings = gr.File(
+                            file_count="multiple",
+                            label=".npy, .npz, .pt or .safetensors",
+                            height=130,
+                            elem_id="parity-embeddings",
+                            elem_classes="boxed",
+                        )
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">2</span>What is compared</h2>')
+                reference = gr.Dropdown(
+                    [], label="Reference", allow_custom_value=True, elem_id="parity-reference", filterable=True
+                )
+                html_block('<p class="field">Candidates</p>')
+                sides = scripted_html("sides.js", elem_id="parity-sides")
+                candidates = gr.Textbox(
+                    value="",
+                    label="Candidates as they are written",
+                    info="One to a line: runtime:type, with +name=value for settings and options of its own.",
+                    lines=2,
+                    max_lines=8,
+                    elem_id="parity-candidates",
+                )
+                mode = gr.Radio(MODES, value=END_TO_END, label="Mode", elem_id="parity-mode")
+            with gr.Accordion(
+                "Trace files of other programs", open=False, elem_classes="card accordion-card", elem_id="parity-files"
+            ):
+                html_block(TRACES)
+                traces = gr.File(
+                    file_count="multiple",
+                    label=".safetensors, .npz, .zip of .npy",
+                    height=130,
+                    elem_id="parity-traces",
+                    elem_classes="boxed",
+                )
+                mapping = gr.File(
+                    label="Names and layouts: .toml or .json",
+                    height=130,
+                    elem_id="parity-mapping",
+                    elem_classes="boxed",
+                )
+                force = gr.Checkbox(
+                    label="Compare traces of different inputs, or numbers of layers, too", elem_id="parity-force"
+                )
+            with gr.Accordion(
+                "Experiments", open=False, elem_classes="card accordion-card", elem_id="parity-experiments"
+            ):
+                html_block(EXPERIMENTING)
+                with gr.Row(elem_classes="pair"):
+                    switches = [_experiments(whose) for whose in ("Reference", "Candidates")]
+            with gr.Accordion(
+                "Stages and tolerance", open=False, elem_classes="card accordion-card", elem_id="parity-tolerance"
+            ):
+                stages = gr.Textbox(
+                    value="*",
+                    label="Stages",
+                    info="A pattern such as encoder.*, several with commas between them.",
+                    max_lines=1,
+                    elem_id="parity-stages",
+                )
+                preset = gr.Dropdown(preset_choices(), value="", label="What to expect", elem_id="parity-preset")
+                rules = gr.Textbox(
+                    value="",
+                    label="Limits of your own",
+                    info=f"One to a line: MEASURE=LIMIT or STAGES:MEASURE=LIMIT, of {', '.join(MEASURES)}.",
+                    lines=2,
+                    placeholder="encoder.*:relative_l2=1e-3",
+                    elem_id="parity-rules",
+                )
+                exact = gr.Checkbox(
+                    value=True,
+                    label="Tell noise from a bug",
+                    info="Computes the reference in float64 too.",
+                    elem_id="parity-exact",
+                )
+            with gr.Row(elem_classes="go"):
+                start = gr.Button("Compare", variant="primary", elem_id="parity-run")
+                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="parity-cancel")
+
+        with gr.Column(scale=8, min_width=300, elem_id="parity-results", elem_classes="results"):
+            status = html_block("", elem_id="parity-status", elem_classes="status")
+            result = scripted_html("heat.js", NOTHING_YET, elem_id="parity-result")
+            with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:
+                html_block('<span class="label">Report</span>')
+                as_page = gr.Button("HTML", size="sm", min_width=56, elem_id="parity-html")
+                as_json = gr.Button("JSON", size="sm", min_width=56, elem_id="parity-json")
+                writing = html_block("", elem_id="parity-writing")
+            closer = html_block("", "look", elem_id="parity-closer")
+            download = saver(elem_id="parity-saver", elem_classes="saver")
+
+    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
+        """An event of this page only: no endpoint for scripts, errors as sentences."""
+        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
+        return event(guarded(function), takes, gives, **settings)
+
+    sided = [reference, candidates]
+    of_speech = [each for column in switches for each in column[:2]]
+    of_language = [column[3] for column in switches]
+    offering = [note, reference, sides, candidates, speech, text, *of_speech, *of_language]
+    for event in (page.load, model.input):
+        wire(event, actions.choose, [model, *sided, traces], offering)
+    pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")
+    wire(pressed.then, actions.experiments, [candidates, *switches[1]], candidates)
+    candidates.change(None, candidates, None, js=MARK, api_visibility="private")
+    for text_of, column in zip(sided, switches):
+        for name, each in zip(EXPERIMENTS, column):
+            wire(each.input, partial(actions.experiment, name), [text_of, each], text_of, trigger_mode="always_last")
+    for event in (traces.upload, traces.clear, traces.delete):
+        wire(event, actions.add_traces, [model, *sided, traces, known], [reference, candidates, sides, known])
+    wire(chips.pick, actions.pick_sample, None, [recording, credit])
+    wire(recording.upload, lambda: "", None, credit)
+    wire(recording.clear, lambda: "", None, credit)
+    wire(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone])
+
+    taken = [model, recording, prompt, embeddings, *sided, traces, mapping, mode, stages, preset, rules, exact, force]
+    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
+    shown = [result, status, start, cancel, exports, opened]
+    ran = wire(start.click, actions.start, taken, shown, js=SHOW_RESULTS, **limits)
+    wire(ran.success, actions.look_at_first, opened, [closer, opened])
+    wire(cancel.click, actions.cancel, None, cancel, queue=False)
+    page.unload(actions.leave)
+
+    for source in (result, closer):
+        looked = wire(source.look, actions.look, opened, [closer, opened], trigger_mode="always_last")
+        if source is result:
+            looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
+    for press, save in ((as_page, actions.save_page), (as_json, actions.save_json)):
+        press.click(lambda: WRITING, None, writing, queue=False, api_visibility="private", show_progress="hidden")
+        written = wire(press.click, save, None, download)
+        wire(written.then, lambda: "", None, writing)
+
+
+WRITING = '<span class="muted small" role="status">Writing the report…</span>'
+
+
+def _experiments(whose: str) -> list[Any]:
+    """Switches for one of the two: CMVN, dither, threads, and a language model's cache."""
+    name = whose.lower()
+    with gr.Column(min_width=130):
+        html_block(f'<p class="field">{whose}</p>')
+        return [
+            gr.Checkbox(label="No CMVN", elem_id=f"parity-{name}-cmvn"),
+            gr.Checkbox(label="Dither", elem_id=f"parity-{name}-dither"),
+            gr.Textbox(
+                value="", label="Threads", placeholder="as usual", max_lines=1, elem_id=f"parity-{name}-threads"
+            ),
+            gr.Dropdown(
+                [("f32, as usual", ""), *((each, each) for each in KV_CACHES if each != "f32")],
+                value="",
+                label="Keys and values",
+                elem_id=f"parity-{name}-kv",
+            ),
+        ]

@@ -1,0 +1,247 @@
+"""Runs a comparison in a thread and says how far it is; keeps what came of each user's last one.
+
+This file knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from panels.parity.sides import find_card, read_sides
+from panels.running.choices import options_for
+from panels.running.progress import changes
+from workbench.compare import find_preset, read_mapping, read_rules
+from workbench.core.errors import BadInput, Cancelled
+from workbench.embeddings import Embedding, read_embedding
+from workbench.families import FAMILIES
+from workbench.parity_lab import ParityRun, Side, run_parity
+from workbench.registry.registry import Registry
+from workbench.session.protocols import AudioSource, Prompt, StageFilter
+from workbench.trace.mapping import StageMapping
+
+MOST_KEPT = 16  # runs of users who are still there; their traces may be large
+NO_INPUT = "traces only"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compare, checked as far as that goes without reading a recording or loading a model."""
+
+    model: str
+    source: AudioSource | Prompt
+    reference: Side
+    candidates: tuple[Side, ...]
+    stages: str = "*"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    exact: bool = True
+    preset: str | None = None
+    rules: tuple[str, ...] = ()
+    mapping: StageMapping | None = None
+    force: bool = False
+    isolated: bool = False
+    embeddings: tuple[Embedding, ...] = ()
+
+
+def request_of(
+    registry: Registry,
+    model: str,
+    source: AudioSource | Prompt | None,
+    reference: str,
+    candidates: Sequence[str],
+    traces: Mapping[str, str],
+    *,
+    stages: str = "*",
+    options: Mapping[str, Any] | None = None,
+    exact: bool = True,
+    preset: str | None = None,
+    rules: Sequence[str] = (),
+    mapping: str | None = None,
+    force: bool = False,
+    isolated: bool = False,
+    embeddings: Sequence[str] = (),
+) -> Request:
+    """The request that a user described.
+
+    Args:
+        source: a recording, or a prompt; None, or an empty text, where there is none, as traces need none.
+        reference: a side as it is written, or the name of a trace.
+        traces: the paths of uploaded traces, by name.
+        mapping: the path of a mapping file.
+        embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording have none.
+
+    Raises `BadInput` with what is wrong.
+    """
+    card = find_card(registry, model)
+    if not reference.strip():
+        raise BadInput("no reference is named; choose one, such as pytorch:f32")
+    [first] = read_sides(registry, card, [reference.strip()], traces, "the reference")
+    others = read_sides(registry, card, candidates, traces, "the candidate")
+    if not others:
+        raise BadInput("no candidate is chosen; press at least one, or upload a trace")
+    runs = [side for side in (first, *others) if side.path is None]
+    if not source:
+        if runs:
+            missing = "a prompt; write one" if FAMILIES[card.family].reads_text else "a recording; add one, or a sample"
+            raise BadInput(f"{runs[0].name} needs {missing}")
+        source, exact = NO_INPUT, False
+    if preset:
+        find_preset(preset)
+    read_rules(rules)
+    StageFilter(stages)
+    return Request(
+        card.id,
+        source,
+        first,
+        others,
+        stages,
+        options_for(registry, card.id, _known(registry, card.id, options or {})),
+        exact,
+        preset,
+        tuple(rules),
+        read_mapping(mapping) if mapping else None,
+        force,
+        isolated,
+        _read(embeddings) if FAMILIES[card.family].reads_text else (),
+    )
+
+
+def _read(paths: Sequence[str]) -> tuple[Embedding, ...]:
+    return tuple(read_embedding(Path(path), name=Path(path).name) for path in paths)
+
+
+def _known(registry: Registry, model: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = registry.options_class(model).__dataclass_fields__
+    for name in options:
+        if name not in names:
+            raise BadInput(f"{model} has no option {name!r:.40}; it has {', '.join(names)}")
+    return options
+
+
+def compute(registry: Registry, request: Request, on_progress: Callable[[float, str], None] | None = None) -> ParityRun:
+    """The run of a request; `on_progress` as of `workbench.parity_lab.run_parity`."""
+    return run_parity(
+        registry,
+        request.model,
+        request.source,
+        request.reference,
+        request.candidates,
+        request.stages,
+        request.options,
+        request.exact,
+        on_progress,
+        request.preset,
+        rules=request.rules,
+        mapping=request.mapping,
+        force=request.force,
+        isolated=request.isolated,
+        embeddings=request.embeddings,
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far a run is."""
+
+    share: float = 0.0  # 0 to 1
+    activity: str = "starting"
+    seconds: float = 0.0  # since the start
+    stopping: bool = False
+    stopped: bool = False
+    run: ParityRun | None = None  # once it is finished
+
+
+def follow(registry: Registry, request: Request, stop: threading.Event) -> Iterator[Step]:
+    """Computes a request in a thread and yields several times a second how far it is, and last what came of it.
+
+    Setting `stop` ends the run at its next sign of life, and the last step, which says so, comes when it has ended; so
+    does closing the iterator, without a last step. Raises what `workbench.parity_lab.run_parity` raises.
+    """
+    begun = time.perf_counter()
+    latest: list[Any] = [(0.0, "starting")]
+    unattended = threading.Event()
+
+    def work(report: Callable[[Any], None]) -> None:
+        def tell(share: float, activity: str) -> None:
+            if stop.is_set():
+                raise Cancelled("the comparison was stopped")
+            report((share, activity))
+
+        try:
+            report(compute(registry, request, tell))
+        except BaseException as error:  # raised again where the run is followed
+            report(error)
+
+    def take(found: Any) -> None:
+        latest[0] = found
+
+    def step() -> Step:
+        found = latest[0]
+        share, activity = found if isinstance(found, tuple) else (1.0, "done")
+        return Step(share, activity, time.perf_counter() - begun, stop.is_set())
+
+    try:
+        yield step()
+        for _ in changes(work, take, unattended):
+            yield step()
+    finally:
+        unattended.set()
+        ended = stop.is_set()
+        stop.set()  # whoever closes this iterator wants no more work done
+    found = latest[0]
+    if isinstance(found, ParityRun):
+        yield Step(1.0, "done", time.perf_counter() - begun, run=found)
+    elif isinstance(found, Cancelled) and ended:
+        yield Step(0.0, "stopped", time.perf_counter() - begun, stopped=True)
+    else:
+        raise found
+
+
+class Kept:
+    """The last run of each user, whose traces lie in files until it goes."""
+
+    def __init__(self, most: int = MOST_KEPT):
+        self._most = most
+        self._runs: OrderedDict[str, ParityRun] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def put(self, user: str, run: ParityRun) -> None:
+        """Keeps a run in place of the user's last one; where there are too many, the oldest goes."""
+        with self._lock:
+            gone = [self._runs.pop(user)] if user in self._runs else []
+            self._runs[user] = run
+            while len(self._runs) > self._most:
+                gone.append(self._runs.popitem(last=False)[1])
+        for each in gone:
+            each.close()
+
+    def get(self, user: str) -> ParityRun | None:
+        """The user's run, or None where there is none."""
+        with self._lock:
+            if user in self._runs:
+                self._runs.move_to_end(user)
+            return self._runs.get(user)
+
+    def of(self, user: str) -> ParityRun:
+        """The user's run; raises `BadInput` where it is gone."""
+        run = self.get(user)
+        if run is None:
+            raise BadInput("that comparison is not kept any more; run it again")
+        return run
+
+    def drop(self, user: str) -> None:
+        """Removes the user's run with its traces."""
+        with self._lock:
+            run = self._runs.pop(user, None)
+        if run is not None:
+            run.close()
+
+    def close(self) -> None:
+        """Removes all."""
+        for user in list(self._runs):
+            self.drop(user)

@@ -1,0 +1,134 @@
+"""What can be held against each other, as the page offers it, and what a user wrote made sides of a comparison.
+
+Asks the registry; shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from panels.running.choices import runtime_title, vad_choices
+from workbench.core.errors import BadInput
+from workbench.families import FAMILIES
+from workbench.parity_lab.sides import DTYPES, Side, read_side
+from workbench.registry.cards import Card
+from workbench.registry.registry import Registry
+from workbench.runtimes import RUNTIMES
+from workbench.system.memory import size
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A runtime with a type of arithmetic or of weights."""
+
+    side: str  # as it is written
+    label: str  # of the type
+    size: str = ""  # of the file, where that is known
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A runtime as it is offered for a model: what it computes in, or why it cannot be chosen."""
+
+    runtime: str
+    kinds: tuple[Kind, ...]  # the first is the usual one
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        return runtime_title(self.runtime)
+
+
+def traceable(registry: Registry) -> list[Card]:
+    """The models whose stages can be seen."""
+    return [
+        card
+        for card in registry.cards()
+        if card.kind != "server" and card.family in FAMILIES and set(card.tasks) & {"transcribe", "generate"}
+    ]
+
+
+def find_card(registry: Registry, model: str) -> Card:
+    """The card of a model that can be compared; raises `BadInput`: a page that others can reach opens no directory."""
+    cards = traceable(registry)
+    for card in cards:
+        if card.id == model:
+            return card
+    raise BadInput(f"there is no model {model!r:.80} to compare; the models are {', '.join(each.id for each in cards)}")
+
+
+def offered(registry: Registry, card: Card) -> tuple[Offered, ...]:
+    """Every runtime, with what it can compute the model in."""
+    return tuple(_offered(registry, card, runtime) for runtime in RUNTIMES)
+
+
+def _offered(registry: Registry, card: Card, runtime: str) -> Offered:
+    state = registry.availability(card, runtime)
+    if not state.ready and not state.fetches:
+        return Offered(runtime, (), state.reason or "not available")
+    if RUNTIMES[runtime].opens_gguf:
+        weights = sorted(registry.weights(card, runtime), key=lambda each: not each.default)
+        kinds = tuple(
+            Kind(f"{runtime}:{each.quantization}", each.quantization, size(each.nbytes) if each.nbytes else "")
+            for each in weights
+        )
+    else:
+        types = [short for short, dtype in DTYPES.items() if dtype in RUNTIMES[runtime].dtypes]
+        if not FAMILIES[card.family].has_language_model:
+            types = [short for short in types if short in ("f32", "f64")]  # the others are of language models only
+        kinds = tuple(Kind(f"{runtime}:{short}", short) for short in types)
+    return Offered(runtime, kinds, (state.reason or "") if state.fetches else "")
+
+
+def usual_sides(registry: Registry, card: Card) -> tuple[str, str]:
+    """The reference and the candidate that a comparison of a model begins with; empty where there is none."""
+    there = [each.kinds for each in offered(registry, card) if each.kinds]
+    reference = there[0][0].side if there else ""
+    others = [kinds[0].side for kinds in there[1:]] or [kind.side for kinds in there for kind in kinds[1:]]
+    return reference, next(iter(others), "")
+
+
+def lines_of(text: str | None) -> list[str]:
+    """What a text has one to a line, such as sides, each once."""
+    return list(dict.fromkeys(line.strip() for line in (text or "").splitlines() if line.strip()))
+
+
+def traces_by_name(paths: Iterable[str]) -> dict[str, str]:
+    """Uploaded trace files by their names; of two files with one name, the second is counted."""
+    found: dict[str, str] = {}
+    for path in paths:
+        name = whole = Path(path).name
+        number = 2
+        while whole in found:
+            whole, number = f"{name} ({number})", number + 1
+        found[whole] = path
+    return found
+
+
+def read_sides(
+    registry: Registry, card: Card, texts: Sequence[str], traces: Mapping[str, str], whose: str
+) -> tuple[Side, ...]:
+    """The sides that a user wrote, each checked. Raises `BadInput` for one that there is not.
+
+    Args:
+        traces: uploaded files by name; no other file is opened.
+        whose: what they are, for messages.
+    """
+    return tuple(_side(registry, card, text, traces, whose) for text in texts)
+
+
+def _side(registry: Registry, card: Card, text: str, traces: Mapping[str, str], whose: str) -> Side:
+    if text in traces:
+        return Side(text, path=Path(traces[text]))
+    if text.partition("+")[0].partition(":")[0].strip() not in RUNTIMES:
+        files = f"an uploaded trace file ({', '.join(traces)})" if traces else "an uploaded trace file"
+        raise BadInput(
+            f"{whose} {text!r:.80} is neither a runtime nor an uploaded trace file; expected {', '.join(RUNTIMES)}, a "
+            f"type behind a colon as in gguf:q8_0, or the name of {files}"
+        )
+    side = read_side(text, registry.options_class(card.id), card.id)
+    if side.options.get("vad", "none") not in vad_choices(registry):
+        raise BadInput(f"vad in {text!r:.80} is not one of {', '.join(vad_choices(registry))}")
+    return side

@@ -1,0 +1,1 @@
+"""What every run on the page shares: sessions, progress, cancel, errors."""

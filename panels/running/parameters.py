@@ -1,0 +1,157 @@
+"""The parameters of the endpoints for scripts: what each takes, how it is described, and how it is read.
+
+A script may write one value where several are taken, and an object where JSON text is. Whatever does not fit is
+refused in a sentence of ours. This file knows no model and no endpoint.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components.api_component import Api
+from gradio.data_classes import FileData
+from gradio_client.utils import is_file_obj_with_meta  # type: ignore[import-untyped]
+
+from panels.running.error_boundary import guarded
+from panels.running.root import Page
+from workbench.core.errors import BadInput
+
+TEXT_SCHEMA: dict[str, Any] = {"type": "string"}
+OBJECT_SCHEMA: dict[str, Any] = {"type": "object", "additionalProperties": {}}
+UPLOAD = "with gradio_client as handle_file(PATH), else with a POST to /gradio_api/upload"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a parameter takes: its JSON schema, and how a value is read; `read` raises `BadInput`, naming it."""
+
+    schema: Mapping[str, Any]
+    read: Callable[[Any, str], Any]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of an endpoint. One without a default has to be given."""
+
+    label: str
+    about: str  # a sentence or two: what it does, and how it is written
+    kind: Kind
+    default: Any = None
+
+
+def read_text(given: Any, name: str) -> str:
+    """A text; nothing is the empty one."""
+    if given is not None and not isinstance(given, str):
+        raise BadInput(f"{name} is {_shown(given)}; expected a text")
+    return given or ""
+
+
+def read_texts(given: Any, name: str) -> list[str]:
+    """One text, or a list of them, as a list."""
+    listed = [given] if isinstance(given, str) else given or []
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        raise BadInput(f"{name} is {_shown(given)}; expected a text or a list of texts")
+    return [each for each in listed if each]
+
+
+def read_object(given: Any, name: str) -> dict[str, Any]:
+    """An object, or JSON text of one."""
+    found = given or {}
+    if isinstance(given, str) and given.strip():
+        try:
+            found = json.loads(given)
+        except ValueError as error:
+            raise BadInput(f"{name} is not JSON ({error}); expected an object, or JSON text of one") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"{name} is {_shown(given)}; expected a JSON object")
+    return found
+
+
+def read_switch(given: Any, name: str) -> bool:
+    """True or false; nothing is false."""
+    if given is not None and not isinstance(given, bool):
+        raise BadInput(f"{name} is {_shown(given)}; expected true or false")
+    return bool(given)
+
+
+def read_files(given: Any, name: str) -> list[str]:
+    """The paths of one uploaded file, or of a list of them."""
+    listed = given if isinstance(given, list) else [given] if given is not None else []
+    for each in listed:
+        # Gradio has checked, for exactly such objects, that the file was uploaded to this page.
+        if not is_file_obj_with_meta(each):
+            raise BadInput(f"{name} is {_shown(each)}; expected an uploaded file, {UPLOAD}")
+    return [str(each["path"]) for each in listed]
+
+
+def read_file(given: Any, name: str) -> str | None:
+    """The path of an uploaded file, where there is one."""
+    paths = read_files(given, name)
+    if len(paths) > 1:
+        raise BadInput(f"{name} is a list of {len(paths)} files; expected one file")
+    return paths[0] if paths else None
+
+
+def _shown(given: Any) -> str:
+    return f"{json.dumps(given, ensure_ascii=False, default=str):.60}"
+
+
+def _file_schema(several: bool) -> dict[str, Any]:
+    schema = FileData.model_json_schema()
+    definitions = schema.pop("$defs")
+    schema.pop("description", None)  # of Gradio's class, which tells a user nothing
+    one = {"$ref": "#/$defs/FileData"}
+    many = [{"type": "array", "items": one}] if several else []
+    return {"$defs": {**definitions, "FileData": schema}, "anyOf": [one, *many]}
+
+
+TEXT = Kind(TEXT_SCHEMA, read_text)
+TEXTS = Kind({"anyOf": [{"type": "array", "items": TEXT_SCHEMA}, TEXT_SCHEMA]}, read_texts)
+OBJECT = Kind({"anyOf": [OBJECT_SCHEMA, TEXT_SCHEMA]}, read_object)
+SWITCH = Kind({"type": "boolean"}, read_switch)
+FILE = Kind(_file_schema(several=False), read_file)
+FILES = Kind(_file_schema(several=True), read_files)
+
+OBJECTS_SCHEMA: dict[str, Any] = {"type": "array", "items": OBJECT_SCHEMA}  # of an answer
+
+
+def endpoint(
+    page: Page,
+    function: Callable[..., Any],
+    parameters: Mapping[str, Parameter],
+    answer: str,
+    schema: Mapping[str, Any],
+    name: str,
+    about: str,
+    example: Mapping[str, Any],
+    **settings: Any,
+) -> None:
+    """Adds an endpoint of that name to the page, in the current context.
+
+    Args:
+        function: takes a value for each of `parameters`, under its name, and gives JSON.
+        parameters: by name, in the order in which a script may give them without names.
+        answer: what the result is called.
+        schema: the JSON schema of the result.
+        about: a sentence that says what the endpoint does.
+        example: the values of a call, by parameter, for the programs that the page shows.
+        settings: of the event.
+    """
+
+    @functools.wraps(function)
+    def call(*values: Any) -> Any:
+        read = {name: each.kind.read(value, name) for (name, each), value in zip(parameters.items(), values)}
+        return function(**read)
+
+    inputs: Sequence[Api] = [
+        Api(each.default, {**each.kind.schema, "additional_description": each.about}, each.label)
+        for each in parameters.values()
+    ]
+    output = Api(None, dict(schema), answer)
+    page.examples[name] = example
+    gr.Button().click(guarded(call), inputs, output, api_name=name, api_description=about, **settings)

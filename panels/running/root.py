@@ -1,0 +1,83 @@
+"""The root of the page: Gradio's `Blocks`, with an example call of each endpoint, which refuses in our words.
+
+What a script sends is looked at by Gradio before any function of ours sees it; what Gradio says of values that do not
+fit names its classes and folders of the server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import gradio as gr
+from gradio.block_function import BlockFunction
+from gradio.exceptions import InvalidPathError
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from panels.running.error_boundary import shown
+from workbench.core.errors import BadInput
+
+CALL = "/gradio_api/call/v2/"  # followed by the name of an endpoint
+
+log = logging.getLogger(__name__)
+
+
+class Page(gr.Blocks):
+    """The whole page. `examples` has, by the endpoint's name, the values of a call that runs."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        self.examples: dict[str, Mapping[str, Any]] = {}
+
+    async def preprocess_data(
+        self, block_fn: BlockFunction, inputs: list[Any], state: Any, explicit_call: bool = False
+    ) -> list[Any]:
+        """As Gradio's; a value that it refuses ends in one sentence of ours."""
+        try:
+            if len(inputs) < len(block_fn.inputs):
+                raise BadInput(
+                    f"{_called(block_fn)} got {len(inputs)} values; expected {len(block_fn.inputs)}, one for each "
+                    "parameter"
+                )
+            return list(await super().preprocess_data(block_fn, inputs, state, explicit_call))
+        except gr.Error:
+            raise
+        except BadInput as error:
+            raise shown(error) from None
+        except InvalidPathError:
+            raise shown(
+                BadInput(f"{_called(block_fn)} got a file that was not uploaded to this page; upload it first")
+            ) from None
+        except Exception as error:
+            log.info("the values of %s were refused", _called(block_fn), exc_info=error)
+            raise shown(
+                BadInput(f"{_called(block_fn)} got a value that cannot be read; `Use via API` says what it takes")
+            ) from None
+
+
+def _called(function: BlockFunction) -> str:
+    return f"/{function.api_name}" if function.api_visibility == "public" else "the page"
+
+
+async def refuse_call(request: Request, error: Exception) -> JSONResponse:
+    """The answer to a call over HTTP whose endpoint or parameters there are not, which Gradio fails at."""
+    _, called, name = request.url.path.rstrip("/").rpartition(CALL)
+    if not called or "/" in name:
+        raise error
+    endpoints = request.app.get_blocks().get_api_info()["named_endpoints"]
+    if f"/{name}" not in endpoints:
+        sentence = f"there is no endpoint /{name:.40}; the endpoints are {', '.join(endpoints)}"
+        return JSONResponse({"error": sentence}, 404)
+    parameters = endpoints[f"/{name}"]["parameters"]
+    needed = [each["parameter_name"] for each in parameters if not each["parameter_has_default"]]
+    others = [each["parameter_name"] for each in parameters if each["parameter_has_default"]]
+    sentence = (
+        f"the parameters of /{name} are {', '.join([*needed, *others]) or 'none'}; given must be "
+        f"{', '.join(needed) or 'none'}, and one is missing, or another was given"
+    )
+    return JSONResponse({"error": sentence}, 422)
+
+
+HANDLERS = {TypeError: refuse_call, KeyError: refuse_call}

@@ -1,0 +1,1 @@
+"""The tab "Transcribe": recordings to text with several models."""

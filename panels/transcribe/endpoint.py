@@ -1,0 +1,184 @@
+"""Endpoints for scripts, `gradio_client` and notebooks: `/transcribe` and `/models`; others are beside their tabs.
+
+Their inputs and outputs stand on no tab. What they compute is what the page computes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gradio as gr
+
+from panels.models.layout import models_list
+from panels.running.choices import Cell
+from panels.running.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, TEXTS, UPLOAD, Parameter, endpoint
+from panels.running.root import Page
+from panels.running.sessions import SessionPool
+from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
+from panels.transcribe.run import Row, prepare, run
+from panels.widgets.engine_inputs import RUNTIME, SHOWN, check_settings
+from panels.widgets.samples import read_samples
+from panels.widgets.snippets import File
+from workbench.exports import FORMATS
+from workbench.registry.registry import Registry
+from workbench.runtimes import RUNTIMES
+from workbench.text import NORMALISERS, Score
+
+LIMITS: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}  # of endpoints that compute
+
+
+MODELS = Parameter(
+    "models",
+    "The id of a model or a list of them, as /models lists them. One may name its runtime and a quantisation too, as "
+    "in demo/sensevoice|gguf|q8_0.",
+    TEXTS,
+)
+RUNTIME_OF_MODELS = Parameter(
+    "runtime", f"What runs the models that name no runtime themselves: {', '.join(RUNTIMES)}.", TEXT, "pytorch"
+)
+OPTIONS = Parameter(
+    "options",
+    'Options of the models, an object such as {"language": "en"}, or JSON text of one; each model gets those it has. '
+    "The command `workbench options MODEL` lists them.",
+    OBJECT,
+    {},
+)
+TRANSCRIBE = {
+    "audio": Parameter("recordings", f"One recording or a list of them, as files: {UPLOAD}.", FILES),
+    "models": MODELS,
+    "runtime": RUNTIME_OF_MODELS,
+    "options": OPTIONS,
+    "reference": Parameter(
+        "reference text", "What is really said, one line for each recording; with it, error rates come.", TEXT, ""
+    ),
+    "normaliser": Parameter(
+        "normaliser", f"What both texts go through before they are compared: {', '.join(NORMALISERS)}.", TEXT, "basic"
+    ),
+    "engine": Parameter(
+        "engine",
+        'Settings of vLLM engines, an object such as {"max_length": 4096}, or JSON text of one: '
+        f"{', '.join(spec.name for spec in SHOWN)}.",
+        OBJECT,
+        {},
+    ),
+}
+
+
+def build(page: Page, pool: SessionPool) -> None:
+    """Adds the endpoints to the page, in the current context."""
+
+    def transcribe(
+        audio: list[str],
+        models: list[str],
+        runtime: str,
+        options: dict[str, Any],
+        reference: str,
+        normaliser: str,
+        engine: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        return transcripts(pool, audio, models, runtime, options, reference, normaliser, engine)
+
+    def models() -> list[dict[str, Any]]:
+        return models_list(pool.registry)
+
+    with gr.Column(visible=False):
+        endpoint(
+            page,
+            transcribe,
+            TRANSCRIBE,
+            "transcripts",
+            OBJECTS_SCHEMA,
+            "transcribe",
+            "Transcribes recordings with models; gives one object for each recording and model.",
+            {"audio": sample(), "models": first_of(pool.registry, "transcribe"), "runtime": "pytorch", "options": {}},
+            **LIMITS,
+        )
+        endpoint(
+            page,
+            models,
+            {},
+            "models",
+            OBJECTS_SCHEMA,
+            "models",
+            "Lists all models, and per runtime whether they are ready.",
+            {},
+            queue=False,
+        )
+
+
+def sample() -> File:
+    """The recording of the programs that the page shows."""
+    listed = read_samples()
+    return File(listed[0].path.name) if listed else File("recording.wav", served=False)
+
+
+def first_of(registry: Registry, task: str) -> str:
+    """The id of the model of the programs that the page shows: the first that does the task."""
+    return next((card.id for card in registry.cards() if task in card.tasks), "")
+
+
+def transcripts(
+    pool: SessionPool,
+    recordings: Sequence[str],
+    models: Sequence[str],
+    runtime: str = "pytorch",
+    options: Mapping[str, Any] | None = None,
+    reference: str = "",
+    normaliser: str = "basic",
+    engine: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Runs the models over the recordings: a JSON object for each recording and model, recording by recording.
+
+    Each has the fields of a transcript (`model`, `runtime`, `text`, `language`, `segments`, `tokens`, `audio_seconds`,
+    `load_seconds`, `compute_seconds`), and `quantization` (None where the runtime takes the checkpoint as it is),
+    `file`, `tags`, `notes`, `memory_bytes`, `weight_bytes` and `score` (None without a reference). One that failed has
+    `model`, `runtime`, `quantization`, `file` and `error` instead. A model may name its runtime and a quantisation, as
+    in `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for what is wrong with the request as a whole.
+    """
+    settings = {RUNTIME: check_settings(engine or {})}
+    cells = [model if "|" in model else Cell(model, runtime).value for model in models]
+    job = prepare(pool.registry, recordings, cells, reference, normaliser, options or {}, None, settings)
+    rows: Sequence[Row] = ()
+    for board in run(pool, job, threading.Event()):
+        rows = board.rows
+    return [row_dict(row) for row in rows]
+
+
+def row_dict(row: Row) -> dict[str, Any]:
+    """A finished row as plain JSON values."""
+    cell = row.cell
+    who = {"model": cell.model, "runtime": cell.runtime, "quantization": cell.quantization or None}
+    if row.transcript is None:
+        return {**who, "file": row.recording, "error": row.error or "the run was stopped before"}
+    return {
+        **json.loads(FORMATS["json"].write(row.transcript)),
+        **who,
+        "file": row.recording,
+        "tags": dict(row.transcript.tags),
+        "notes": list(row.transcript.notes),
+        "memory_bytes": row.transcript.memory_bytes,
+        "weight_bytes": row.weight_bytes,
+        "score": score_dict(row.score) if row.score else None,
+    }
+
+
+def score_dict(score: Score) -> dict[str, Any]:
+    """A score as plain JSON values; rates are fractions, None where they are not defined."""
+    counts = score.counts
+    return {
+        "name": score.name,
+        "rate": score.rate,
+        "wer": score.wer,
+        "cer": score.cer,
+        "hits": counts.hits,
+        "substitutions": counts.substitutions,
+        "deletions": counts.deletions,
+        "insertions": counts.insertions,
+        "normaliser": score.normaliser,
+        "normaliser_version": score.normaliser_version,
+        "reference": score.reference,
+        "hypothesis": score.hypothesis,
+    }

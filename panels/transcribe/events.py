@@ -1,0 +1,212 @@
+"""What the events of the Transcribe tab do: from what stands in the inputs to what stands in the outputs.
+
+The same objects serve all users of the page; what belongs to one user lives in that user's state, and runs under way
+are kept by the user's session. The layout is in `transcribe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from panels.running.cancel import Stops
+from panels.running.choices import Offer, offers
+from panels.running.sessions import SessionPool
+from panels.transcribe.run import Board, Row, prepare, run
+from panels.transcribe.segment_editor import editor_value, export, is_edited, played, rows_of, span_of, transcript_of
+from panels.transcribe.view import board_html, status_html
+from panels.widgets.audio_views import Sounds, pictures_html
+from panels.widgets.engine_inputs import RUNTIME, read_settings
+from panels.widgets.html_block import run_buttons, seen
+from panels.widgets.markup import button, datum, element, seconds, text
+from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
+from panels.widgets.option_inputs import Shown, by_family, read_inputs, visible_for
+from panels.widgets.samples import Sample, reference_text, samples_named
+from workbench.core.errors import BadInput
+
+Update = dict[str, Any]
+
+
+class Actions:
+    """The events of the Transcribe tab."""
+
+    def __init__(self, pool: SessionPool, sounds: Sounds, samples: Sequence[Sample], options: Sequence[Shown]):
+        self.pool = pool
+        self.sounds = sounds
+        self.samples = tuple(samples)
+        self.options = tuple(options)
+        self._stops = Stops()
+        self._drawings = Stops()  # of the pictures of a row
+
+    # Inputs.
+
+    def refresh(self, chooser: Any) -> tuple[dict[str, Any], str, Update]:
+        """The models that can be chosen now, with what was chosen kept; why the others cannot; and the settings of
+        engines, shown where there can be one."""
+        listed = offers(self.pool.registry)
+        engines = any(each.cell.runtime == RUNTIME and each.possible and not each.elsewhere for each in listed)
+        return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed), gr.update(visible=seen(engines))
+
+    def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
+        """Finds out how large a model's files are in every quantisation; it takes some seconds the first time."""
+        return with_sizes(self.pool.registry, chooser, datum(event._data, "cell"))
+
+    def renew(self, chooser: Any) -> dict[str, Any]:
+        """The models that can be chosen now; a run may have downloaded or converted some. What is ticked stays so."""
+        return chooser_value(offers(self.pool.registry), chosen_in(chooser), keep=True)
+
+    def toggle_options(self, chooser: Any) -> list[Update]:
+        """Shows the options that the chosen models have."""
+        shown = visible_for(self.options, self.pool.registry, chosen_in(chooser))
+        return [gr.update(visible=seen(each)) for each in shown]
+
+    def pick_sample(self, event: gr.EventData) -> tuple[list[str], str, str, str]:
+        """Takes a sample, or all of them, as the recordings; also its text as the reference, its credit, its text."""
+        found = samples_named(self.samples, datum(event._data, "sample"))
+        credit = found[0].credit if len(found) == 1 else "Speakers, sources and licences: assets/samples/README.md"
+        said = reference_text(found)
+        return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said
+
+    def forget_sample(self, reference: str, lent: str) -> tuple[Any, str, str]:
+        """Takes a sample's text and credit away when other recordings come; what the user wrote stays."""
+        return "" if lent and reference == lent else gr.skip(), "", ""
+
+    def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
+        """Puts what the microphone heard at the end of the recordings."""
+        return [*(files or []), *([recorded] if recorded else [])], None
+
+    # Runs.
+
+    def start(
+        self,
+        files: list[str] | None,
+        chooser: Any,
+        reference: str,
+        normaliser: str,
+        request: gr.Request,
+        *values: Any,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Runs the models; yields table, progress, Run and Cancel button, and the table's state.
+
+        Args:
+            values: of the options' inputs, then of the settings'.
+        """
+        given = by_family(self.options, read_inputs(self.options, values[: len(self.options)]))
+        settings = {RUNTIME: read_settings(values[len(self.options) :])}
+        cells = chosen_in(chooser)
+        job = prepare(self.pool.registry, files or [], cells, reference or "", normaliser, {}, given, settings)
+        try:
+            with self._stops.run(str(request.session_hash)) as stop:
+                for board in run(self.pool, job, stop):
+                    yield board_html(board), status_html(board), *run_buttons(not board.finished), board
+        except Exception:
+            yield gr.skip(), "", *run_buttons(False), gr.skip()
+            raise
+
+    def cancel(self, request: gr.Request) -> Update:
+        """Stops the user's run; what is finished stays on the page."""
+        self.leave(request)
+        return gr.update(interactive=False)
+
+    def leave(self, request: gr.Request) -> None:
+        """Stops the run of a user whose page is closed."""
+        self._stops.stop(str(request.session_hash))
+
+    # A row, looked at closely.
+
+    def look(
+        self,
+        board: Board,
+        opened: Row | None,
+        editor: Any,
+        edits: dict[str, Any],
+        event: gr.EventData,
+        request: gr.Request,
+    ) -> tuple[Any, ...]:
+        """Opens the row whose button was pressed; edits of the one that was open are kept, its pictures are not."""
+        self._drawings.stop(str(request.session_hash))
+        row = board.row(datum(event._data, "key"))
+        transcript_of(row)
+        if opened is not None and is_edited(editor):
+            edits = {**edits, opened.key: rows_of(editor, opened.key)}
+        return self._opened(row, edits)
+
+    def look_at_first(self, board: Board, opened: Row | None, editor: Any, request: gr.Request) -> tuple[Any, ...]:
+        """Opens the first finished row after a run, unless edits of an earlier one would be lost."""
+        self._drawings.stop(str(request.session_hash))
+        first = next((row for row in board.rows if row.transcript), None)
+        if first is None or (opened is not None and is_edited(editor)):
+            return (gr.skip(),) * 7
+        return self._opened(first, {})
+
+    def _opened(self, row: Row, edits: dict[str, Any]) -> tuple[Any, ...]:
+        """Values for: panel, title, pictures, editor, player, opened row, edits. `draw` follows with the pictures."""
+        title = element("h3", f"{text(row.title)} {element('span', text(row.recording), 'muted')}", tabindex="-1")
+        pictures = element("p", "Drawing the waveform and the filter bank", "muted small", role="status")
+        quiet = gr.update(value=None, visible=False)
+        return gr.update(visible=True), title, pictures, editor_value(row, edits.get(row.key)), quiet, row, edits
+
+    def draw(self, opened: Row | None, request: gr.Request) -> Any:
+        """The pictures of the open row, which take a while; they are left out where another row was opened since."""
+        if opened is None:
+            return ""
+        spans = [(part.start, part.end, part.text) for part in transcript_of(opened).segments]
+        user = str(request.session_hash)
+        self._drawings.stop(user)
+        with self._drawings.run(user) as stop:
+            pictures = pictures_html(self.sounds, opened.path, spans)
+            return gr.skip() if stop.is_set() else pictures
+
+    def play(self, opened: Row | None, editor: Any) -> Update:
+        """The slice of the recording that the pressed segment names, as edited."""
+        if opened is None:
+            raise BadInput("no row is open; press Segments and export in one")
+        index = played(editor)
+        start, end = span_of(opened, editor, index)
+        label = f"Segment {index + 1}: {seconds(start)} to {seconds(end)}"
+        return gr.update(value=self.sounds.clip(opened.path, start, end), label=label, visible=True)
+
+    def save(self, form: str, opened: Row | None, editor: Any) -> dict[str, Any]:
+        """The open row with its edits as a file of that format."""
+        if opened is None:
+            raise BadInput("no row is open; press Segments and export in one")
+        return export(opened, editor, form)
+
+    def revert(self, opened: Row | None) -> dict[str, Any]:
+        """The open row's segments as the model gave them."""
+        if opened is None:
+            raise BadInput("no row is open; press Segments and export in one")
+        return editor_value(opened)
+
+
+def unavailable_html(listed: Sequence[Offer]) -> str:
+    """The models and runtimes that cannot be chosen, each with the reason; nothing where there is none."""
+    missing = [offer for offer in listed if not offer.possible]
+    if not missing:
+        return ""
+    items = "".join(element("li", f"<b>{text(offer.title)}</b> {text(offer.reason)}") for offer in missing)
+    summary = element("summary", f"Why not others? {len(missing)} combinations cannot run here")
+    return element("details", summary + element("ul", items), "unavailable")
+
+
+def samples_html(samples: Sequence[Sample], several: bool = True) -> str:
+    """The samples as buttons: what is said, by whom, how long; where several can be taken, also one for all."""
+    if not samples:
+        return ""
+    buttons = [
+        element(
+            "button",
+            f"<span>{text(sample.text)}</span><small>{text(seconds(sample.seconds))}</small>",
+            "sample",
+            type="button",
+            title=f"{sample.text}: {sample.credit}",
+            data_event="pick",
+            data_sample=Path(sample.path).name,
+        )
+        for sample in samples
+    ]
+    every = button("All of them", "pick", "sample all", sample="*") if several else ""
+    return element("div", "".join(buttons) + every, "samples", role="group", aria_label="Sample recordings")

@@ -1,0 +1,162 @@
+"""The Transcribe tab: layout and event wiring, nothing else. What the events do is in `actions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from panels.running.error_boundary import guarded
+from panels.running.sessions import SessionPool
+from panels.transcribe.events import Actions, samples_html
+from panels.transcribe.run import Board
+from panels.transcribe.segment_editor import saver, segment_editor
+from panels.transcribe.view import NOTHING_YET, normaliser_label
+from panels.widgets.audio_views import Sounds
+from panels.widgets.engine_inputs import make_settings
+from panels.widgets.html_block import HIDDEN, html_block
+from panels.widgets.model_chooser import model_chooser
+from panels.widgets.option_inputs import make_inputs, shown_options
+from panels.widgets.samples import read_samples
+from workbench.exports import FORMATS
+from workbench.text import NORMALISERS
+
+RUNS_AT_ONCE = 16  # most sessions take turns; this leaves room for users of different models, and of one vLLM engine
+ENGINE = """<p class="muted small">An engine starts with the first run, which takes up to a minute, and stays for later
+runs with the same settings, of everybody who uses this page.</p>"""
+# On a phone the results begin below the window, with the options open above it.
+SHOW_RESULTS = """(...values) => {
+  const results = document.querySelector('#results');
+  const top = results.getBoundingClientRect().top;
+  const runs = values[0] && values[0].length;
+  if (runs && (top < 0 || top > innerHeight / 2)) results.scrollIntoView({behavior: 'smooth', block: 'start'});
+  return values;
+}"""
+SHOW_CLOSER = """() => {
+  const closer = document.querySelector('#closer');
+  closer.scrollIntoView({behavior: 'smooth', block: 'start'});
+  closer.querySelector('h3').focus({preventScroll: true});
+}"""
+COMPUTE = "compute"  # the limit is shared with the endpoint for scripts
+
+
+def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
+    """Lays the tab out in the current context and wires its events."""
+    options = shown_options(pool.registry)
+    samples = read_samples()
+    actions = Actions(pool, Sounds(), samples, options)
+    board, opened, edits = gr.State(Board()), gr.State(None), gr.State({})
+    lent = gr.State("")  # the reference text that came with a sample
+
+    with gr.Row(equal_height=False, elem_classes="bench"):
+        with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">1</span>Recording</h2>')
+                sample_chips = html_block(samples_html(samples), "pick", elem_id="samples")
+                files = gr.File(
+                    file_count="multiple",
+                    label="Recordings to transcribe",
+                    allow_reordering=True,
+                    height=150,
+                    elem_id="recordings",
+                )
+                credit = html_block("", elem_id="credit")
+                with gr.Accordion("Record with the microphone", open=False, elem_classes="plain"):
+                    microphone = gr.Audio(
+                        sources=["microphone"],
+                        type="filepath",
+                        label="Microphone",
+                        editable=False,
+                        elem_id="microphone",
+                    )
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">2</span>Models</h2>')
+                cells = model_chooser(elem_id="models")
+                unavailable = html_block("", elem_classes="maybe")
+            with gr.Column(elem_classes="card"):
+                html_block('<h2><span class="step">3</span>Compare <small>optional</small></h2>')
+                reference = gr.Textbox(
+                    label="Reference text",
+                    info="What is really said; one line for each of several recordings.",
+                    lines=2,
+                    max_lines=8,
+                    elem_id="reference",
+                )
+                normaliser = gr.Dropdown(
+                    [(normaliser_label(each), name) for name, each in NORMALISERS.items()],
+                    value="basic",
+                    label="Normaliser",
+                    info="What both texts go through before they are compared; the raw text is kept.",
+                    elem_id="normaliser",
+                )
+            with gr.Accordion("Options of the models", open=False, elem_classes="card accordion-card"):
+                inputs = make_inputs(options, pool.registry)
+            with gr.Accordion(
+                "vLLM engine", open=False, visible=HIDDEN, elem_id="engine", elem_classes="card accordion-card"
+            ) as engine:
+                html_block(ENGINE)
+                settings = make_settings()
+            with gr.Row(elem_classes="go"):
+                start = gr.Button("Transcribe", variant="primary", elem_id="run")
+                cancel = gr.Button("Cancel", variant="stop", visible=HIDDEN, elem_id="cancel")
+
+        with gr.Column(scale=8, min_width=300, elem_classes="results"):
+            status = html_block("", elem_id="status")
+            table = html_block(NOTHING_YET, "look", elem_id="results")
+            with gr.Column(visible=False, elem_id="closer", elem_classes="card") as closer:
+                title = html_block("")
+                pictures = html_block("", elem_id="pictures")
+                player = gr.Audio(
+                    label="Segment",
+                    interactive=False,
+                    autoplay=True,
+                    visible=False,
+                    buttons=["download"],
+                    waveform_options=gr.WaveformOptions("#93a09c", "#1f8786"),
+                    elem_id="player",
+                )
+                html_block(
+                    '<h4>Segments</h4><p class="muted small">Play one, or correct its text and times before export.</p>'
+                )
+                editor = segment_editor(elem_id="segments")
+                with gr.Row(elem_classes="exports"):
+                    html_block('<span class="label">Export</span>')
+                    exports = [
+                        (gr.Button(form.extension, size="sm", min_width=56, elem_id=f"export-{name}"), name)
+                        for name, form in FORMATS.items()
+                    ]
+                    revert = gr.Button("Undo all edits", size="sm", variant="secondary", elem_id="revert")
+                download = saver(elem_id="saver")
+
+    def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
+        """An event of this page only: no endpoint for scripts, errors as sentences."""
+        settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
+        return event(guarded(function), takes, gives, **settings)
+
+    found = wire(page.load, actions.refresh, cells, [cells, unavailable, engine])
+    wire(found.success, actions.toggle_options, cells, list(inputs.values()))
+    wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
+    wire(cells.choose, actions.toggle_options, cells, list(inputs.values()), trigger_mode="always_last")
+    wire(sample_chips.pick, actions.pick_sample, None, [files, reference, credit, lent])
+    wire(files.upload, actions.forget_sample, [reference, lent], [reference, credit, lent])
+    wire(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
+
+    shown = [closer, title, pictures, editor, player, opened, edits]
+    taken = [files, cells, reference, normaliser, *inputs.values(), *settings]
+    limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
+    ran = wire(start.click, actions.start, taken, [table, status, start, cancel, board], js=SHOW_RESULTS, **limits)
+    first = wire(ran.success, actions.look_at_first, [board, opened, editor], shown)
+    wire(ran.then, actions.renew, cells, cells)
+    wire(cancel.click, actions.cancel, None, cancel, queue=False)
+    page.unload(actions.leave)
+
+    looked = wire(table.look, actions.look, [board, opened, editor, edits], shown)
+    looked.success(None, None, None, js=SHOW_CLOSER, api_visibility="private")
+    for event in (first, looked):
+        wire(event.success, actions.draw, opened, pictures, trigger_mode="always_last")
+    wire(editor.play, actions.play, [opened, editor], player, trigger_mode="always_last")
+    for button, form in exports:
+        wire(button.click, partial(actions.save, form), [opened, editor], download)
+    wire(revert.click, actions.revert, opened, editor)

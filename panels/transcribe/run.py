@@ -1,0 +1,314 @@
+"""Runs several models over several recordings, and says after every step how the table of results stands.
+
+The work happens in a thread of its own, so that the page can show progress and stop at once while a model is busy.
+What was finished before a stop or beside a failure stays. This file knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from panels.running.choices import Cell, Offer, check_options_known, chosen_offers, offers, options_for
+from panels.running.progress import tables
+from panels.running.sessions import SessionPool
+from panels.widgets.samples import references
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.progress import OnProgress, listening
+from workbench.pipelines.speech_session import join_texts
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.runtimes import RUNTIMES
+from workbench.session.protocols import Partial, Progress, Segment, Transcript
+from workbench.text import Score, find_normaliser, score
+
+ROWS_AT_ONCE = 16  # recordings that one run has under way in a session that takes several calls
+Status = Literal["waiting", "running", "done", "failed", "stopped"]
+Show = Callable[["Row"], None]  # told of a row that has changed
+Step = TypeVar("Step")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model's result on one recording, at some point of the run."""
+
+    key: str
+    recording: str  # its name, as the user knows it
+    path: str
+    cell: Cell
+    title: str  # of the model and how it runs
+    reference: str | None = None  # what is said, where known
+    status: Status = "waiting"
+    progress: Progress | None = None
+    transcript: Transcript | None = None
+    score: Score | None = None
+    error: str = ""
+    weight_bytes: int = 0  # of the files that the weights are in
+    writing: str = ""  # the text so far, of a row that is running or was stopped
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run. `options` are per model, already checked."""
+
+    recordings: tuple[str, ...]  # paths
+    offers: tuple[Offer, ...]
+    references: tuple[str | None, ...]
+    normaliser: str
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of sessions, by runtime
+
+    def settings_of(self, offer: Offer) -> Mapping[str, Any]:
+        """Those that a session of the offer is opened with; a server has its own."""
+        return {} if offer.elsewhere else self.settings.get(offer.cell.runtime, {})
+
+    def rows(self) -> tuple[Row, ...]:
+        """The table before anything has run: recording by recording, the models in the order chosen."""
+        return tuple(
+            Row(f"{index}:{offer.cell.value}", Path(path).name, path, offer.cell, offer.title, reference)
+            for index, (path, reference) in enumerate(zip(self.recordings, self.references))
+            for offer in self.offers
+        )
+
+
+def prepare(
+    registry: Registry,
+    recordings: Sequence[str],
+    cells: Sequence[str],
+    reference: str,
+    normaliser: str,
+    options: Mapping[str, Any],
+    family_options: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Job:
+    """The job that a user described, checked as far as that goes without reading a recording or loading a model.
+
+    Args:
+        cells: what to run on what, as `Cell.value`.
+        reference: the text of the one recording, or a line for each of several.
+        options: of any of the models; each gets those it has.
+        family_options: by family, for those of an option's values that do not suit every family that has it.
+        settings: of sessions, by runtime, checked.
+
+    Raises `BadInput` with what is wrong.
+    """
+    if not recordings:
+        raise BadInput("there is no recording; add a file, record one, or click a sample")
+    chosen = chosen_offers(cells, offers(registry))
+    find_normaliser(normaliser)
+    check_options_known(registry, [offer.cell.model for offer in chosen], options)
+    mine = {offer.cell.model: {**options, **(family_options or {}).get(offer.card.family, {})} for offer in chosen}
+    return Job(
+        tuple(recordings),
+        chosen,
+        references(reference, len(recordings)),
+        normaliser,
+        {model: options_for(registry, model, given) for model, given in mine.items()},
+        settings or {},
+    )
+
+
+@dataclass(frozen=True)
+class Board:
+    """The table of results, and how far the run is."""
+
+    rows: tuple[Row, ...] = ()
+    finished: bool = False
+    stopped: bool = False
+    seconds: float = 0.0  # since the start
+
+    @property
+    def settled(self) -> int:
+        """How many rows will not change any more."""
+        return sum(row.status in ("done", "failed", "stopped") for row in self.rows)
+
+    @property
+    def fraction(self) -> float:
+        """How much of the run is behind us, 0 to 1."""
+        if not self.rows:
+            return 0.0
+        under_way = sum(
+            row.progress.done / row.progress.total
+            for row in self.rows
+            if row.status == "running" and row.progress and row.progress.total
+        )
+        return min((self.settled + under_way) / len(self.rows), 1.0)
+
+    def row(self, key: str) -> Row:
+        """The row of that key; raises `BadInput` where there is none."""
+        for row in self.rows:
+            if row.key == key:
+                return row
+        raise BadInput("that row belongs to an earlier run; pick one of those shown now")
+
+
+def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
+    """Yields the table whenever it changed, though not more often than `panels.running.progress` allows, and last as it stays.
+
+    Model by model, so that each loads once, and recording by recording, or several at once where the runtime takes
+    several calls; while a model is at work for somebody else, the others go first. A model or a recording that fails
+    fails its own rows only. Setting `stop` ends the run at once, and the model's work at its next sign of life; so
+    does closing the iterator.
+    """
+    rows = job.rows()
+    return tables(
+        rows,
+        partial(_work, pool, job, rows, stop),
+        stop,
+        Board,
+        lambda row: replace(row, status="stopped", progress=None),
+    )
+
+
+def _work(
+    pool: SessionPool,
+    job: Job,
+    rows: Sequence[Row],
+    stop: threading.Event,
+    show: Show,
+) -> None:
+    """Shows every change of a row."""
+    hopeless: set[Cell] = set()  # what could not be loaded
+
+    def occupied(step: tuple[Offer, list[Row]]) -> bool:
+        cell = step[0].cell
+        return pool.occupied(cell.model, cell.runtime, cell.quantization, job.settings_of(step[0]))
+
+    for offer, mine in idle_first(_steps(job, rows), occupied):
+        if offer.cell in hopeless:
+            continue
+        try:
+            session = _open(pool, mine[0], job.settings_of(offer), stop, show)
+        except Cancelled:
+            return
+        except Exception as error:  # nor could it be loaded for the next recording
+            hopeless.add(offer.cell)
+            for row in rows:
+                if row.cell == offer.cell:
+                    show(replace(row, status="failed", error=sentence_of(error)))
+            continue
+
+        def hear(row: Row, session: OpenSession = session) -> None:
+            try:
+                _listen(session, row, job, stop, show)
+            except Cancelled:
+                if not stop.is_set():
+                    show(replace(row, status="stopped"))
+            except Exception as error:
+                show(replace(row, status="failed", error=sentence_of(error)))
+
+        _each(mine, hear, ROWS_AT_ONCE, stop)
+        if stop.is_set():
+            return
+
+
+def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[Offer, list[Row]]]:
+    """What is done at once: one recording, or all of a model whose runtime takes several calls; model by model."""
+    steps = []
+    for offer in job.offers:
+        mine = [row for row in rows if row.cell == offer.cell]
+        parallel = RUNTIMES[offer.cell.runtime].parallel
+        steps += [(offer, mine)] if parallel else [(offer, [row]) for row in mine]
+    return steps
+
+
+def idle_first(steps: Iterable[Step], occupied: Callable[[Step], bool]) -> Iterator[Step]:
+    """The steps in their order, except that one whose model is at work for somebody else lets the others go first.
+
+    Where all are, the first is given, which then waits its turn. It is looked at anew before each step.
+    """
+    left = list(steps)
+    while left:
+        step = next((each for each in left if not occupied(each)), left[0])
+        left.remove(step)
+        yield step
+
+
+def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: threading.Event) -> None:
+    """Calls `hear` with every row in order, so many at once, until all are done or `stop` is set."""
+    left = deque(rows)
+
+    def take() -> None:
+        while left and not stop.is_set():
+            try:
+                row = left.popleft()
+            except IndexError:  # another thread took the last
+                return
+            hear(row)
+
+    others = [threading.Thread(target=take, daemon=True) for _ in range(min(at_once, len(rows)) - 1)]
+    for thread in others:
+        thread.start()
+    take()
+    for thread in others:
+        thread.join()
+
+
+def _open(pool: SessionPool, row: Row, settings: Mapping[str, Any], stop: threading.Event, show: Show) -> OpenSession:
+    return opened(pool, row.cell, stop, partial(_tell, row, show), settings)
+
+
+def _tell(row: Row, show: Show, activity: str) -> None:
+    show(replace(row, status="running", progress=Progress(0.0, 0.0, activity)))
+
+
+def opened(
+    pool: SessionPool,
+    cell: Cell,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+    settings: Mapping[str, Any] | None = None,
+) -> OpenSession:
+    """The session of a cell; `tell` is told how far its model has been loaded. Setting `stop` ends the wait."""
+
+    return pool.session(cell.model, cell.runtime, cell.quantization, follower(stop, tell), settings)
+
+
+def follower(stop: threading.Event, tell: Callable[[str], None]) -> OnProgress:
+    """What `tell` is told of whatever a run waits for: another run of its model, the load, memory. Raises `Cancelled`
+    when `stop` is set."""
+
+    def report(done: float, activity: str) -> None:
+        if stop.is_set():
+            raise Cancelled("the run was stopped")
+        tell(activity + (f", {done:.0%}" if done and "%" not in activity else ""))
+
+    return report
+
+
+def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, show: Show) -> None:
+    row = replace(row, status="running", weight_bytes=session.weight_bytes)
+    written: list[str] = []  # of the segments that are finished
+    heard = listening(follower(stop, partial(_tell, row, show)))  # of what the call waits for before its first event
+    with heard, closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
+        for event in events:
+            if stop.is_set():
+                raise Cancelled("the run was stopped")
+            if isinstance(event, Progress):
+                row = replace(row, progress=event)
+            elif isinstance(event, Partial):
+                row = replace(row, writing=join_texts([*written, event.text]))
+            elif isinstance(event, Segment):
+                written.append(event.text)
+                row = replace(row, writing=join_texts(written))
+            elif isinstance(event, Transcript):
+                rated = None if row.reference is None else score(row.reference, event.text, job.normaliser)
+                row = replace(row, status="done", progress=None, writing="", transcript=event, score=rated)
+            show(row)
+
+
+def sentence_of(error: Exception) -> str:
+    """What a user is told of a failure; one that nobody foresaw is logged."""
+    if isinstance(error, WorkbenchError):
+        return str(error)
+    log.error("a model failed in a way that nobody foresaw", exc_info=error)
+    return f"the workbench failed with {type(error).__name__}; the log of the server says more"

@@ -1,0 +1,115 @@
+"""The editor of a transcript's segments, and files made of what is in it.
+
+The editor's value is plain data; what happens in the browser is in assets/.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from panels.transcribe.run import Row
+from workbench.core.errors import BadInput
+from workbench.exports import TIME, edited, find_format, retold
+from workbench.registry.sources import assets
+from workbench.session.protocols import Transcript
+
+
+def segment_editor(**settings: Any) -> gr.HTML:
+    """Rows of start, end and text that can be edited and heard.
+
+    Its value is `{"key": row, "rows": [[start, end, text], ...], "original": [...], "time": ...}`, the last the form of
+    a time, by which the browser says at a cell that it holds none. It triggers `play` when a row is to be heard, whose
+    index is then in the value as `playing`.
+    """
+    script = (assets() / "segments.js").read_text(encoding="utf-8")
+    return gr.HTML(
+        None, html_template='<ol class="segments"></ol>', js_on_load=script, apply_default_css=False, **settings
+    )
+
+
+def saver(**settings: Any) -> gr.HTML:
+    """Saves a file in the browser whenever its value becomes `{"name", "type", "base64", "at"}`; shows nothing."""
+    script = (assets() / "saver.js").read_text(encoding="utf-8")
+    return gr.HTML(None, html_template="", js_on_load=script, apply_default_css=False, **settings)
+
+
+def saved(name: str, media_type: str, content: bytes) -> dict[str, Any]:
+    """The value of a `saver` that saves a file of that content."""
+    return {
+        "name": name,
+        "type": media_type,
+        "base64": base64.b64encode(content).decode("ascii"),
+        "at": time.time(),  # so that the same file again is a new value
+    }
+
+
+def editor_value(row: Row, rows: Sequence[Sequence[Any]] | None = None) -> dict[str, Any]:
+    """What the editor shows of a finished row; `rows` are its segments as edited before."""
+    transcript = transcript_of(row)
+    original = [[f"{part.start:.2f}", f"{part.end:.2f}", part.text] for part in transcript.segments]
+    return {
+        "key": row.key,
+        "rows": [list(each) for each in rows] if rows is not None else original,
+        "original": original,
+        "time": TIME,
+    }
+
+
+def transcript_of(row: Row | None) -> Transcript:
+    """The row's transcript; raises `BadInput` where there is none."""
+    if row is None or row.transcript is None:
+        raise BadInput("that row has no transcript; pick one that is finished")
+    return row.transcript
+
+
+def rows_of(value: Any, key: str) -> list[list[Any]] | None:
+    """The rows of an editor's value if it shows that row, else None. What comes from a browser may be anything."""
+    if not isinstance(value, dict) or value.get("key") != key or not isinstance(value.get("rows"), list):
+        return None
+    return [list(each) for each in value["rows"] if isinstance(each, (list, tuple))]
+
+
+def is_edited(value: Any) -> bool:
+    """Whether the editor holds changes that nobody has saved elsewhere."""
+    return isinstance(value, dict) and value.get("rows") != value.get("original")
+
+
+def played(value: Any) -> int:
+    """The index of the row that is to be heard; raises `BadInput` where the value names none."""
+    index = value.get("playing") if isinstance(value, dict) else None
+    if not isinstance(index, int):
+        raise BadInput("no segment was named; reload the page")
+    return index
+
+
+def span_of(row: Row, value: Any, index: int) -> tuple[float, float]:
+    """Start and end in seconds of a row of the editor, as edited. Raises `BadInput` where they make no sense."""
+    rows = rows_of(value, row.key) or []
+    if not 0 <= index < len(rows):
+        raise BadInput("that segment is not there any more; pick one of those shown now")
+    start, end, *_ = (*rows[index], "", "")
+    # `edited` reads times as people write them, and leaves out rows without any content, hence the text.
+    (segment,) = edited(replace(transcript_of(row), segments=()), [[start, end, "-"]]).segments
+    return segment.start, segment.end
+
+
+def export(row: Row, value: Any, form: str) -> dict[str, Any]:
+    """The row's transcript, with the editor's changes, as a file for `saver`.
+
+    Raises `BadInput` for senseless times where the file has times.
+    """
+    rows = rows_of(value, row.key)
+    transcript = transcript_of(row)
+    chosen = find_format(form)
+    if rows is not None:
+        transcript = (edited if chosen.timed else retold)(transcript, rows)
+    content = chosen.write([transcript], [row.recording]).encode(chosen.encoding)
+    made_by = "-".join(filter(None, (row.cell.model.replace("/", "-"), row.cell.quantization)))
+    return saved(f"{Path(row.recording).stem}.{made_by}.{chosen.extension}", chosen.media_type, content)

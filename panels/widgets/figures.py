@@ -1,0 +1,39 @@
+"""Figures as parts of the page, each drawn twice: for wide screens and for phones."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from panels.widgets.markup import element, text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDE_INCHES, NARROW_INCHES = 7.5, 4.2  # of the pictures, for screens and for phones
+NARROW_PIXELS = 640
+
+
+def picture(
+    caption: str, alternative: str, draw: Callable[[float, float], Figure], heights: tuple[float, float]
+) -> str:
+    """A figure with its caption.
+
+    Args:
+        alternative: what it shows, for those who do not see it.
+        draw: makes it of a width and a height in inches.
+        heights: wide and narrow.
+    """
+    wide, narrow = (_png(draw(width, height)) for width, height in zip((WIDE_INCHES, NARROW_INCHES), heights))
+    source = f'<source media="(max-width: {NARROW_PIXELS}px)" srcset="{narrow}">'
+    image = f'<picture>{source}<img src="{wide}" alt="{text(alternative)}"></picture>'
+    return element("figure", image + element("figcaption", text(caption)), "picture")
+
+
+def _png(figure: Figure) -> str:
+    """The figure as a data address."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,0 +1,124 @@
+"""The chooser of models: a line for each, with what it can run on, and its quantisations behind a button.
+
+Its value is plain data, made here of offers; what happens in the browser is in assets/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import gradio as gr
+
+from panels.running.choices import Cell, Offer, offers, runtime_title
+from panels.widgets.markup import text
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.registry.registry import Registry
+from workbench.registry.sources import assets
+from workbench.runtimes import RUNTIMES
+from workbench.system.memory import size
+
+LOADING = '<p class="muted small loading" role="status">Looking up which models can run here</p>'
+
+
+def model_chooser(**settings: Any) -> gr.HTML:
+    """Boxes to tick, made of the `chooser_value` that it is given; until it is given one it says that it is waiting.
+
+    It triggers `choose` when a box is ticked, and `measure` with the `cell` of a model whose quantisations are looked
+    at while their sizes are not known.
+    """
+    script = (assets() / "chooser.js").read_text(encoding="utf-8")
+    return gr.HTML(
+        None,
+        html_template=f'<div class="chooser">{LOADING}</div>',
+        js_on_load=script,
+        apply_default_css=False,
+        **settings,
+    )
+
+
+def chooser_value(
+    offers: Sequence[Offer], chosen: Iterable[str] = (), keep: bool = False, measured: str = ""
+) -> dict[str, Any]:
+    """What the chooser shows: `{"models": [...], "chosen": [values of cells], "keep": ..., "measured": ...}`.
+
+    Args:
+        chosen: values of cells to tick, those that can run; where there is none, each model that is ready on this
+            machine is ticked on the first runtime it has.
+        keep: what is ticked in the browser when the value arrives stays ticked instead.
+        measured: the cell that `measure` was triggered with, whether or not its sizes could be found out.
+    """
+    possible = [offer for offer in offers if offer.possible]
+    values = {offer.cell.value for offer in possible}
+    by_model = {offer.card.id: [each for each in possible if each.card.id == offer.card.id] for offer in possible}
+    kept = [value for value in chosen if value in values]
+    first = [offered[0].cell.value for offered in by_model.values() if offered[0].ready and not offered[0].elsewhere]
+    return {
+        "models": [_model(offered) for offered in by_model.values()],
+        "chosen": kept or first,
+        "keep": keep,
+        "measured": measured,
+    }
+
+
+def with_sizes(registry: Registry, chooser: Any, value: str, task: str = "transcribe") -> dict[str, Any]:
+    """The chooser's value after it triggered `measure` with a cell: sizes of that model's files are looked up."""
+    cell = Cell.parse(value)
+    for card in registry.cards():
+        if card.id == cell.model:
+            try:
+                registry.measure(card, cell.runtime)
+            except WorkbenchError as error:
+                gr.Warning(text(error))
+    return chooser_value(offers(registry, task), chosen_in(chooser), keep=True, measured=cell.value)
+
+
+def _model(offered: Sequence[Offer]) -> dict[str, Any]:
+    """One model: its name, what choosing it costs, and its runtimes with their boxes."""
+    card = offered[0].card
+    megabytes = f" {size(card.megabytes * 10**6)}" if card.megabytes else ""
+    return {
+        "name": card.name,
+        "note": f"downloads{megabytes} first" if offered[0].fetches else _where(offered[0]),
+        "here": offered[0].ready,
+        "runtimes": [
+            {"title": runtime_title(runtime), "boxes": [_box(offer) for offer in several]}
+            for runtime, several in groupby(offered, key=lambda offer: offer.cell.runtime)
+        ],
+    }
+
+
+def _where(offer: Offer) -> str:
+    return f"on {offer.card.place}" if offer.elsewhere else ""
+
+
+def _box(offer: Offer) -> dict[str, Any]:
+    weights = offer.weights
+    return {
+        "value": offer.cell.value,
+        "title": offer.title,
+        "label": offer.cell.quantization,
+        "hint": _hint(offer),
+        "size": size(weights.nbytes) if weights and weights.nbytes is not None else "",
+        "dtype": offer.card.settings.get(offer.cell.runtime, {}).get("dtype", ""),
+        "there": bool(weights and weights.converted),
+    }
+
+
+def _hint(offer: Offer) -> str:
+    """What is worth knowing of a session before it is opened: how it computes, and that an engine takes a while."""
+    if offer.elsewhere:
+        return "Recordings are sent to that server."
+    given = offer.card.settings.get(offer.cell.runtime, {})
+    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+    engine = "An engine of its own, which takes up to a minute to start and then serves everybody."
+    return " ".join(filter(None, (engine if RUNTIMES[offer.cell.runtime].parallel else "", settings)))
+
+
+def chosen_in(value: Any) -> list[str]:
+    """What is ticked in a chooser's value; raises `BadInput` for one that is none, as it comes from a browser."""
+    chosen = value.get("chosen") if isinstance(value, dict) else []
+    if not isinstance(chosen, list) or not all(isinstance(each, str) for each in chosen):
+        raise BadInput("what is ticked cannot be read; reload the page")
+    return chosen

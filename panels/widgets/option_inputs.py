@@ -1,0 +1,131 @@
+"""Inputs for the options of models, made from the options dataclasses, so that an option is declared once.
+
+Families share most options; each is shown once, and one that only some families have says so and hides while none of
+them is chosen. An option of which families differ in choices, default or meaning is shown once for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from panels.running.choices import Cell, vad_choices
+from workbench.core.options import OptionSpec, option_specs
+from workbench.families import FAMILIES
+from workbench.registry.registry import Registry
+
+ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv"}
+
+
+def label_of(name: str) -> str:
+    """`max_segment_seconds` as "Max segment seconds", `itn` as "ITN"."""
+    words = " ".join(word.upper() if word in ACRONYMS else word for word in name.split("_"))
+    return words[:1].upper() + words[1:]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An option on the page, and the families that have it."""
+
+    spec: OptionSpec
+    families: tuple[str, ...]
+    everywhere: bool  # all families on the page have it
+    only: bool = True  # no other input is of an option with this name
+
+    @property
+    def key(self) -> str:
+        """Names the input: the option, and its first family where there are several inputs of that name."""
+        return self.spec.name if self.only else f"{self.spec.name}-{self.families[0]}"
+
+    @property
+    def label(self) -> str:
+        """As `label_of`; with the families where others differ."""
+        return label_of(self.spec.name) + ("" if self.only else f" ({self._titles})")
+
+    @property
+    def info(self) -> str:
+        """What the option does, and for whom."""
+        kind = self.spec.kind
+        does = self.spec.told if kind in (bool, float, int, str) else f"{self.spec.help}; one to a line"
+        return does if self.everywhere or not self.only else f"{does} ({self._titles})"
+
+    @property
+    def _titles(self) -> str:
+        *others, last = (FAMILIES[name].title for name in self.families)
+        return f"{', '.join(others)} and {last}" if others else last
+
+
+def shown_options(registry: Registry, task: str = "transcribe") -> tuple[Shown, ...]:
+    """The options of every family that does the task: those that all have first."""
+    listed_families = dict.fromkeys(card.family for card in registry.cards() if task in card.tasks)
+    families = [family for family in listed_families if family in FAMILIES]  # a card may name one that is not here
+    found: dict[str, dict[OptionSpec, list[str]]] = {}
+    for family in families:
+        for spec in option_specs(FAMILIES[family].options_class):
+            found.setdefault(spec.name, {}).setdefault(spec, []).append(family)
+    listed = [
+        Shown(spec, tuple(names), len(names) == len(families), len(variants) == 1)
+        for variants in found.values()
+        for spec, names in variants.items()
+    ]
+    return tuple(sorted(listed, key=lambda option: not option.everywhere))
+
+
+def make_inputs(
+    options: Iterable[Shown], registry: Registry, prefix: str = "option"
+) -> dict[str, gr.components.Component]:
+    """An input for each option, by `Shown.key`. Call it where the inputs shall stand on the page.
+
+    Args:
+        prefix: of their ids in the page, which no other tab uses.
+    """
+    return {option.key: _input(option, registry, prefix) for option in options}
+
+
+def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Component:
+    spec = option.spec
+    common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"{prefix}-{option.key}"}
+    choices = vad_choices(registry) if spec.name == "vad" else spec.choices
+    if choices:
+        return gr.Dropdown(list(choices), value=spec.default, **common)
+    # No limits here: the toolkit would refuse a number in words of its own, before ours are asked.
+    makers: dict[type, Callable[[], gr.components.Component]] = {
+        bool: lambda: gr.Checkbox(value=spec.default, **common),
+        float: lambda: gr.Number(value=spec.default, **common),
+        int: lambda: gr.Number(value=spec.default, precision=0, **common),
+        str: lambda: gr.Textbox(value=spec.default, **common),
+    }
+    # What is left is a list of phrases, one to a line.
+    return makers.get(spec.kind, lambda: gr.Textbox(value="\n".join(spec.default or ()), lines=3, **common))()
+
+
+def read_inputs(options: Sequence[Shown], values: Sequence[Any]) -> dict[str, Any]:
+    """The options as given on the page, by `Shown.key`; a number field left empty means the default."""
+    return {option.key: _value(option.spec, value) for option, value in zip(options, values)}
+
+
+def by_family(options: Iterable[Shown], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `read_inputs` gave as each family's options, by family and name."""
+    found: dict[str, dict[str, Any]] = {}
+    for option in options:
+        for family in option.families:
+            found.setdefault(family, {})[option.spec.name] = given[option.key]
+    return found
+
+
+def _value(spec: OptionSpec, value: Any) -> Any:
+    if value is None:
+        return spec.default
+    if spec.kind in (bool, float, int, str):
+        return spec.kind(value)
+    return tuple(line.strip() for line in str(value).splitlines() if line.strip())
+
+
+def visible_for(options: Sequence[Shown], registry: Registry, values: Iterable[str]) -> list[bool]:
+    """Whether each option is one of the chosen models'."""
+    families = {card.id: card.family for card in registry.cards()}
+    chosen = {families.get(Cell.parse(value).model) for value in values}
+    return [option.everywhere or bool(chosen & set(option.families)) for option in options]

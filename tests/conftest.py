@@ -12,7 +12,7 @@ import hypothesis
 import psutil
 import pytest
 
-from tests.browser import chromium
+from tests.support.browser import chromium
 from workbench.registry.registry import Registry
 
 __all__ = ["chromium"]  # one browser for all tests that need it

@@ -15,7 +15,7 @@ import pytest
 from benchmarks import parity_table
 from benchmarks.parity_page import COLUMNS, NOTHING, REFERENCE, RESULTS, Page, Row, read, render
 from benchmarks.parity_table import ISOLATED, KINDS, MODELS, Found, inputs, joined, merged, outcomes, phrase, row
-from tests.lab.fakes import FakeRegistry, FakeSession, dies
+from tests.support.fake_lab import FakeRegistry, FakeSession, dies
 from workbench.cli.parity import lines
 from workbench.compare import PRESETS, preset_of, read_mapping, read_trace
 from workbench.core.errors import BadInput

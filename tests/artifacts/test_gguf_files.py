@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.tiny_checkpoints import tiny_sensevoice
+from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.artifacts import gguf_files, locking, process
 from workbench.artifacts.gguf_files import Entry, Offer, converted, measured, offered
 from workbench.artifacts.seals import seal, unbroken

@@ -57,7 +57,7 @@ def folders(cache_home: Path) -> list[Path]:
 
 def test_a_real_one_and_nothing_heavy_on_this_side(tmp_path: Path, cache_home: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
-    from tests.tiny_funasr_nano import tiny_funasr_nano
+    from tests.support.tiny_funasr_nano import tiny_funasr_nano
     from workbench.families.funasr_nano import read_served_funasr_nano
 
     code = "import sys; from workbench.artifacts.vllm_directories import served_directory; print(*sys.modules)"
@@ -129,7 +129,7 @@ def test_what_interrupted_runs_left_is_cleared(tiny: Path, cache_home: Path, cal
 
 def test_called_off_it_leaves_nothing(tmp_path: Path, cache_home: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
-    from tests.tiny_funasr_nano import tiny_funasr_nano
+    from tests.support.tiny_funasr_nano import tiny_funasr_nano
 
     directory = tiny_funasr_nano(tmp_path / "tiny")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.shared_data import shared
+from tests.support.shared_data import shared
 from workbench.audio.cmvn import Cmvn, read_am_mvn, read_cmvn_ark
 from workbench.core.errors import BadInput
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.shared_data import SHARED, shared
+from tests.support.shared_data import SHARED, shared
 from workbench.audio.fbank import FbankOptions, fbank, num_frames
 from workbench.audio.read import read
 from workbench.core.errors import BadInput

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.shared_data import shared
+from tests.support.shared_data import shared
 from workbench.audio import ffmpeg
 from workbench.audio.read import Recording, read, samples_to_int16, write_wav
 from workbench.core.errors import BadInput

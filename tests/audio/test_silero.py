@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("silero_vad", reason="needs the silero-vad package")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-from tests.shared_data import shared  # noqa: E402
+from tests.support.shared_data import shared  # noqa: E402
 from workbench.audio import silero  # noqa: E402
 from workbench.audio.read import read  # noqa: E402
 from workbench.audio.silero import (  # noqa: E402

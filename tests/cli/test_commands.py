@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.processes import FAKE_CHILD, ROOT
 from tests.registry.test_weights import put_gguf
-from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
-from tests.tiny_funasr_nano import tiny_funasr_nano
-from tests.tiny_language import tiny_language
+from tests.support.processes import FAKE_CHILD, ROOT
+from tests.support.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_language import tiny_language
 from workbench import __version__
 from workbench.audio.read import write_wav
 from workbench.cli.commands import main
@@ -60,7 +60,7 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions of `tests.fake_child`, which do what the name of the recording says."""
+    """Sessions of `tests.support.fake_worker`, which do what the name of the recording says."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
 
 

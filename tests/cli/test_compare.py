@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.parity.networks import META, computed
+from tests.support.networks import META, computed
 from workbench.cli.commands import main
 from workbench.session.protocols import Trace
 

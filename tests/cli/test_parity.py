@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.fakes import FakeRegistry, FakeSession, dies
-from tests.parity.networks import STAGES, computed
+from tests.support.fake_lab import FakeRegistry, FakeSession, dies
+from tests.support.networks import STAGES, computed
 from workbench.cli.commands import commands
 from workbench.core.errors import SessionDied
 

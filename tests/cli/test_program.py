@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from tests.cli.test_commands import folder, in_folder
-from tests.processes import FAKE_CHILD, PATIENCE, ROOT, eventually, gone
-from tests.tiny_checkpoints import tiny_sensevoice
+from tests.support.processes import FAKE_CHILD, PATIENCE, ROOT, eventually, gone
+from tests.support.tiny_checkpoints import tiny_sensevoice
 
 __all__ = ["folder", "in_folder"]  # fixtures: three models, and their folder to work in
 
@@ -79,7 +79,7 @@ def test_ctrl_c_while_a_model_loads_stops_the_child_too(tmp_path: Path) -> None:
     tiny_sensevoice(tmp_path / "never")
     with workbench("transcribe", "one.wav", "-m", "never", fake=True, cwd=tmp_path) as program:
         me = psutil.Process(program.pid)
-        eventually(lambda: bool(me.children()) and "tests.fake_child" in me.children()[0].cmdline())
+        eventually(lambda: bool(me.children()) and "tests.support.fake_worker" in me.children()[0].cmdline())
         [child] = me.children()
         assert interrupted(program) == ["workbench: stopped"] and program.returncode == 130
     eventually(lambda: gone(child.pid))  # its new parent may take a moment to note its end

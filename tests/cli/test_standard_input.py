@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from tests.tiny_checkpoints import noise, tiny_sensevoice
+from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.cli.commands import main, standard_input
 from workbench.cli.standard_input import recordings_given
 from workbench.core.errors import BadInput, Unavailable

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.cli.test_commands import Capture, run
-from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
-from tests.tiny_language import tiny_language
+from tests.support.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_language import tiny_language
 from workbench.audio.read import write_wav
 from workbench.core.errors import BadInput
 from workbench.registry.registry import Registry

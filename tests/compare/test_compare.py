@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity.networks import META, NUMBERS, STAGES, computed
+from tests.support.networks import META, NUMBERS, STAGES, computed
 from workbench.compare import compare
 from workbench.compare.logprobs import LogprobMeasures
 from workbench.compare.noise import noise_or_bug

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.parity.networks import LAYERS, META, NUMBERS, computed
+from tests.support.networks import LAYERS, META, NUMBERS, computed
 from workbench.compare import noise_or_bug
 from workbench.compare.noise import ALONE, END_TO_END, FRONT_END
 from workbench.core.errors import BadInput

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from tests.tiny_checkpoints import noise
+from tests.support.tiny_checkpoints import noise
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.isolation.loader import Settings
 from workbench.runtimes.pytorch import finalise_weights

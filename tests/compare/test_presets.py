@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.parity.networks import computed
+from tests.support.networks import computed
 from workbench.compare import compare, judge
 from workbench.compare.presets import MEASURES, PRESETS, Limits, Tolerances, find_preset, preset_of, read_rules
 from workbench.core.errors import BadInput

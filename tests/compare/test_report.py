@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.parity.networks import META, STAGES, computed
+from tests.support.networks import META, STAGES, computed
 from workbench.cli.compare import Result
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.presets import PRESETS, Tolerances

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.parity.networks import LAYERS, META, NUMBERS, computed
+from tests.support.networks import LAYERS, META, NUMBERS, computed
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.presets import PRESETS, Tolerances
 from workbench.session.protocols import Trace

@@ -14,7 +14,7 @@ import transformers
 
 from tests.conversion.reading import Read, assert_holds, converted_file, flat
 from tests.conversion.test_funasr_nano import llama_names
-from tests.tiny_language import change_json, tiny_language
+from tests.support.tiny_language import change_json, tiny_language
 from workbench.conversion.checkpoint import plans_of
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageTokenizer

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.tiny_checkpoints import tiny_sensevoice
+from tests.support.tiny_checkpoints import tiny_sensevoice
 
 SLOW = """
 import sys, time

@@ -13,8 +13,8 @@ from pathlib import Path
 import gguf
 import pytest
 
-from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
-from tests.tiny_language import tiny_language
+from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_language import tiny_language
 from workbench.cli.commands import main
 
 

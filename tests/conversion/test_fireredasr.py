@@ -11,7 +11,7 @@ import torch
 
 from tests.conversion.reading import assert_holds, converted_file, flat
 from tests.conversion.test_funasr_nano import llama_names
-from tests.tiny_fireredasr import tiny_fireredasr
+from tests.support.tiny_fireredasr import tiny_fireredasr
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion import writer
 from workbench.conversion.checkpoint import plans_of

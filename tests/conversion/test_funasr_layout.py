@@ -17,7 +17,7 @@ pytest.importorskip("onnx", reason="needs the onnx package")
 from tests.conversion.reading import Read, assert_holds, converted_file, flat
 from tests.conversion.test_fsmn_vad import funasr_directory
 from tests.runtimes.pytorch.test_fsmn_vad import SMALL
-from tests.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.conversion.checkpoint import plans_of
 from workbench.core.errors import BadInput
 from workbench.registry.sources import assets

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.conversion.reading import assert_holds, converted_file, flat
-from tests.tiny_funasr_nano import LANGUAGE_DIRECTORY, tiny_funasr_nano
+from tests.support.tiny_funasr_nano import LANGUAGE_DIRECTORY, tiny_funasr_nano
 from workbench.core.errors import BadInput
 from workbench.formats.quantization import TYPES
 from workbench.registry.sources import assets

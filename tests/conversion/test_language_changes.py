@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tiny_fireredasr import LAYERS, RANK, lora_tensors, tiny_fireredasr
-from tests.tiny_language import SHAPE
+from tests.support.tiny_fireredasr import LAYERS, RANK, lora_tensors, tiny_fireredasr
+from tests.support.tiny_language import SHAPE
 from workbench.conversion.language_changes import Change, merged, read_changed_language
 from workbench.families.fireredasr import LANGUAGE_DIRECTORY
 from workbench.runtimes.pytorch.fireredasr import read_checkpoint

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from tests.conversion.reading import assert_holds, converted_file, flat
-from tests.tiny_checkpoints import drawn_tensors, tiny_paraformer
+from tests.support.tiny_checkpoints import drawn_tensors, tiny_paraformer
 from workbench.audio.cmvn import read_am_mvn
 from workbench.families.paraformer import read_paraformer
 from workbench.formats.quantization import TYPES

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.conversion.reading import Read, assert_holds, converted_file, flat
-from tests.tiny_checkpoints import tiny_sensevoice
+from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion.checkpoint import plans_of
 from workbench.core.errors import BadInput

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tiny_language import random_network
+from tests.support.tiny_language import random_network
 from workbench.decoding.beams import BeamSearch
 from workbench.decoding.generation import Decoding
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tiny_language import CONTEXT, change_json, tiny_language
+from tests.support.tiny_language import CONTEXT, change_json, tiny_language
 from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, embedding_of, write_embedding
 from workbench.embeddings.prompt import TokenPrompt, check_placeholders, embeddings_given, injected

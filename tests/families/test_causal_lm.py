@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.tiny_checkpoints import tiny_sensevoice
-from tests.tiny_funasr_nano import tiny_funasr_nano
-from tests.tiny_language import CONTEXT, change_json, tiny_language
+from tests.support.tiny_checkpoints import tiny_sensevoice
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_language import CONTEXT, change_json, tiny_language
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, family_of
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, is_causal_lm, read_causal_lm, token_prompt

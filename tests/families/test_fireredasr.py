@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
-from tests.tiny_language import change_json
+from tests.support.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
+from tests.support.tiny_language import change_json
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.families import FAMILIES, family_of

@@ -11,8 +11,8 @@ pytest.importorskip("transformers", reason="needs transformers")
 
 import jinja2
 
-from tests.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
-from tests.tiny_language import change_json
+from tests.support.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
+from tests.support.tiny_language import change_json
 from workbench.families.fireredasr import (
     CMVN,
     FILES,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.families import family_of
 from workbench.families.funasr import is_funasr_directory, read_checkpoint

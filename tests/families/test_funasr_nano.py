@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tiny_funasr_nano import LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
-from tests.tiny_language import change_json
+from tests.support.tiny_funasr_nano import LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
+from tests.support.tiny_language import change_json
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.families import family_of

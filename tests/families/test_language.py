@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tiny_language import CONTEXT, VOCABULARY, change_json, put_tokenizer, tiny_language
+from tests.support.tiny_language import CONTEXT, VOCABULARY, change_json, put_tokenizer, tiny_language
 from workbench.core.errors import BadInput
 from workbench.families.language import (
     MODEL_TYPES,

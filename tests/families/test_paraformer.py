@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from tests.reference.checkpoints import ODD_PARAFORMER, write_paraformer
-from tests.tiny_checkpoints import noise, tiny_paraformer
+from tests.support.tiny_checkpoints import noise, tiny_paraformer
 from workbench.core.errors import BadInput
 from workbench.families.paraformer import (
     LONGEST_TOKEN_FRAMES,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.reference.checkpoints import am_mvn
 from tests.reference.vocabularies import trained_pieces
-from tests.tiny_checkpoints import noise, tiny_sensevoice
+from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.decoding.ctc import CtcToken, collapse
 from workbench.families.sensevoice import (

@@ -14,11 +14,11 @@ from gguf import GGUFWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.damaged_gguf import COUNT, TYPE, damaged, map_of
-from tests.gguf_files import funasr_nano_encoder, funasr_paraformer, funasr_sensevoice, funasr_vad
-from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
-from tests.tiny_funasr_nano import tiny_funasr_nano
-from tests.tiny_gguf import tiny_gguf
+from tests.support.damaged_gguf import COUNT, TYPE, damaged, map_of
+from tests.support.gguf_files import funasr_nano_encoder, funasr_paraformer, funasr_sensevoice, funasr_vad
+from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_gguf import tiny_gguf
 from workbench.core.errors import BadInput
 from workbench.families.gguf_files import family_of_gguf
 from workbench.formats.gguf_file import read_gguf

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 
-from tests.gguf_parts import by_hand, tensor, write
+from tests.support.gguf_parts import by_hand, tensor, write
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile, read_gguf
 

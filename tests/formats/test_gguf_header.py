@@ -14,7 +14,7 @@ from gguf import GGUFValueType, GGUFWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gguf_parts import by_hand, key, tensor, text, write
+from tests.support.gguf_parts import by_hand, key, tensor, text, write
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import is_gguf, read_gguf
 

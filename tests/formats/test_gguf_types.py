@@ -11,7 +11,7 @@ import pytest
 from gguf import GGMLQuantizationType
 from gguf.constants import GGML_QUANT_SIZES
 
-from tests.gguf_parts import by_hand, tensor, write
+from tests.support.gguf_parts import by_hand, tensor, write
 from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import read_gguf
 from workbench.formats.gguf_types import TENSOR_TYPES

@@ -16,7 +16,16 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.processes import ROOT, Background, FakeMaker, ParallelFakeMaker, eventually, fakes, gone, parallel_fakes
+from tests.support.processes import (
+    ROOT,
+    Background,
+    FakeMaker,
+    ParallelFakeMaker,
+    eventually,
+    fakes,
+    gone,
+    parallel_fakes,
+)
 from workbench.core.errors import SessionDied
 
 
@@ -127,7 +136,7 @@ def test_a_killed_app_leaves_nothing(kind: str, do: str) -> None:
         from pathlib import Path
         from workbench import worker, parallel_worker
         from workbench.isolation.loader import SessionSpec
-        worker.CHILD = ("-P", "-m", "tests.fake_child")
+        worker.CHILD = ("-P", "-m", "tests.support.fake_worker")
         kind = getattr(worker, {kind!r}, None) or getattr(parallel_worker, {kind!r})
         session = kind(SessionSpec("fake", "fake", "fake", Path("/")))
         meta = session.trace("x", do="spawn").meta

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import fake_child
-from tests.fake_child import PARTIES
-from tests.processes import (
+from tests.support import fake_worker
+from tests.support.fake_worker import PARTIES
+from tests.support.processes import (
     Background,
     Listener,
     ParallelFakeMaker,
@@ -70,7 +70,7 @@ def test_a_stream_that_nobody_reads_holds_up_no_other_and_is_not_computed_ahead(
 
 def test_a_stream_gives_all_its_events_in_order(fake: ParallelFakeMaker) -> None:
     *events, last = fake().stream("x", do="many")
-    assert [event.done for event in events[1:]] == list(range(1, fake_child.MANY + 1))  # type: ignore[union-attr]
+    assert [event.done for event in events[1:]] == list(range(1, fake_worker.MANY + 1))  # type: ignore[union-attr]
     assert isinstance(last, Transcript)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes import Background, Listener, ParallelFakeMaker, children, eventually, gone, parallel_fakes
+from tests.support.processes import Background, Listener, ParallelFakeMaker, children, eventually, gone, parallel_fakes
 from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.isolation.worker import AHEAD
 from workbench.session.protocols import Transcript

@@ -14,9 +14,9 @@ from contextlib import closing
 import psutil
 import pytest
 
-from tests import fake_child
-from tests.processes import PATIENCE, Background, FakeMaker, children, eventually, fakes, gone, heard
-from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
+from tests.support import fake_worker
+from tests.support.processes import PATIENCE, Background, FakeMaker, children, eventually, fakes, gone, heard
+from tests.support.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.isolation.loader import SessionSpec, open_here
 from workbench.isolation.serial import ProcessSession
@@ -54,7 +54,7 @@ def test_closing_a_stream_stops_the_work(fake: FakeMaker) -> None:
         pid = session.pid
     assert not session.busy
     given = int(session.transcribe("x", do="report").text)
-    assert 0 < given < fake_child.MANY and session.pid == pid
+    assert 0 < given < fake_worker.MANY and session.pid == pid
 
 
 def test_a_stream_that_is_forgotten_stops_the_work(fake: FakeMaker) -> None:
@@ -63,7 +63,7 @@ def test_a_stream_that_is_forgotten_stops_the_work(fake: FakeMaker) -> None:
     next(events)
     del events
     gc.collect()
-    assert int(session.transcribe("x", do="report").text) < fake_child.MANY
+    assert int(session.transcribe("x", do="report").text) < fake_worker.MANY
 
 
 def test_a_stream_that_is_dropped_inside_a_cycle_blocks_nobody(fake: FakeMaker) -> None:
@@ -76,7 +76,7 @@ def test_a_stream_that_is_dropped_inside_a_cycle_blocks_nobody(fake: FakeMaker) 
             cycle.append(cycle)
             del cycle
             assert session.busy
-            assert int(caller(lambda: session.transcribe("x", do="report")).text) < fake_child.MANY
+            assert int(caller(lambda: session.transcribe("x", do="report")).text) < fake_worker.MANY
     finally:
         gc.enable()
 

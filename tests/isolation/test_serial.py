@@ -20,9 +20,20 @@ import numpy as np
 import psutil
 import pytest
 
-from tests import fake_child
-from tests.processes import PATIENCE, ROOT, Background, FakeMaker, caught, children, eventually, fakes, gone, heard
-from tests.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
+from tests.support import fake_worker
+from tests.support.processes import (
+    PATIENCE,
+    ROOT,
+    Background,
+    FakeMaker,
+    caught,
+    children,
+    eventually,
+    fakes,
+    gone,
+    heard,
+)
+from tests.support.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.audio.read import write_wav
 from workbench.conversion import causal_lm, writer
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
@@ -205,7 +216,7 @@ def test_death_inside_a_large_message_is_one_error(fake: FakeMaker) -> None:
     events = session.stream("x", do="large")
     next(events)
     # The next message, which the child holds twice, does not fit between the processes: it waits in the middle of it.
-    eventually(lambda: child.memory_info().rss > idle + 1.9 * fake_child.LARGE)
+    eventually(lambda: child.memory_info().rss > idle + 1.9 * fake_worker.LARGE)
     eventually(lambda: child.status() == psutil.STATUS_SLEEPING)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(SessionDied, match="was ended by SIGKILL, as happens when memory runs out, while transcribing"):
@@ -265,7 +276,7 @@ def test_a_child_ends_with_its_parent_even_while_it_loads() -> None:
         from pathlib import Path
         from workbench import worker
         from workbench.isolation.loader import SessionSpec
-        worker.CHILD = ("-P", "-m", "tests.fake_child")
+        worker.CHILD = ("-P", "-m", "tests.support.fake_worker")
         session = worker.ProcessSession(SessionSpec("never", "fake", "fake", Path("/")))
         threading.Thread(target=session.start, daemon=True).start()
         while session.pid is None:
@@ -398,7 +409,7 @@ def test_closing_a_text_stops_the_work(fake: FakeMaker) -> None:
     with closing(session.generate_stream("x", do="many")) as pieces:
         assert [type(next(pieces)) for _ in range(3)] == [Piece] * 3
         pid = session.pid
-    assert 0 < int(session.transcribe("x", do="report").text) < fake_child.MANY and session.pid == pid
+    assert 0 < int(session.transcribe("x", do="report").text) < fake_worker.MANY and session.pid == pid
 
 
 def test_a_death_while_a_text_is_written_is_one_error(fake: FakeMaker) -> None:

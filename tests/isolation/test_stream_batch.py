@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pipelines.test_speech_session import FakeRecogniser, words
-from tests.tiny_checkpoints import noise
+from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, option
 from workbench.pipelines.speech_session import Heard, SpeechSession, StreamingRecogniser

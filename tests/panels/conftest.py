@@ -12,8 +12,8 @@ import pytest
 
 from panels.running import error_boundary
 from panels.running.sessions import SessionPool
-from tests.browser import PATIENCE
-from tests.panels.fakes import FakeGgufRegistry, FakeLanguageRegistry, FakeRegistry
+from tests.support.browser import PATIENCE
+from tests.support.fake_panels import FakeGgufRegistry, FakeLanguageRegistry, FakeRegistry
 from workbench.registry.registry import Registry
 
 DEMOS = tuple(f"demo/{name}" for name in ("sensevoice", "paraformer", "funasr-nano", "fireredasr", "qwen3"))

@@ -15,7 +15,7 @@ import pytest
 from panels.widgets.samples import read_samples
 from panels.widgets.snippets import File, snippets
 from tests.panels.conftest import Served
-from tests.panels.fakes import tone
+from tests.support.fake_panels import tone
 
 FILE = {"_type": "gradio.FileData"}
 

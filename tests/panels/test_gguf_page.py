@@ -10,8 +10,8 @@ import pytest
 
 from panels.widgets.samples import read_samples
 from tests.panels.conftest import DEMOS, Served, needs
-from tests.panels.fakes import tone
 from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
+from tests.support.fake_panels import tone
 
 
 def choose(page: Any, *names: str) -> None:

@@ -19,8 +19,8 @@ from panels.inject.endpoint import injected
 from panels.inject.events import InjectActions
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
-from tests.panels.fake_injection import WIDTH, FakeInjectRegistry
-from tests.panels.fakes import tone
+from tests.support.fake_injection import WIDTH, FakeInjectRegistry
+from tests.support.fake_panels import tone
 from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of, read_embedding
 from workbench.families.language import PLACEHOLDER

@@ -13,7 +13,7 @@ import pytest
 from panels.inject.run import Answers, prepare, run
 from panels.inject.view import agreements, answers_html, first_token_html, percent, status_html, visible
 from panels.running.sessions import SessionPool
-from tests.panels.fake_injection import WIDTH, FakeInjectRegistry
+from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of
 from workbench.families.language import PLACEHOLDER

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from panels.running.sessions import SessionPool
-from tests.lab.fakes import waits
 from tests.panels.conftest import Served, needs, serve
-from tests.panels.fakes import broken, tone
-from tests.panels.parity_fakes import FakeParityRegistry
 from tests.panels.test_transcribe_page import LONG, expect, no_sideways_scroll, until
-from tests.parity.networks import META, STAGES, computed
+from tests.support.fake_lab import waits
+from tests.support.fake_panels import broken, tone
+from tests.support.fake_parity import FakeParityRegistry
+from tests.support.networks import META, STAGES, computed
 from workbench.cli.compare import compare_files
 from workbench.session.protocols import Trace
 

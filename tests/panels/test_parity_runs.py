@@ -15,9 +15,9 @@ from panels.parity.events import first_look
 from panels.parity.run import Kept, Step, compute, follow, request_of
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import result_html, sides_html, status_html
-from tests.lab.fakes import dies, waits
-from tests.panels.parity_fakes import FakeParityRegistry
-from tests.parity.networks import META, computed
+from tests.support.fake_lab import dies, waits
+from tests.support.fake_parity import FakeParityRegistry
+from tests.support.networks import META, computed
 from workbench.core.errors import BadInput, SessionDied
 from workbench.session.protocols import Trace
 

@@ -23,7 +23,7 @@ from panels.widgets.audio_views import Sounds, pictures_html
 from panels.widgets.markup import datum
 from panels.widgets.option_inputs import make_inputs, read_inputs, shown_options, visible_for
 from panels.widgets.samples import read_samples, reference_text, references
-from tests.panels.fakes import broken, tone
+from tests.support.fake_panels import broken, tone
 from workbench.core.errors import BadInput
 from workbench.registry.cards import BadCard
 from workbench.session.protocols import Segment, Transcript

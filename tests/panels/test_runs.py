@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from panels.running.choices import Cell, chosen_offers, offers, vad_choices
 from panels.transcribe.run import Board, idle_first, prepare, run
 from panels.widgets.model_chooser import chooser_value, chosen_in
-from tests.panels.fakes import broken, tone
-from tests.processes import Background
+from tests.support.fake_panels import broken, tone
+from tests.support.processes import Background
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import report
 

@@ -15,9 +15,9 @@ import pytest
 from panels.transcribe.events import Actions
 from panels.widgets.audio_views import Sounds
 from panels.widgets.samples import read_samples
-from tests.browser import PATIENCE
 from tests.panels.conftest import Served
-from tests.panels.fakes import broken, tone
+from tests.support.browser import PATIENCE
+from tests.support.fake_panels import broken, tone
 from workbench.exports import FORMATS
 
 LONG = 60_000  # milliseconds; a first run loads its models

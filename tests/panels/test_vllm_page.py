@@ -20,9 +20,9 @@ from panels.transcribe.run import Board, prepare, run
 from panels.widgets.engine_inputs import SHOWN, check_settings, make_settings, read_settings
 from panels.widgets.model_chooser import chooser_value
 from tests.panels.conftest import Served, needs, serve
-from tests.panels.fake_engines import FakeEngineRegistry
-from tests.panels.fakes import tone
 from tests.panels.test_transcribe_page import add_files, expect, no_sideways_scroll, open_page, until
+from tests.support.fake_engines import FakeEngineRegistry
+from tests.support.fake_panels import tone
 from workbench.core.errors import BadInput
 
 NANO, FAR = "fake/nano|vllm", "fake/far|vllm"

@@ -19,9 +19,9 @@ from panels.transcribe.run import Board, prepare, run
 from panels.transcribe.view import board_html, phrases
 from panels.widgets.option_inputs import by_family, make_inputs, read_inputs, shown_options
 from tests.panels.conftest import Served
-from tests.panels.fakes import tone
 from tests.panels.test_rows import HOSTILE, ROW, Tags
 from tests.panels.test_transcribe_page import add_files, expect, open_page
+from tests.support.fake_panels import tone
 from workbench.core.errors import BadInput
 
 NANO = ["fake/nano|pytorch"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.parity.networks import computed
+from tests.support.networks import computed
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.parity_lab.figures import worth_a_look
 

@@ -1,6 +1,6 @@
 """Whole ports in half precision, held to our own model in it: right ones are noise, and what is wrong is named.
 
-`tests.lab.ports` makes right ones of PyTorch, whose kernels of attention are not those of the yardstick either.
+`tests.support.ports` makes right ones of PyTorch, whose kernels of attention are not those of the yardstick either.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ pytest.importorskip("torch")
 
 from torch import nn
 
-from tests.lab.faults import Parts, fsmn_tap, positions_from_zero, queries_swapped, transposed
-from tests.lab.faults_elsewhere import decoder_attention, exchanged_heads, position_biases
-from tests.lab.faults_judged import SAMPLE, STAGES, Model
-from tests.lab.ports import Port
+from tests.support.faults import Parts, fsmn_tap, positions_from_zero, queries_swapped, transposed
+from tests.support.faults_elsewhere import decoder_attention, exchanged_heads, position_biases
+from tests.support.faults_judged import SAMPLE, STAGES, Model
+from tests.support.ports import Port
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
 from workbench.isolation.loader import Settings

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.lab.fakes import FakeRegistry
-from tests.parity.networks import META, NUMBERS, STAGES, Fault, computed
 from tests.parity_lab.test_html_report import NASTY, Parts
+from tests.support.fake_lab import FakeRegistry
+from tests.support.networks import META, NUMBERS, STAGES, Fault, computed
 from workbench.parity_lab import ParityRun, run_parity
 from workbench.parity_lab.heat_map import heat_map
 from workbench.session.protocols import Trace

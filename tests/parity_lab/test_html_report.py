@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.lab.fakes import FakeRegistry
-from tests.parity.networks import META, computed
+from tests.support.fake_lab import FakeRegistry
+from tests.support.networks import META, computed
 from workbench.core.errors import BadInput
 from workbench.parity_lab import ParityRun, html_report, run_parity, write_page
 from workbench.session.protocols import Trace

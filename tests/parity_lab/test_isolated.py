@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.parity.networks import LAYERS, computed
+from tests.support.networks import LAYERS, computed
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.core.errors import BadInput
 from workbench.session.protocols import Trace

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.lab.fakes import FakeRegistry
-from tests.parity.networks import computed
+from tests.support.fake_lab import FakeRegistry
+from tests.support.networks import computed
 from workbench.cli.parity import lines
 from workbench.compare import noise_or_bug
 from workbench.compare.presets import half_of

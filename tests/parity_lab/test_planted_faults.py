@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.lab.faults import FAULTS, Parts, Planter
-from tests.lab.faults_elsewhere import ELSEWHERE
-from tests.lab.faults_judged import Model, strangers
+from tests.support.faults import FAULTS, Parts, Planter
+from tests.support.faults_elsewhere import ELSEWHERE
+from tests.support.faults_judged import Model, strangers
 
 FAMILIES = ("sensevoice", "funasr_nano")
 

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("llama_cpp")
 
-from tests.lab.faults import Planted, sinusoid
-from tests.lab.faults_judged import SAMPLE
-from tests.lab.faults_on_ggml import Port, f16_overflow, fsmn_tap, rope_base
+from tests.support.faults import Planted, sinusoid
+from tests.support.faults_judged import SAMPLE
+from tests.support.faults_on_ggml import Port, f16_overflow, fsmn_tap, rope_base
 from workbench.cli.commands import commands
 from workbench.parity_lab import run_parity, write_page
 from workbench.registry.registry import Registry

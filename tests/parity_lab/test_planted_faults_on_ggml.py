@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("llama_cpp")
 
-from tests.lab.faults import Planted
-from tests.lab.faults_elsewhere import ELSEWHERE
-from tests.lab.faults_judged import Model, strangers
-from tests.lab.faults_on_ggml import FAULTS, Port
+from tests.support.faults import Planted
+from tests.support.faults_elsewhere import ELSEWHERE
+from tests.support.faults_judged import Model, strangers
+from tests.support.faults_on_ggml import FAULTS, Port
 from workbench.compare.verdict import Verdict
 
 FAMILIES = ("sensevoice", "funasr_nano")

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
-from tests.lab.faults_judged import Model
-from tests.lab.faults_on_ggml import Port, rope_base
+from tests.support.faults_judged import Model
+from tests.support.faults_on_ggml import Port, rope_base
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.registry.registry import Registry
 

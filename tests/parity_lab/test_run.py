@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.lab.fakes import FakeRegistry, dies, waits
-from tests.parity.networks import STAGES, computed
+from tests.support.fake_lab import FakeRegistry, dies, waits
+from tests.support.networks import STAGES, computed
 from workbench.compare import read_mapping
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import report

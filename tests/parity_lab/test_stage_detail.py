@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.lab.fakes import FakeRegistry
 from tests.parity_lab.test_html_report import NASTY, Parts
+from tests.support.fake_lab import FakeRegistry
 from workbench.parity_lab import ParityRun, run_parity
 from workbench.parity_lab.stage_detail import stage_details
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import soundfile
 
-from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
 from workbench.cli.commands import main
 from workbench.core.errors import BadInput
 from workbench.registry.handle import OpenSession

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tiny_language import tiny_language
+from tests.support.tiny_language import tiny_language
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watch, Watched
 from workbench.decoding.generation import Decoding

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tiny_checkpoints import noise
-from tests.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
+from tests.support.tiny_checkpoints import noise
+from tests.support.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import (

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tiny_checkpoints import noise
-from tests.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_checkpoints import noise
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.families.causal_lm import read_causal_lm
 from workbench.families.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, read_funasr_nano
 from workbench.pipelines.funasr_nano import NanoEar

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tiny_checkpoints import noise, tiny_paraformer
+from tests.support.tiny_checkpoints import noise, tiny_paraformer
 from workbench.families.paraformer import ParaformerModel, ParaformerOptions, read_paraformer
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.session.protocols import StageFilter

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tiny_checkpoints import noise, tiny_sensevoice
+from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.isolation.loader import Settings

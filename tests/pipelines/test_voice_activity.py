@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import soxr
 
-from tests.shared_data import shared
-from tests.tiny_checkpoints import noise
+from tests.support.shared_data import shared
+from tests.support.tiny_checkpoints import noise
 from workbench.audio.levels import raised
 from workbench.audio.read import read
 from workbench.audio.silero import SileroOptions, silero_spans

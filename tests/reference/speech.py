@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.shared_data import shared
+from tests.support.shared_data import shared
 from workbench.audio.read import read
 from workbench.registry.sources import assets
 

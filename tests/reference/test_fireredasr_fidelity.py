@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
-from tests.tiny_fireredasr import (
+from tests.support.tiny_fireredasr import (
     ARGUMENTS,
     ENCODER_ARGUMENTS,
     HIDDEN,

@@ -22,7 +22,7 @@ from tests.reference import original
 from tests.reference.checkpoints import MELS
 from tests.reference.drawn_weights import fill, synthetic_voice
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
-from tests.tiny_language import put_tokenizer
+from tests.support.tiny_language import put_tokenizer
 from workbench.audio.frontend import Frontend
 from workbench.families.funasr_nano import LANGUAGES, SPEECH, FunasrNanoOptions, prompt_ids, read_funasr_nano
 from workbench.isolation.loader import Settings

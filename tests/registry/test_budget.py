@@ -12,8 +12,8 @@ import psutil
 import pytest
 from safetensors.numpy import save_file
 
-from tests.processes import FAKE_CHILD, Background, eventually
-from tests.tiny_checkpoints import add_weight_bytes, claiming_checkpoints
+from tests.support.processes import FAKE_CHILD, Background, eventually
+from tests.support.tiny_checkpoints import add_weight_bytes, claiming_checkpoints
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable
 from workbench.isolation import serial
 from workbench.isolation.base import IsolatedSession

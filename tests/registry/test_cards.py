@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.processes import FAKE_CHILD
+from tests.support.processes import FAKE_CHILD
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.isolation import serial

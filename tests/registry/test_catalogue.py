@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_checkpoints import tiny_paraformer
+from tests.support.tiny_checkpoints import tiny_paraformer
 from workbench.core.errors import BadInput
 from workbench.registry.registry import Registry
 

@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.gguf_files import funasr_vad
-from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventually, gone
-from tests.shared_data import shared
-from tests.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise, tiny_sensevoice
-from tests.tiny_language import tiny_language
+from tests.support.gguf_files import funasr_vad
+from tests.support.processes import FAKE_CHILD, PATIENCE, Background, children, eventually, gone
+from tests.support.shared_data import shared
+from tests.support.tiny_checkpoints import LONG, claiming_checkpoints, long_noise, noise, tiny_sensevoice
+from tests.support.tiny_language import tiny_language
 from workbench.artifacts import vllm_directories as served
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.isolation import serial
@@ -45,7 +45,7 @@ def add_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddCard:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions of `tests.fake_child`, which start in a moment."""
+    """Sessions of `tests.support.fake_worker`, which start in a moment."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
 
 
@@ -312,7 +312,9 @@ def test_closing_the_registry_during_an_open_leaves_no_process(models: list[str]
     registry = Registry()
     opening = Background(lambda: registry.open("never"))
     eventually(lambda: bool(loaded(registry)))
-    [child] = [child for child in psutil.Process().children() if "tests.fake_child" in " ".join(child.cmdline())]
+    [child] = [
+        child for child in psutil.Process().children() if "tests.support.fake_worker" in " ".join(child.cmdline())
+    ]
     registry.close()
     assert isinstance(opening.ended().error, SessionDied) and gone(child.pid)
 

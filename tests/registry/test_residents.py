@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import FAKE_CHILD, PATIENCE, Background, children, eventually
-from tests.tiny_checkpoints import tiny_sensevoice
-from tests.tiny_language import tiny_language
+from tests.support.processes import FAKE_CHILD, PATIENCE, Background, children, eventually
+from tests.support.tiny_checkpoints import tiny_sensevoice
+from tests.support.tiny_language import tiny_language
 from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.core.progress import listening
 from workbench.isolation import serial
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry, Residency
 
-LOADS = ("stuck", "steps", "logging", "fake", "never")  # what `tests.fake_child` knows
+LOADS = ("stuck", "steps", "logging", "fake", "never")  # what `tests.support.fake_worker` knows
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import workbench
-from tests.processes import FAKE_CHILD
-from tests.tiny_checkpoints import tiny_sensevoice
+from tests.support.processes import FAKE_CHILD
+from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 from workbench.isolation import serial

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import workbench.registry.sources
-from tests.fake_hub import FakeHub, fake_hub
+from tests.support.fake_hub import FakeHub, fake_hub
 from workbench.core.errors import BadInput, Cancelled, Unavailable
 from workbench.registry.cards import SHIPPED, Card, read_cards
 from workbench.registry.sources import assets, fetch, local_checkpoint, why_not_here

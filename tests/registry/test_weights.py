@@ -10,8 +10,8 @@ import gguf
 import numpy as np
 import pytest
 
-from tests.processes import FAKE_CHILD, gone
-from tests.tiny_checkpoints import noise, tiny_sensevoice
+from tests.support.processes import FAKE_CHILD, gone
+from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.artifacts.gguf_files import converted
 from workbench.core.errors import BadInput, Cancelled, Unavailable
 from workbench.formats.quantization import TYPES
@@ -36,7 +36,7 @@ def put_gguf(path: Path, architecture: str = "sensevoice-small", quantization: s
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions of `tests.fake_child`, which start in a moment and read no file."""
+    """Sessions of `tests.support.fake_worker`, which start in a moment and read no file."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
 
 

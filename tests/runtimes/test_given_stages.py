@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
-from tests.tiny_fireredasr import tiny_fireredasr
-from tests.tiny_funasr_nano import tiny_funasr_nano
-from tests.tiny_language import tiny_language
+from tests.support.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_fireredasr import tiny_fireredasr
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_language import tiny_language
 from workbench.conversion import writer
 from workbench.core.errors import BadInput
 from workbench.isolation.loader import Settings

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.parity.networks import META, STAGES, computed
+from tests.support.networks import META, STAGES, computed
 from workbench.compare import compare, read_mapping, read_trace
 from workbench.core.errors import BadInput
 from workbench.session.protocols import Trace

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 from workbench.core.errors import Unavailable
 from workbench.session.protocols import StageFilter, Trace
 from workbench.trace.recorder import Recorder

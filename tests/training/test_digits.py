@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.shared_data import shared
+from tests.support.shared_data import shared
 from tests.training.tones import tone, tone_takes
 from workbench.core.errors import BadInput
 from workbench.training.digits import load_fsdd, split_by_speaker, words_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_checkpoints import tiny_sensevoice
+from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.training.demo import DemoOptions, train_demo
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.shared_data import shared
+from tests.support.shared_data import shared
 from workbench.training.digits import WORDS
 from workbench.training.samples import RECIPES, write_samples
 

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
-from tests.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
-from tests.tiny_language import change_json, tiny_language  # noqa: E402
+from tests.support.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
+from tests.support.tiny_language import change_json, tiny_language  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import loads_as_it_is, plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402

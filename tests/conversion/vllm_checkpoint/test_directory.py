@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
-from tests.tiny_language import tiny_language  # noqa: E402
+from tests.support.tiny_language import tiny_language  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
 from workbench.conversion.vllm_checkpoint import directory as served  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import ServedModel, write_directory  # noqa: E402

@@ -14,8 +14,16 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.tiny_fireredasr import ARGUMENTS, LAYERS, RANK, lora_tensors, tiny_fireredasr, write_language, write_package
-from tests.tiny_language import SHAPE, change_json
+from tests.support.tiny_fireredasr import (
+    ARGUMENTS,
+    LAYERS,
+    RANK,
+    lora_tensors,
+    tiny_fireredasr,
+    write_language,
+    write_package,
+)
+from tests.support.tiny_language import SHAPE, change_json
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion.vllm_checkpoint import directory as directories
 from workbench.conversion.vllm_checkpoint import tensors as writing

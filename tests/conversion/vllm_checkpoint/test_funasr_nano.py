@@ -13,9 +13,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("transformers", reason="needs transformers")
 
-from tests.tiny_checkpoints import FRONTEND  # noqa: E402
-from tests.tiny_funasr_nano import LANGUAGE_DIRECTORY, tiny_funasr_nano  # noqa: E402
-from tests.tiny_language import change_json  # noqa: E402
+from tests.support.tiny_checkpoints import FRONTEND  # noqa: E402
+from tests.support.tiny_funasr_nano import LANGUAGE_DIRECTORY, tiny_funasr_nano  # noqa: E402
+from tests.support.tiny_language import change_json  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_gguf import tiny_gguf
+from tests.support.tiny_gguf import tiny_gguf
 from workbench.isolation.loader import Settings
 from workbench.runtimes.gguf import amx, amx_product, llama
 from workbench.runtimes.gguf.causal_lm import open_session

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tiny_fireredasr import tiny_fireredasr
-from tests.tiny_funasr_nano import tiny_funasr_nano
-from tests.tiny_gguf import tiny_gguf, tiny_halves
-from tests.tiny_language import tiny_language
+from tests.support.tiny_fireredasr import tiny_fireredasr
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_gguf import tiny_gguf, tiny_halves
+from tests.support.tiny_language import tiny_language
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.core.errors import BadInput
 from workbench.isolation.loader import Settings

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from tests.gguf_parts import write
+from tests.support.gguf_parts import write
 from workbench.families.paraformer import CifConfig
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf import cif

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_checkpoints import tiny_sensevoice
-from tests.tiny_gguf import tiny_gguf
+from tests.support.tiny_checkpoints import tiny_sensevoice
+from tests.support.tiny_gguf import tiny_gguf
 from workbench.conversion import sensevoice, writer
 from workbench.registry.sources import assets
 
@@ -20,7 +20,7 @@ GROWTH = 4.0  # megabytes that a hundred cycles may add: the allocator's own
 
 def megabytes(family: str, path: Path, times: int) -> list[tuple[float, float]]:
     """What a process held with each session open, and after it was closed."""
-    command = [sys.executable, "-m", "tests.opens_and_closes", family, str(path), str(times)]
+    command = [sys.executable, "-m", "tests.support.opens_and_closes", family, str(path), str(times)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return [(float(opened), float(closed)) for opened, closed in map(str.split, done.stdout.splitlines())]
 

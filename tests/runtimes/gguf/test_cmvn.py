@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.gguf_files import random_cmvn
+from tests.support.gguf_files import random_cmvn
 from workbench.audio.cmvn import Cmvn, read_am_mvn
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile, read_gguf

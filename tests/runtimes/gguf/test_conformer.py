@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.gguf_hearing import cosine, write_hearing
-from tests.tiny_checkpoints import drawn_tensors
+from tests.support.gguf_encoders import cosine, write_hearing
+from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.core.errors import BadInput
 from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames
 from workbench.runtimes.gguf.conformer import QUERIES, encoder_input, relative_positions

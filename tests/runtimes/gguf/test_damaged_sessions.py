@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.damaged_gguf import damaged
-from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
-from tests.tiny_gguf import tiny_gguf
+from tests.support.damaged_gguf import damaged
+from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_gguf import tiny_gguf
 from workbench.conversion import paraformer, sensevoice, writer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,7 +49,7 @@ class Opener:
         return "hung" if hung else "ended"
 
     def _started(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.opens_damaged", self.family]
+        command = [sys.executable, "-m", "tests.support.opens_damaged", self.family]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
         return self.process

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tiny_fireredasr import tiny_fireredasr
+from tests.support.tiny_fireredasr import tiny_fireredasr
 from workbench.conversion import fireredasr, writer
 from workbench.core.errors import BadInput
 from workbench.isolation.loader import Settings

@@ -9,10 +9,10 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from tests.gguf_files import funasr_vad
 from tests.runtimes.pytorch.test_fsmn_vad import SMALL, literal, milliseconds, pair, random_weights
-from tests.shared_data import shared
-from tests.tiny_checkpoints import noise, tiny_sensevoice
+from tests.support.gguf_files import funasr_vad
+from tests.support.shared_data import shared
+from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.read import read
 from workbench.conversion import fsmn_vad, sensevoice, writer
 from workbench.core.errors import BadInput

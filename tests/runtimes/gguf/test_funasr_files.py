@@ -14,9 +14,9 @@ import torch
 import yaml
 from gguf import GGUFReader, GGUFWriter
 
-from tests.gguf_files import funasr_nano_encoder, funasr_paraformer, funasr_sensevoice, funasr_vad, random_cmvn
-from tests.tiny_checkpoints import drawn_tensors, tiny_paraformer, tiny_sensevoice
-from tests.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.gguf_files import funasr_nano_encoder, funasr_paraformer, funasr_sensevoice, funasr_vad, random_cmvn
+from tests.support.tiny_checkpoints import drawn_tensors, tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.audio.cmvn import read_am_mvn
 from workbench.core.errors import BadInput
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad

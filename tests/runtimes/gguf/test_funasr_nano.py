@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.gguf_files import funasr_nano_encoder
-from tests.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.gguf_files import funasr_nano_encoder
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.conversion import funasr_nano, writer
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from tests.tiny_gguf import tiny_gguf, tiny_halves
+from tests.support.tiny_gguf import tiny_gguf, tiny_halves
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watched
 from workbench.decoding.generation import ENDED, Decoding

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 
-from tests.tiny_gguf import tiny_gguf, tiny_halves
+from tests.support.tiny_gguf import tiny_gguf, tiny_halves
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.language_file import (

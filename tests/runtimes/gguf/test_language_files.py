@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runtimes.gguf.test_funasr_files import changed
-from tests.tiny_gguf import tiny_gguf
-from tests.tiny_language import CONTEXT, VOCABULARY, put_tokenizer
+from tests.support.tiny_gguf import tiny_gguf
+from tests.support.tiny_language import CONTEXT, VOCABULARY, put_tokenizer
 from workbench.core.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.families.language import LanguageTokenizer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_gguf import tiny_gguf
+from tests.support.tiny_gguf import tiny_gguf
 from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.llama import check_version, load_llama, open_plain, take_reason

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from tests.tiny_gguf import tiny_gguf
+from tests.support.tiny_gguf import tiny_gguf
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageTokenizer
 from workbench.formats.gguf_file import read_gguf

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.gguf_hearing import write_hearing
-from tests.tiny_checkpoints import drawn_tensors
+from tests.support.gguf_encoders import write_hearing
+from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import AdaptorConfig, audio_tokens
 from workbench.families.sanm import SanmConfig

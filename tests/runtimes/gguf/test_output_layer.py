@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.gguf_parts import write
+from tests.support.gguf_parts import write
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf import output_layer
 from workbench.runtimes.gguf.graph import Engine

@@ -14,9 +14,9 @@ import pytest
 import torch
 import yaml
 
-from tests.gguf_files import funasr_paraformer
 from tests.reference.checkpoints import ODD_PARAFORMER, EncoderSize, ParaformerSize, write_paraformer
-from tests.tiny_checkpoints import noise, tiny_paraformer
+from tests.support.gguf_files import funasr_paraformer
+from tests.support.tiny_checkpoints import noise, tiny_paraformer
 from workbench.audio.read import read
 from workbench.conversion import paraformer, writer
 from workbench.core.errors import BadInput

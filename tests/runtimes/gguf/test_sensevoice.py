@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.gguf_files import funasr_sensevoice, random_cmvn
 from tests.reference.checkpoints import write_sensevoice
-from tests.tiny_checkpoints import noise, tiny_sensevoice
+from tests.support.gguf_files import funasr_sensevoice, random_cmvn
+from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.read import read
 from workbench.conversion import sensevoice, writer
 from workbench.core.errors import BadInput

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.gguf_hearing import cosine
+from tests.support.gguf_encoders import cosine
 from workbench.audio.read import read
 from workbench.conversion import fireredasr as fireredasr_conversion
 from workbench.conversion import funasr_nano as funasr_nano_conversion

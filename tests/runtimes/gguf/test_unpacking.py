@@ -12,10 +12,10 @@ from gguf import GGUFValueType, GGUFWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gguf_files import funasr_nano_encoder, funasr_sensevoice, funasr_vad
-from tests.tiny_checkpoints import tiny_sensevoice
-from tests.tiny_funasr_nano import HIDDEN, tiny_funasr_nano
-from tests.tiny_gguf import tiny_gguf
+from tests.support.gguf_files import funasr_nano_encoder, funasr_sensevoice, funasr_vad
+from tests.support.tiny_checkpoints import tiny_sensevoice
+from tests.support.tiny_funasr_nano import HIDDEN, tiny_funasr_nano
+from tests.support.tiny_gguf import tiny_gguf
 from workbench.core.errors import BadInput, Unavailable
 from workbench.families.causal_lm import read_causal_lm
 from workbench.families.funasr_nano import read_funasr_nano

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tests.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
-from tests.tiny_fireredasr import tiny_fireredasr
-from tests.tiny_funasr_nano import tiny_funasr_nano
-from tests.tiny_language import random_network, tiny_language
+from tests.support.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_fireredasr import tiny_fireredasr
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_language import random_network, tiny_language
 from workbench.compare.measures import measure
 from workbench.decoding.generation import Decoding
 from workbench.families.language import read_language_config

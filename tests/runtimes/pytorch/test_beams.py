@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.tiny_language import random_network
+from tests.support.tiny_language import random_network
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.runtimes.pytorch.beams import beam_search

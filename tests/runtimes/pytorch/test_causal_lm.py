@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.processes import Background, eventually
-from tests.tiny_funasr_nano import tiny_funasr_nano
-from tests.tiny_language import tiny_language
+from tests.support.processes import Background, eventually
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_language import tiny_language
 from workbench.compare.compare import compare
 from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput, Cancelled

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.tiny_checkpoints import drawn_tensors
+from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames
 from workbench.runtimes.pytorch.conformer import (
     ConformerEncoder,

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.tiny_checkpoints import noise
-from tests.tiny_fireredasr import (
+from tests.support.tiny_checkpoints import noise
+from tests.support.tiny_fireredasr import (
     ARGUMENTS,
     ENCODER_ARGUMENTS,
     HIDDEN,
@@ -232,7 +232,7 @@ def test_a_weight_that_the_checkpoint_has_in_full_replaces_that_of_the_base(copy
 
 def test_sharded_base_weights(copy: Path) -> None:
     expected = tokens_of(copy)
-    from tests.tiny_language import random_network
+    from tests.support.tiny_language import random_network
 
     network = random_network("qwen2", 1)
     (copy / LANGUAGE_DIRECTORY).unlink()

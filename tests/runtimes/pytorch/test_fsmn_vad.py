@@ -13,7 +13,7 @@ onnx = pytest.importorskip("onnx", reason="needs the onnx package")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from tests.families.test_fsmn_vad import CONFIG, ENCODER  # noqa: E402
-from tests.shared_data import SHARED, shared  # noqa: E402
+from tests.support.shared_data import SHARED, shared  # noqa: E402
 from workbench.audio.read import read  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.families.fsmn_vad import FsmnConfig, FsmnVadOptions  # noqa: E402

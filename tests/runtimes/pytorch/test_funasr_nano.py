@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tiny_checkpoints import noise
-from tests.tiny_funasr_nano import HIDDEN, LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
-from tests.tiny_language import change_json
+from tests.support.tiny_checkpoints import noise
+from tests.support.tiny_funasr_nano import HIDDEN, LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
+from tests.support.tiny_language import change_json
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import audio_tokens
 from workbench.isolation.loader import Settings

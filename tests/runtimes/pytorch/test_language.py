@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.tiny_language import change_json, tiny_language
+from tests.support.tiny_language import change_json, tiny_language
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watched
 from workbench.decoding.generation import ENDED, Decoding

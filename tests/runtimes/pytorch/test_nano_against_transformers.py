@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tests.tiny_checkpoints import noise
-from tests.tiny_funasr_nano import tiny_funasr_nano
+from tests.support.tiny_checkpoints import noise
+from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.families.funasr_nano import ADAPTOR_EPS, SPEECH, FunasrNanoModel, FunasrNanoOptions, audio_tokens
 from workbench.isolation.loader import Settings
 from workbench.pipelines.funasr_nano import NanoEar

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.tiny_checkpoints import drawn_tensors
+from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.families.funasr_nano import AdaptorConfig
 from workbench.families.sanm import SanmConfig
 from workbench.runtimes.pytorch.nano_encoder import Adaptor, NanoEncoder

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.families.paraformer import read_paraformer
 from workbench.families.sensevoice import read_sensevoice

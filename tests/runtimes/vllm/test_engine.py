@@ -18,7 +18,7 @@ import psutil
 import pytest
 import torch
 
-from tests.tiny_language import VOCABULARY, put_tokenizer, random_network
+from tests.support.tiny_language import VOCABULARY, put_tokenizer, random_network
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import listening
 from workbench.decoding.alternatives import Watched, likeliest

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.runtimes.vllm.small_runner import WORDS, Runner, config
-from tests.tiny_language import VOCABULARY, put_tokenizer, random_network
+from tests.support.tiny_language import VOCABULARY, put_tokenizer, random_network
 from workbench.core.errors import Unavailable
 from workbench.decoding.generation import Decoding
 from workbench.families.language import read_language_config

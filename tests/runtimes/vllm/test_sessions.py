@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.shared_data import SHARED
+from tests.support.shared_data import SHARED
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.families.language import PLACEHOLDER

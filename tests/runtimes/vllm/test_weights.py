@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.tiny_language import put_tokenizer, random_network
+from tests.support.tiny_language import put_tokenizer, random_network
 from workbench.core.errors import BadInput
 from workbench.runtimes.vllm.weights import check_weights
 

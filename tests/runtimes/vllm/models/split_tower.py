@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from tests.runtimes.vllm.models.worker import made_ready, worker
-from tests.tiny_checkpoints import drawn_tensors
+from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.families.funasr_nano import AdaptorConfig
 from workbench.families.sanm import SanmConfig
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder

@@ -18,8 +18,8 @@ pytest.importorskip("vllm", reason="needs vLLM")
 from vllm.multimodal.inputs import MultiModalKwargsItems  # noqa: E402
 from vllm.multimodal.processing.inputs import ProcessorInputs  # noqa: E402
 
-from tests.tiny_checkpoints import noise  # noqa: E402
-from tests.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
+from tests.support.tiny_checkpoints import noise  # noqa: E402
+from tests.support.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
 from workbench.audio.frontend import Frontend  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402

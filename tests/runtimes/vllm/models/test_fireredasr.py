@@ -16,8 +16,8 @@ import soundfile
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
-from tests.in_process_vllm import audio_prompt, in_process_engine, model_in, written  # noqa: E402
-from tests.tiny_checkpoints import noise  # noqa: E402
+from tests.support.in_process_vllm import audio_prompt, in_process_engine, model_in, written  # noqa: E402
+from tests.support.tiny_checkpoints import noise  # noqa: E402
 from workbench.audio.read import read  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402

@@ -12,9 +12,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
-from tests.in_process_vllm import audio_prompt, in_process_engine, model_in, written  # noqa: E402
-from tests.tiny_checkpoints import drawn_tensors, noise  # noqa: E402
-from tests.tiny_fireredasr import (  # noqa: E402
+from tests.support.in_process_vllm import audio_prompt, in_process_engine, model_in, written  # noqa: E402
+from tests.support.tiny_checkpoints import drawn_tensors, noise  # noqa: E402
+from tests.support.tiny_fireredasr import (  # noqa: E402
     ARGUMENTS,
     ENCODER_ARGUMENTS,
     write_language,

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
 from tests.runtimes.vllm.models.worker import made_ready, worker  # noqa: E402
-from tests.tiny_checkpoints import drawn_tensors  # noqa: E402
+from tests.support.tiny_checkpoints import drawn_tensors  # noqa: E402
 from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames  # noqa: E402
 from workbench.families.fireredasr import LENGTH_RULES, speech_tokens  # noqa: E402
 from workbench.runtimes.pytorch.fireredasr import HearingNetwork, read_checkpoint  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
-from tests.in_process_vllm import in_process_engine, model_in, written
+from tests.support.in_process_vllm import in_process_engine, model_in, written
 from workbench.audio.read import read
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.conversion.vllm_checkpoint.directory import write_directory

@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
 from tests.runtimes.vllm.models import answers  # noqa: E402
-from tests.tiny_checkpoints import noise  # noqa: E402
-from tests.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
+from tests.support.tiny_checkpoints import noise  # noqa: E402
+from tests.support.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
 from workbench import Registry  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402

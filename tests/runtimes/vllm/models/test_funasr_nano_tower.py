@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
 from tests.runtimes.vllm.models.worker import made_ready, worker  # noqa: E402
-from tests.tiny_checkpoints import drawn_tensors  # noqa: E402
+from tests.support.tiny_checkpoints import drawn_tensors  # noqa: E402
 from workbench.families.funasr_nano import AdaptorConfig, audio_tokens, read_funasr_nano  # noqa: E402
 from workbench.families.sanm import SanmConfig  # noqa: E402
 from workbench.runtimes.pytorch.funasr_nano import split_language  # noqa: E402

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.processes import Background
 from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, FakeServer, Reply, chat_events
+from tests.support.processes import Background
 from workbench.cli.commands import main
 from workbench.core.errors import BadInput, Unavailable
 from workbench.isolation.loader import Server, SessionSpec, Settings, why_not

@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.processes import Background, eventually
 from tests.runtimes.vllm.remote.real_server import RealServer
+from tests.support.processes import Background, eventually
 from workbench.artifacts.vllm_directories import served_directory
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.families.causal_lm import CausalLmOptions

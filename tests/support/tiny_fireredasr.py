@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tests.tiny_checkpoints import drawn_tensors
-from tests.tiny_language import SHAPE, put_tokenizer, random_network
+from tests.support.tiny_checkpoints import drawn_tensors
+from tests.support.tiny_language import SHAPE, put_tokenizer, random_network
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.runtimes.pytorch.conformer import relative_positions

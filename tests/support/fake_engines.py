@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.panels.fakes import CARDS, FakeRegistry, FakeSession
+from tests.support.fake_panels import CARDS, FakeRegistry, FakeSession
 from workbench.core.errors import Cancelled
 from workbench.registry.cards import Card
 from workbench.registry.registry import Availability, Residency

@@ -1,11 +1,11 @@
-"""A registry for the Parity tab: its sessions compute the small network of `tests.parity.networks`."""
+"""A registry for the Parity tab: its sessions compute the small network of `tests.support.networks`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.lab.fakes import FakeRegistry
-from tests.panels.fakes import CARDS, LANGUAGE_CARDS
+from tests.support.fake_lab import FakeRegistry
+from tests.support.fake_panels import CARDS, LANGUAGE_CARDS
 from workbench.families import FAMILIES
 from workbench.registry.cards import BadCard, Card
 from workbench.registry.registry import Availability, Residency

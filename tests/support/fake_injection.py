@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.panels.fakes import CARDS, LANGUAGE_CARDS, FakeRegistry
+from tests.support.fake_panels import CARDS, LANGUAGE_CARDS, FakeRegistry
 from workbench.core.errors import BadInput, Unavailable
 from workbench.embeddings import Embedding
 from workbench.families.language import PLACEHOLDER

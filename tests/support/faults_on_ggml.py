@@ -1,4 +1,4 @@
-"""The ten faults of `tests.lab.faults`, planted on ggml: in a copy of the checkpoint that is converted, or in the code.
+"""The ten faults of `tests.support.faults`, planted on ggml: in a copy of the checkpoint that is converted, or in the code.
 
 The candidate is then another runtime altogether, as in a real port. What a file can have wrong is planted in a file:
 weights, statistics, a key. The others, which are errors of a program, are planted in the modules that build the graph,
@@ -20,8 +20,8 @@ import numpy as np
 import torch
 import yaml
 
-from tests.lab.faults import EPS, TIMES, Planted, behind_norm, exchanged, norms, sinusoid, stacked, twice
-from tests.lab.faults_judged import DIRECTORIES
+from tests.support.faults import EPS, TIMES, Planted, behind_norm, exchanged, norms, sinusoid, stacked, twice
+from tests.support.faults_judged import DIRECTORIES
 from workbench.audio.cmvn import Cmvn, read_am_mvn
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.isolation.loader import Settings

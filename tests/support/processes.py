@@ -18,15 +18,15 @@ from workbench.isolation.loader import SessionSpec
 from workbench.isolation.serial import ProcessSession
 from workbench.session.protocols import Transcript
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0  # seconds; a busy machine is slow, a deadlock takes for ever
-FAKE_CHILD = ("-P", "-m", "tests.fake_child")
+FAKE_CHILD = ("-P", "-m", "tests.support.fake_worker")
 FakeMaker = Callable[..., ProcessSession]
 ParallelFakeMaker = Callable[..., ParallelSession]
 
 
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
-    """Yields a maker of sessions of `tests.fake_child`, and closes them in the end."""
+    """Yields a maker of sessions of `tests.support.fake_worker`, and closes them in the end."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     made: list[ProcessSession] = []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.faults import Planted
+from tests.support.faults import Planted
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
 from workbench.isolation.loader import Settings

@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 from transformers import AutoTokenizer
 
-from tests.tiny_language import put_tokenizer, random_network
+from tests.support.tiny_language import put_tokenizer, random_network
 
 FLOATS = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16}
 

@@ -1,4 +1,4 @@
-"""A registry whose sessions compute the small network of `tests.parity.networks`, or do not."""
+"""A registry whose sessions compute the small network of `tests.support.networks`, or do not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.parity.networks import META, Fault, computed
+from tests.support.networks import META, Fault, computed
 from workbench.compare import read_trace
 from workbench.core.errors import SessionDied, Unavailable
 from workbench.core.options import build_options

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 import yaml
 
-from tests.tiny_checkpoints import ENCODER, FRONTEND, WIDTH, drawn_tensors
-from tests.tiny_language import put_tokenizer, random_network
+from tests.support.tiny_checkpoints import ENCODER, FRONTEND, WIDTH, drawn_tensors
+from tests.support.tiny_language import put_tokenizer, random_network
 from workbench.families.funasr_nano import read_funasr_nano
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 

@@ -1,4 +1,4 @@
-"""Faults of the other families, planted as those of `tests.lab.faults`: a few each, where their networks differ."""
+"""Faults of the other families, planted as those of `tests.support.faults`: a few each, where their networks differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from tests.lab.faults import Parts, Planted, Planter
+from tests.support.faults import Parts, Planted, Planter
 
 
 def no_tail(parts: Parts) -> Planted:

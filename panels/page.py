@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 import gradio as gr
 
-from panels.inject.layout import endpoint, layout
-from panels.models.layout import layout
-from panels.parity.layout import endpoint, layout
+from panels.inject import endpoint as inject_endpoint
+from panels.inject import layout as inject
+from panels.models import layout as models
+from panels.parity import endpoint as parity_endpoint
+from panels.parity import layout as parity
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
-from panels.transcribe.layout import endpoint, layout
+from panels.transcribe import endpoint as transcribe_endpoint
+from panels.transcribe import layout as transcribe
 from panels.widgets.html_block import html_block
 from panels.widgets.markup import text
 from workbench import __version__
@@ -19,10 +22,10 @@ from workbench import __version__
 TITLE = "Speech Workbench"
 
 TABS: tuple[tuple[str, str, Callable[[gr.Blocks, SessionPool, gr.Tab], None]], ...] = (
-    ("transcribe", "Transcribe", layout.build),
-    ("parity", "Parity", layout.build),
-    ("inject", "Inject", layout.build),
-    ("models", "Models", layout.build),
+    ("transcribe", "Transcribe", transcribe.build),
+    ("parity", "Parity", parity.build),
+    ("inject", "Inject", inject.build),
+    ("models", "Models", models.build),
 )
 
 HEADER = f"""<div class="masthead">
@@ -45,8 +48,8 @@ def build_page(pool: SessionPool) -> Page:
             for key, label, build in TABS:
                 with gr.Tab(label, id=key) as tab:
                     build(page, pool, tab)
-        endpoint.build(page, pool)
-        endpoint.build(page, pool)
-        endpoint.build(page, pool)
+        transcribe_endpoint.build(page, pool)
+        parity_endpoint.build(page, pool)
+        inject_endpoint.build(page, pool)
         html_block(FOOTER)
     return page

@@ -24,7 +24,7 @@ from panels.widgets.markup import datum, element, text
 from panels.widgets.samples import Sample, samples_named
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
-from workbench.parity_lab import ParityRun, html_report
+from workbench.parity_lab import ParityRun, page
 from workbench.parity_lab.figures import worth_a_look
 from workbench.parity_lab.sides import with_changes
 from workbench.registry.cards import Card

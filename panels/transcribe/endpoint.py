@@ -22,10 +22,11 @@ from panels.transcribe.run import Row, prepare, run
 from panels.widgets.engine_inputs import RUNTIME, SHOWN, check_settings
 from panels.widgets.samples import read_samples
 from panels.widgets.snippets import File
-from workbench.exports import FORMATS
 from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
-from workbench.text import NORMALISERS, Score
+from workbench.text.exports import FORMATS
+from workbench.text.normalisers import NORMALISERS
+from workbench.text.rates import Score
 
 LIMITS: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}  # of endpoints that compute
 

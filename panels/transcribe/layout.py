@@ -20,8 +20,8 @@ from panels.widgets.html_block import HIDDEN, html_block
 from panels.widgets.model_chooser import model_chooser
 from panels.widgets.option_inputs import make_inputs, shown_options
 from panels.widgets.samples import read_samples
-from workbench.exports import FORMATS
-from workbench.text import NORMALISERS
+from workbench.text.exports import FORMATS
+from workbench.text.normalisers import NORMALISERS
 
 RUNS_AT_ONCE = 16  # most sessions take turns; this leaves room for users of different models, and of one vLLM engine
 ENGINE = """<p class="muted small">An engine starts with the first run, which takes up to a minute, and stays for later

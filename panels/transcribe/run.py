@@ -27,7 +27,8 @@ from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Partial, Progress, Segment, Transcript
-from workbench.text import Score, find_normaliser, score
+from workbench.text.normalisers import find_normaliser
+from workbench.text.rates import Score, score
 
 ROWS_AT_ONCE = 16  # recordings that one run has under way in a session that takes several calls
 Status = Literal["waiting", "running", "done", "failed", "stopped"]

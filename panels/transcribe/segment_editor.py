@@ -16,9 +16,10 @@ import gradio as gr
 
 from panels.transcribe.run import Row
 from workbench.core.errors import BadInput
-from workbench.exports import TIME, edited, find_format, retold
 from workbench.registry.sources import assets
 from workbench.session.protocols import Transcript
+from workbench.text.editing import TIME, edited, retold
+from workbench.text.exports import find_format
 
 
 def segment_editor(**settings: Any) -> gr.HTML:

@@ -12,7 +12,8 @@ from panels.transcribe.run import Board, Row
 from panels.widgets.markup import button, chips, copy_button, element, failure, figures, seconds, text
 from workbench.session.protocols import Transcript
 from workbench.system.memory import size
-from workbench.text import Difference, Normaliser, Score, pool_scores
+from workbench.text.normalisers import Normaliser
+from workbench.text.rates import Difference, Score, pool_scores
 from workbench.text.scripts import is_unspaced
 
 PHRASE = 24  # characters of a text that is being written that a screen reader gets at once, or a few more

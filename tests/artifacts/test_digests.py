@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.artifacts import digests
+import workbench.artifacts.digests
 from workbench.artifacts.digests import Digests
 from workbench.core.errors import BadInput, Cancelled
 
@@ -50,7 +50,7 @@ def test_the_digests_of_files_are_sha_256(tmp_path: Path) -> None:
 
 
 def test_files_are_read_when_they_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "BLOCK", 2)
+    monkeypatch.setattr(workbench.artifacts.digests, "BLOCK", 2)
     place = written(tmp_path / "a", {"model.pt": b"abcd", "config.yaml": b"x"})
     digests = Digests(tmp_path / "memory.json")
     told: list[float] = []

@@ -18,7 +18,7 @@ from panels.widgets.samples import read_samples
 from tests.panels.conftest import Served
 from tests.support.browser import PATIENCE
 from tests.support.fake_panels import broken, tone
-from workbench.exports import FORMATS
+from workbench.text.exports import FORMATS
 
 LONG = 60_000  # milliseconds; a first run loads its models
 

@@ -15,7 +15,7 @@ import pytest
 from tests.support.fake_lab import FakeRegistry
 from tests.support.networks import META, computed
 from workbench.core.errors import BadInput
-from workbench.parity_lab import ParityRun, html_report, run_parity, write_page
+from workbench.parity_lab import ParityRun, page, run_parity, write_page
 from workbench.session.protocols import Trace
 
 NASTY = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
@@ -138,14 +138,14 @@ def test_it_is_readable_in_a_browser(run: ParityRun, tmp_path: Path, chromium: A
 def test_on_paper_it_is_whole(run: ParityRun, tmp_path: Path, chromium: Any) -> None:
     context = chromium.new_context(color_scheme="dark", offline=True)
     page = context.new_page()
-    html_report.goto(write_page(run, tmp_path / "report.html").as_uri())
-    html_report.emulate_media(media="print")
-    for details in html_report.locator("details").all():
+    page.goto(write_page(run, tmp_path / "report.html").as_uri())
+    page.emulate_media(media="print")
+    for details in page.locator("details").all():
         details.evaluate("each => { each.open = true; }")
     cut = """() => [...document.querySelectorAll('.scroll')]
         .filter((each) => each.scrollHeight > each.clientHeight + 1).length"""
-    assert html_report.evaluate(cut) == 0
-    assert html_report.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate(cut) == 0
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     context.close()
 
 

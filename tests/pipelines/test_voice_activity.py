@@ -24,7 +24,7 @@ from workbench.pipelines.voice_activity import EDGE_SECONDS, MERGE_SECONDS, PAD_
 from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
 from workbench.runtimes.pytorch import fsmn_vad
-from workbench.text import score
+from workbench.text.rates import score
 from workbench.training.digits import load_fsdd
 
 RATE = 16000

@@ -110,7 +110,7 @@ def test_a_missing_local_directory_is_named(tmp_path: Path) -> None:
 
 
 def test_an_installation_without_assets_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(workbench.registry.sources, "__file__", str(tmp_path / "workbench" / "sources.py"))
+    monkeypatch.setattr(workbench.registry.sources, "__file__", str(tmp_path / "workbench" / "registry" / "sources.py"))
     with pytest.raises(Unavailable, match="install it again"):
         assets()
 

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
-from workbench.exports import FORMATS, TIME, cues, edited, find_format, retold
 from workbench.session.protocols import Segment, Token, Transcript
-from workbench.text.subtitles import tokens_in
+from workbench.text.editing import TIME, edited, retold
+from workbench.text.exports import FORMATS, find_format
+from workbench.text.subtitles import cues, tokens_in
 
 # --- helpers ------------------------------------------------------------------------------------------------------
 

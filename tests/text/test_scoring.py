@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
-from workbench.text import NORMALISERS, aligned_text, pool_scores, score
-from workbench.text.normalisers import basic, digits
+from workbench.text.aligned import aligned_text
+from workbench.text.normalisers import NORMALISERS, basic, digits
+from workbench.text.rates import pool_scores, score
 from workbench.text.scripts import characters, display_width, is_unspaced, join_units, mixed_units
 
 # --- helpers ------------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from workbench.cli.model_flags import add_model, add_options, add_settings, help
 from workbench.compare.presets import MEASURES, PRESETS
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
-from workbench.exports import FORMATS as WRITERS
 from workbench.families.language import PLACEHOLDER
 from workbench.formats.quantization import TYPES
+from workbench.text.exports import FORMATS as WRITERS
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
 ANY = ("transcribe", "generate", "vad")  # tasks of all models

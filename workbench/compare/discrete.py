@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.text import score
+from workbench.text.rates import score
 
 _EXCERPT = 200  # runs of an edit script that are kept
 

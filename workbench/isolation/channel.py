@@ -45,7 +45,7 @@ class Link:
     """
 
     def __init__(self, spec: SessionSpec, command: Sequence[str], parallel: bool = False):
-        root = str(Path(__file__).resolve().parent.parent)
+        root = str(Path(__file__).resolve().parents[2])
         paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "PYTHONPATH": paths}
         self.opened = False

@@ -36,7 +36,7 @@ DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 def assets() -> Path:
     """The folder of shipped demos and samples: beside the package in a checkout, inside it when installed."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     for folder in (package / "assets", package.parent / "assets"):
         if folder.is_dir():
             return folder

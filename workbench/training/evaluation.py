@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.text import ErrorRates, pool_scores, score
+from workbench.text.rates import ErrorRates, pool_scores, score
 from workbench.training.augment import (
     change_tempo,
     filtered,

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from workbench.conversion import writer
+from workbench.core.settings import SessionSpec, Settings
 from workbench.formats.quantization import TYPES
-from workbench.isolation.loader import SessionSpec, Settings, open_here
+from workbench.isolation.loader import open_here
 from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
 from workbench.session.protocols import Session

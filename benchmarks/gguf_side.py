@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.funasr_cpp_graph import EagerGraph
 from workbench.audio.read import read
+from workbench.core.settings import Settings
 from workbench.families.sensevoice import SenseVoiceOptions
-from workbench.isolation.loader import Settings
 from workbench.runtimes.gguf.graph import Engine
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.system.memory import peak_resident_bytes

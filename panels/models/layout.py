@@ -14,11 +14,11 @@ from panels.running.sessions import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
 from panels.widgets.html_block import html_block
 from panels.widgets.markup import button, datum, element, seconds, text
 from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.runtimes import RUNTIMES
 from workbench.families import FAMILIES
 from workbench.registry.cards import BadCard, Card
 from workbench.registry.registry import Registry, Residency
 from workbench.registry.weights import Weights
-from workbench.runtimes import RUNTIMES
 from workbench.system.memory import size
 
 REFRESH_SECONDS = 3.0

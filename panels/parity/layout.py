@@ -18,8 +18,8 @@ from panels.transcribe.segment_editor import saver
 from panels.widgets.html_block import HIDDEN, html_block, scripted_html, seen_classes
 from panels.widgets.samples import read_samples
 from workbench.compare.presets import MEASURES
+from workbench.core.settings import KV_CACHES
 from workbench.families.language import PLACEHOLDER
-from workbench.isolation.loader import KV_CACHES
 
 SHOW_RESULTS = """(...values) => {
   const results = document.querySelector('#parity-results');

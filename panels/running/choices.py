@@ -11,11 +11,11 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
+from workbench.core.runtimes import RUNTIMES
 from workbench.pipelines.voice_activity import BUILT_IN
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.registry.weights import AUTO, Weights
-from workbench.runtimes import RUNTIMES
 
 SEPARATOR = "|"
 

@@ -68,7 +68,7 @@ class SessionPool:
 
         Args:
             quantization: where the runtime has several; empty for the one it takes by default.
-            settings: others of `workbench.isolation.loader.Settings` than the model's card says.
+            settings: others of `workbench.core.settings.Settings` than the model's card says.
         """
         settings = dict(settings or {})
         key = _key(model, runtime, quantization, settings)

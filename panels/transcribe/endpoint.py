@@ -22,8 +22,8 @@ from panels.transcribe.run import Row, prepare, run
 from panels.widgets.engine_inputs import RUNTIME, SHOWN, check_settings
 from panels.widgets.samples import read_samples
 from panels.widgets.snippets import File
+from workbench.core.runtimes import RUNTIMES
 from workbench.registry.registry import Registry
-from workbench.runtimes import RUNTIMES
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
 from workbench.text.rates import Score

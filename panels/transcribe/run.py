@@ -22,10 +22,10 @@ from panels.running.sessions import SessionPool
 from panels.widgets.samples import references
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import OnProgress, listening
+from workbench.core.runtimes import RUNTIMES
 from workbench.pipelines.speech_session import join_texts
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Partial, Progress, Segment, Transcript
 from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import Score, score

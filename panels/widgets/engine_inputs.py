@@ -13,7 +13,7 @@ import gradio as gr
 from panels.widgets.option_inputs import label_of
 from workbench.core.errors import BadInput
 from workbench.core.options import OptionSpec
-from workbench.isolation.loader import check_setting, settings_of
+from workbench.core.settings import check_setting, settings_of
 
 RUNTIME = "vllm"
 # How many threads are used is for the owner of the machine to say.

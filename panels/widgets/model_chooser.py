@@ -14,9 +14,9 @@ import gradio as gr
 from panels.running.choices import Cell, Offer, offers, runtime_title
 from panels.widgets.markup import text
 from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.runtimes import RUNTIMES
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
-from workbench.runtimes import RUNTIMES
 from workbench.system.memory import size
 
 LOADING = '<p class="muted small loading" role="status">Looking up which models can run here</p>'

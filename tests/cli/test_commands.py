@@ -20,8 +20,8 @@ from workbench import __version__
 from workbench.audio.read import write_wav
 from workbench.cli.commands import main
 from workbench.core.errors import BadInput
+from workbench.core.settings import SETTINGS
 from workbench.isolation import serial
-from workbench.isolation.loader import SETTINGS
 from workbench.registry.registry import Registry
 from workbench.session.protocols import Trace
 

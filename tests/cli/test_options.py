@@ -12,11 +12,11 @@ from workbench.cli.arguments import parser
 from workbench.cli.commands import main
 from workbench.cli.options import described
 from workbench.core.options import option_specs
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import settings_of
 from workbench.families import FAMILIES
-from workbench.isolation.loader import settings_of
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
-from workbench.runtimes import RUNTIMES
 
 
 def card(family: str, kind: str = "directory", **more: Any) -> Card:

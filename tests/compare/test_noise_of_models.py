@@ -14,7 +14,7 @@ from torch import nn
 
 from tests.support.tiny_checkpoints import noise
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.runtimes.pytorch import finalise_weights
 from workbench.session.protocols import Trace
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, OptionSpec, build_options, check_value, option, option_specs
+from workbench.core.settings import SETTINGS
 from workbench.families import FAMILIES
-from workbench.isolation.loader import SETTINGS
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def test_a_killed_app_leaves_nothing(kind: str, do: str) -> None:
         import json, sys, threading
         from pathlib import Path
         from workbench import worker, parallel_worker
-        from workbench.isolation.loader import SessionSpec
+        from workbench.core.settings import SessionSpec
         worker.CHILD = ("-P", "-m", "tests.support.fake_worker")
         kind = getattr(worker, {kind!r}, None) or getattr(parallel_worker, {kind!r})
         session = kind(SessionSpec("fake", "fake", "fake", Path("/")))

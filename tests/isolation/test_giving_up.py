@@ -18,7 +18,8 @@ from tests.support import fake_worker
 from tests.support.processes import PATIENCE, Background, FakeMaker, children, eventually, fakes, gone, heard
 from tests.support.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled, SessionDied
-from workbench.isolation.loader import SessionSpec, open_here
+from workbench.core.settings import SessionSpec
+from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
 from workbench.session.protocols import Progress, Transcript
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.isolation.loader import DTYPES, SETTINGS, check_setting, settings_of
-from workbench.runtimes import RUNTIMES
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import DTYPES, SETTINGS, check_setting, settings_of
 
 
 def test_every_type_of_arithmetic_is_one_of_a_runtime_that_has_the_setting() -> None:

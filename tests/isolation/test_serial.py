@@ -37,7 +37,8 @@ from tests.support.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevo
 from workbench.audio.read import write_wav
 from workbench.conversion import causal_lm, writer
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
-from workbench.isolation.loader import SessionSpec, open_here
+from workbench.core.settings import SessionSpec
+from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
 from workbench.registry.sources import assets
 from workbench.session.protocols import Generation, Piece, Progress, Transcript
@@ -254,7 +255,7 @@ def test_a_child_ends_with_its_parent(spec: SessionSpec) -> None:
     script = f"""
         import sys
         from pathlib import Path
-        from workbench.isolation.loader import SessionSpec
+        from workbench.core.settings import SessionSpec
         from workbench.isolation.serial import ProcessSession
         session = ProcessSession(SessionSpec("tiny", "sensevoice", "pytorch", Path({str(spec.checkpoint)!r})))
         session.start()
@@ -275,7 +276,7 @@ def test_a_child_ends_with_its_parent_even_while_it_loads() -> None:
         import sys, threading
         from pathlib import Path
         from workbench import worker
-        from workbench.isolation.loader import SessionSpec
+        from workbench.core.settings import SessionSpec
         worker.CHILD = ("-P", "-m", "tests.support.fake_worker")
         session = worker.ProcessSession(SessionSpec("never", "fake", "fake", Path("/")))
         threading.Thread(target=session.start, daemon=True).start()

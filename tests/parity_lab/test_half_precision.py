@@ -23,7 +23,7 @@ from tests.support.faults_judged import SAMPLE, STAGES, Model
 from tests.support.ports import Port
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.runtimes.pytorch import arithmetic
 from workbench.session.protocols import Trace
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.pipelines.tracing import named, stages_given, trace_of
 from workbench.runtimes.pytorch.sensevoice import open_session
 from workbench.session.protocols import Trace

@@ -18,8 +18,9 @@ from workbench.audio.silero import SileroOptions, silero_spans
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
+from workbench.core.settings import SessionSpec, Settings
 from workbench.families.fsmn_vad import FsmnVadOptions
-from workbench.isolation.loader import SessionSpec, Settings, open_here
+from workbench.isolation.loader import open_here
 from workbench.pipelines.voice_activity import EDGE_SECONDS, MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
 from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint

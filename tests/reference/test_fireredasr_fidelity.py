@@ -33,9 +33,9 @@ from tests.support.tiny_fireredasr import (
     write_package,
     write_statistics,
 )
+from workbench.core.settings import Settings
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS, FireRedAsrOptions
-from workbench.isolation.loader import Settings
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.fireredasr import open_session
 from workbench.runtimes.pytorch.language import LanguageModel

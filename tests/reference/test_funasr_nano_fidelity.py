@@ -24,8 +24,8 @@ from tests.reference.drawn_weights import fill, synthetic_voice
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from tests.support.tiny_language import put_tokenizer
 from workbench.audio.frontend import Frontend
+from workbench.core.settings import Settings
 from workbench.families.funasr_nano import LANGUAGES, SPEECH, FunasrNanoOptions, prompt_ids, read_funasr_nano
-from workbench.isolation.loader import Settings
 from workbench.pipelines.speech_session import Heard
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder

@@ -15,10 +15,11 @@ from safetensors.numpy import save_file
 from tests.support.processes import FAKE_CHILD, Background, eventually
 from tests.support.tiny_checkpoints import add_weight_bytes, claiming_checkpoints
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable
+from workbench.core.runtimes import CPU_KV_GIGABYTES
+from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation import serial
 from workbench.isolation.base import IsolatedSession
 from workbench.isolation.concurrent import ParallelSession
-from workbench.isolation.loader import SessionSpec, Settings
 from workbench.isolation.serial import ProcessSession
 from workbench.registry.budget import (
     ENGINE_BYTES,
@@ -30,7 +31,6 @@ from workbench.registry.budget import (
     estimated_bytes,
 )
 from workbench.registry.registry import Registry
-from workbench.runtimes import CPU_KV_GIGABYTES
 from workbench.session.protocols import Progress
 from workbench.system.memory import machine_bytes
 

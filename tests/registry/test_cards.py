@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests.support.processes import FAKE_CHILD
 from workbench.core.errors import BadInput
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import Server, Settings
 from workbench.families import FAMILIES
 from workbench.isolation import serial
-from workbench.isolation.loader import Server, Settings
 from workbench.registry.cards import KEYS, SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
 from workbench.registry.registry import Registry, cards
-from workbench.runtimes import RUNTIMES
 
 KNOWN = ("directory", "gguf", "language", "hub", "server", "key", "pytorch", "vllm", "threads", "dtype")
 GOOD = """

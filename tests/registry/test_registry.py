@@ -19,8 +19,8 @@ from tests.support.tiny_checkpoints import LONG, claiming_checkpoints, long_nois
 from tests.support.tiny_language import tiny_language
 from workbench.artifacts import vllm_directories as served
 from workbench.core.errors import BadInput, SessionDied, Unavailable
+from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
-from workbench.isolation.loader import SessionSpec
 from workbench.registry.budget import estimated_bytes
 from workbench.registry.registry import Registry
 from workbench.session.protocols import Generation, Progress, Session, Transcript

@@ -15,9 +15,9 @@ import workbench
 from tests.support.processes import FAKE_CHILD
 from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.core.options import option_specs
+from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.isolation import serial
-from workbench.isolation.loader import SessionSpec
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.signatures import HEARING, WRITING, session_class

@@ -124,7 +124,7 @@ def test_a_users_card_names_a_file(registry: Registry, fake: None, add_card: Pat
 
 def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path) -> None:
     """Resolved without a session, which would need whole networks."""
-    from workbench.isolation.loader import Settings
+    from workbench.core.settings import Settings
     from workbench.registry.weights import gguf_file
 
     folder = add_card.parent

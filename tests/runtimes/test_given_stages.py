@@ -24,7 +24,7 @@ from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from tests.support.tiny_language import tiny_language
 from workbench.conversion import writer
 from workbench.core.errors import BadInput
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.session.protocols import Session, Trace
 
 SOUND = noise(1.0)

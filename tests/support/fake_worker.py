@@ -21,8 +21,8 @@ import numpy as np
 from workbench.compare import read_trace
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.progress import report
+from workbench.core.settings import SessionSpec
 from workbench.isolation import worker
-from workbench.isolation.loader import SessionSpec
 from workbench.session.protocols import Event, Generation, Piece, Progress, Segment, Trace, Transcript
 from workbench.system.tempdirs import PREFIX
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.faults import Planted
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.registry.sources import assets
 from workbench.session.protocols import Trace
 

@@ -24,7 +24,7 @@ from tests.support.faults import EPS, TIMES, Planted, behind_norm, exchanged, no
 from tests.support.faults_judged import DIRECTORIES
 from workbench.audio.cmvn import Cmvn, read_am_mvn
 from workbench.conversion.checkpoint import convert, plans_of
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.registry.sources import assets
 from workbench.session.protocols import Trace
 

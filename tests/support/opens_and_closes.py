@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from workbench.isolation.loader import SessionSpec, Settings, open_here
+from workbench.core.settings import SessionSpec, Settings
+from workbench.isolation.loader import open_here
 
 
 def main() -> None:

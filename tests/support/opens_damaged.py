@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.isolation.loader import SessionSpec, Settings, open_here
+from workbench.core.settings import SessionSpec, Settings
+from workbench.isolation.loader import open_here
 
 
 def tried(path: Path, family: str) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
 from workbench.isolation.concurrent import ParallelSession
-from workbench.isolation.loader import SessionSpec
 from workbench.isolation.serial import ProcessSession
 from workbench.session.protocols import Transcript
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from tests.training.tones import tone_takes
+from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES as KNOWN
 from workbench.families import family_of
-from workbench.isolation.loader import SessionSpec, open_here
+from workbench.isolation.loader import open_here
 from workbench.training.course import Course, DemoOptions
 from workbench.training.demo import FAMILIES, recipe_of
 

@@ -27,12 +27,12 @@ from workbench.cli.tables import alternatives_table
 from workbench.cli.transcribe import Line, transcripts
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.options import build_options
+from workbench.core.runtimes import RUNTIMES
 from workbench.embeddings import Embedding, SeveralTensors, read_embedding
 from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Piece, StageFilter, Transcript
 from workbench.text.exports import find_format
 from workbench.text.prompts import check_typed

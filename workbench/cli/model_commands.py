@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from workbench.cli.transcribe import Line
 from workbench.core.errors import BadInput
 from workbench.core.options import check_value, option, option_specs
-from workbench.isolation.loader import check_setting
+from workbench.core.settings import check_setting
 from workbench.registry.registry import Registry
 
 Say = Callable[[str], None]

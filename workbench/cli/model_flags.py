@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.core.options import ListeningOptions, OptionSpec, option_specs
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import SETTINGS
 from workbench.families import FAMILIES, Family
-from workbench.isolation.loader import SETTINGS
-from workbench.runtimes import RUNTIMES
 
 SHORT = {"quantization": ("-q",)}
 WITH_THE_MODEL = ("quantization",)  # settings that say which weights, as --model does

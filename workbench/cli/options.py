@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.core.options import OptionSpec, option_specs
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import settings_of
 from workbench.families import FAMILIES, Family
 from workbench.formats.quantization import AUTO, TYPES
-from workbench.isolation.loader import settings_of
 from workbench.registry.cards import Card
 from workbench.registry.registry import SERVED, Registry
 from workbench.registry.signatures import KINDS, range_of, runtimes_of
-from workbench.runtimes import RUNTIMES
 
 COLUMNS = ("flag", "type", "default", "runtimes")
 

@@ -211,3 +211,6 @@ def _fitted(kind: type, value: Any) -> Any:
         return value if isinstance(value, str) else None
     texts = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
     return tuple(value) if texts else None
+
+
+MOST_TOKENS = 1 << 20  # longer than the context of any model here; what a model's own context holds, it says itself

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.core.options import option
+from workbench.core.options import MOST_TOKENS, option
 
 ENDED = -1  # in place of a token, for a row of a batch that has ended
-MOST_TOKENS = 1 << 20  # longer than the context of any model here; what a model's own context holds, it says itself
 MOST_BEAMS = 64  # each holds keys and values of its own, so that memory grows with them; papers follow 5 to 20
 COLDEST = 0.01  # below it, scores divided by the temperature overflow in float16, and all is as at 0
 HOTTEST = 100.0  # all tokens are as good as equally likely then

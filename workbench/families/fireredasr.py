@@ -19,8 +19,8 @@ import numpy as np
 from workbench.audio.constants import NUM_MELS, SAMPLE_RATE
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
-from workbench.core.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
-from workbench.decoding.generation import MOST_BEAMS, MOST_PENALTY, MOST_TOKENS, GenerationOptions
+from workbench.core.options import MOST_SIDE_BY_SIDE, MOST_TOKENS, ListeningOptions, option
+from workbench.decoding.generation import MOST_BEAMS, MOST_PENALTY, GenerationOptions
 from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
 from workbench.families.language import (
     AUDIO,

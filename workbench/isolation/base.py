@@ -16,9 +16,9 @@ from typing import Any, Self
 import numpy as np
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchError
+from workbench.core.settings import SessionSpec
 from workbench.embeddings.prompt import Injected, embeddings_given
 from workbench.families import FAMILIES
-from workbench.isolation.loader import SessionSpec
 from workbench.session.protocols import (
     AudioSource,
     Event,

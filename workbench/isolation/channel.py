@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import WorkbenchError
-from workbench.isolation.loader import SessionSpec
+from workbench.core.settings import SessionSpec
 from workbench.system.process_groups import end_group
 from workbench.system.tempdirs import make_scratch, remove_scratch
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from workbench.core.errors import WorkbenchError
 from workbench.core.progress import overhearing, report
+from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
 from workbench.isolation.base import BEAT_SECONDS, DOING, Calls, IsolatedSession, revived
 from workbench.isolation.channel import Link, Lost
-from workbench.isolation.loader import SessionSpec
 from workbench.isolation.worker import AHEAD
 
 CLOSE_SECONDS = 3.0  # how long a child may take to close its model before it is ended

@@ -17,9 +17,9 @@ from typing import Any
 
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import overhearing, report
+from workbench.core.settings import SessionSpec
 from workbench.isolation.base import BEAT_SECONDS, DOING, WAITING, Calls, IsolatedSession, revived
 from workbench.isolation.channel import Link, Lost
-from workbench.isolation.loader import SessionSpec
 
 CHILD = ("-P", "-m", "workbench.isolation.worker")  # -P: a torch.py in the user's folder is not torch
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for

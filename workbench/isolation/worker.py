@@ -28,8 +28,9 @@ from typing import Any, NoReturn
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
 from workbench.core.progress import listening
-from workbench.isolation.loader import SessionSpec, open_here
-from workbench.runtimes import RUNTIMES
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import SessionSpec
+from workbench.isolation.loader import open_here
 from workbench.session.protocols import Session
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch

@@ -23,6 +23,7 @@ from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.core.options import build_options
 from workbench.core.progress import OnProgress, listening
+from workbench.core.runtimes import RUNTIMES
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
@@ -30,7 +31,6 @@ from workbench.parity_lab.peers import peer_side, peers_for
 from workbench.parity_lab.sides import Side, read_side, read_sides
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import AudioSource, Prompt, StageFilter, Trace
 from workbench.system.tempdirs import make_scratch
 from workbench.text.prompts import check_prompt

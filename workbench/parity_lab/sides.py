@@ -13,8 +13,8 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.options import OptionSpec, build_options, option_specs
-from workbench.isolation.loader import SETTINGS, check_setting
-from workbench.runtimes import RUNTIMES
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import SETTINGS, check_setting
 
 DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
 """Types of arithmetic, by their short names."""

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import report
+from workbench.core.runtimes import CPU_KV_GIGABYTES, RUNTIMES
+from workbench.core.settings import SessionSpec
 from workbench.isolation.base import BEAT_SECONDS, IsolatedSession
-from workbench.isolation.loader import SessionSpec
-from workbench.runtimes import CPU_KV_GIGABYTES, RUNTIMES
 from workbench.system.memory import machine_bytes
 
 SHARE = 0.8  # of the machine's memory

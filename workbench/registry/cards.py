@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workbench.core.errors import BadInput
-from workbench.isolation.loader import Server, check_setting
-from workbench.runtimes import RUNTIMES
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import Server, check_setting
 
 SHIPPED = Path(__file__).with_name("cards.toml")
 KEYS = {"id", "name", "family", "languages", "tasks", "licence", "source", "runtimes", "settings", "about", "megabytes"}

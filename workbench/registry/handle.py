@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import SessionSpec
 from workbench.embeddings.prompt import Injected
 from workbench.families import FAMILIES
 from workbench.isolation.base import Calls, IsolatedSession
-from workbench.isolation.loader import SessionSpec
 from workbench.registry.budget import weight_bytes
 from workbench.registry.signatures import session_class
-from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import (
     AudioSource,
     Event,

@@ -20,10 +20,12 @@ from typing import Any
 from workbench.artifacts.vllm_directories import served_directory
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress, listening, report
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import SessionSpec, Settings, check_setting
 from workbench.families import FAMILIES
 from workbench.isolation.base import IsolatedSession
 from workbench.isolation.concurrent import ParallelSession
-from workbench.isolation.loader import SessionSpec, Settings, check_setting, open_here, why_not
+from workbench.isolation.loader import open_here, why_not
 from workbench.isolation.serial import ProcessSession
 from workbench.pipelines.voice_activity import BUILT_IN
 from workbench.registry.budget import MemoryBudget, default_budget
@@ -39,7 +41,6 @@ from workbench.registry.weights import (
     offered_weights,
     why_not_converted,
 )
-from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Session
 from workbench.system.memory import size
 
@@ -182,7 +183,7 @@ class Registry:
         Downloads the checkpoint first where the card says from where, and converts it where the runtime opens GGUF
         files; `on_progress` is told of that and of the load, at least four times a second while the process starts,
         and may raise to stop it. A setting that is not given is the card's, else the usual one of
-        `workbench.isolation.loader.Settings`. Sessions of the same model, runtime and settings share one process.
+        `workbench.core.settings.Settings`. Sessions of the same model, runtime and settings share one process.
 
         Raises `BadInput` for an unknown model or a bad checkpoint, `Unavailable` where the runtime or the
         source is not there or memory does not suffice.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_type_hints
 
 from workbench.core.options import OptionSpec, option_specs
+from workbench.core.runtimes import RUNTIMES
 from workbench.families import FAMILIES
-from workbench.runtimes import RUNTIMES
 from workbench.session.protocols import Session
 
 HEARING = ("stream", "stream_batch", "transcribe", "transcribe_batch")

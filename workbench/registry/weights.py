@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
+from workbench.core.settings import Settings
 from workbench.formats.gguf_file import GgufFile, read_gguf, read_own_gguf
-from workbench.isolation.loader import Settings
 from workbench.registry.cards import Card
 from workbench.registry.sources import local_checkpoint
 from workbench.system.memory import size

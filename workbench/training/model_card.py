@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
-from workbench.isolation.loader import SessionSpec, open_here
+from workbench.isolation.loader import open_here
 from workbench.training.course import Phase
 from workbench.training.digits import Take
 from workbench.training.evaluation import CONDITIONS, DigitString, evaluation_strings, measure, under

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tiny_gguf import tiny_gguf
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.runtimes.gguf import amx, amx_product, llama
 from workbench.runtimes.gguf.causal_lm import open_session
 from workbench.runtimes.gguf.ggml import Library, library_files, load_library

@@ -14,7 +14,7 @@ from tests.support.tiny_gguf import tiny_gguf, tiny_halves
 from tests.support.tiny_language import tiny_language
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.core.errors import BadInput
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.pipelines.text_session import TextSession
 from workbench.runtimes.gguf.causal_lm import open_session
 from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer

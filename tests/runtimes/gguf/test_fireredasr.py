@@ -14,7 +14,7 @@ import pytest
 from tests.support.tiny_fireredasr import tiny_fireredasr
 from workbench.conversion import fireredasr, writer
 from workbench.core.errors import BadInput
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.runtimes.gguf.fireredasr import open_session, read_arguments
 from workbench.runtimes.pytorch import fireredasr as pytorch
 from workbench.session.protocols import Session

@@ -12,9 +12,9 @@ from tests.support.gguf_files import funasr_nano_encoder
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.conversion import funasr_nano, writer
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.families.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano
 from workbench.formats.gguf_file import read_gguf
-from workbench.isolation.loader import Settings
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf.funasr_nano import open_session
 from workbench.runtimes.gguf.language import open_language

@@ -20,9 +20,9 @@ from tests.support.tiny_checkpoints import noise, tiny_paraformer
 from workbench.audio.read import read
 from workbench.conversion import paraformer, writer
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.families.paraformer import read_paraformer
 from workbench.formats.gguf_file import read_gguf
-from workbench.isolation.loader import Settings
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf.paraformer import ParaformerGraph, open_session
 from workbench.runtimes.gguf.unpacking import unpacked

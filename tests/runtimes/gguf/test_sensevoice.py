@@ -15,8 +15,8 @@ from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.read import read
 from workbench.conversion import sensevoice, writer
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.formats.gguf_file import read_gguf
-from workbench.isolation.loader import Settings
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.runtimes.pytorch import sensevoice as pytorch

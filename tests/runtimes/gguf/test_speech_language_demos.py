@@ -14,7 +14,7 @@ from workbench.audio.read import read
 from workbench.conversion import fireredasr as fireredasr_conversion
 from workbench.conversion import funasr_nano as funasr_nano_conversion
 from workbench.conversion import writer
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.runtimes.gguf import fireredasr, funasr_nano
 from workbench.runtimes.pytorch import fireredasr as pytorch_fireredasr
 from workbench.runtimes.pytorch import funasr_nano as pytorch_funasr_nano

@@ -20,9 +20,9 @@ from tests.support.tiny_fireredasr import tiny_fireredasr
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from tests.support.tiny_language import random_network, tiny_language
 from workbench.compare.measures import measure
+from workbench.core.settings import Settings
 from workbench.decoding.generation import Decoding
 from workbench.families.language import read_language_config
-from workbench.isolation.loader import Settings
 from workbench.runtimes.pytorch.arithmetic import (
     array_of,
     in_steps,

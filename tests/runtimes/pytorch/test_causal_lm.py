@@ -18,7 +18,8 @@ from tests.support.tiny_language import tiny_language
 from workbench.compare.compare import compare
 from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput, Cancelled
-from workbench.isolation.loader import SessionSpec, Settings, open_here
+from workbench.core.settings import SessionSpec, Settings
+from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
 from workbench.pipelines.text_session import TextSession
 from workbench.registry.registry import Registry

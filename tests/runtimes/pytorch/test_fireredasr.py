@@ -30,8 +30,9 @@ from tests.support.tiny_fireredasr import (
     write_statistics,
 )
 from workbench.core.errors import BadInput
+from workbench.core.settings import SessionSpec, Settings
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
-from workbench.isolation.loader import SessionSpec, Settings, open_here
+from workbench.isolation.loader import open_here
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.fireredasr import open_session

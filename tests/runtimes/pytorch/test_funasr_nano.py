@@ -14,8 +14,8 @@ from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_funasr_nano import HIDDEN, LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
 from tests.support.tiny_language import change_json
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.families.funasr_nano import audio_tokens
-from workbench.isolation.loader import Settings
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.session.protocols import Partial, Transcript

@@ -27,8 +27,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
+from workbench.core.settings import Settings
 from workbench.families.funasr_nano import ADAPTOR_EPS, SPEECH, FunasrNanoModel, FunasrNanoOptions, audio_tokens
-from workbench.isolation.loader import Settings
 from workbench.pipelines.funasr_nano import NanoEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.funasr_nano import NanoRunner, open_session

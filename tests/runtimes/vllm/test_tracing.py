@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from workbench.core.errors import Unavailable
-from workbench.runtimes import RUNTIMES
+from workbench.core.runtimes import RUNTIMES
 from workbench.runtimes.vllm.tracing import check_not_given
 
 

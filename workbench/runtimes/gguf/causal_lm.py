@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.families.fireredasr import find_language_directory
 from workbench.families.language import TURN_END
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.isolation.loader import Settings
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.pipelines.text_session import TextSession
 from workbench.runtimes.gguf.language import LanguageModel, open_language

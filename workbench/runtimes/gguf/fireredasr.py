@@ -11,9 +11,9 @@ import numpy as np
 
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.families.fireredasr import FireRedAsrModel, read_fireredasr
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.isolation.loader import Settings
 from workbench.pipelines.fireredasr import FireRedEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession

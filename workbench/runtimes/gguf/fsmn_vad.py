@@ -14,9 +14,9 @@ import numpy as np
 
 from workbench.audio.frontend import Frontend
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.isolation.loader import Settings
 from workbench.pipelines.detection_session import DetectionSession
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.runtimes.gguf.cmvn import read_cmvn

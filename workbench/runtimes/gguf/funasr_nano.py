@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.core.settings import Settings
 from workbench.families.funasr_nano import FunasrNanoModel, audio_tokens, read_funasr_nano
 from workbench.formats.gguf_file import GgufFile
-from workbench.isolation.loader import Settings
 from workbench.pipelines.funasr_nano import NanoEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession

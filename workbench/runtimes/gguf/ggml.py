@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import Unavailable
-from workbench.runtimes import RUNTIMES
+from workbench.core.runtimes import RUNTIMES
 
 OLDEST, NEWEST = (0, 25, 0), (0, 26, 0)  # tested are versions from the first on, before the second
 F32, F16, I32 = 0, 1, 26  # ggml_type

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.settings import Settings
 from workbench.decoding.cif import fire
 from workbench.families.paraformer import ParaformerModel, read_paraformer
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.isolation.loader import Settings
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import cif, output_layer, sanm_decoder

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.core.settings import Settings
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.isolation.loader import Settings
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import output_layer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from workbench.core.settings import Settings
 from workbench.families.causal_lm import read_causal_lm
-from workbench.isolation.loader import Settings
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.pipelines.text_session import TextSession
 from workbench.runtimes.pytorch.device import prepare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 
 
 def prepare(settings: Settings) -> torch.device:

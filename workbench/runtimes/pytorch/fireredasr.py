@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import (
     ENCODER_WEIGHTS,
@@ -23,7 +24,6 @@ from workbench.families.fireredasr import (
     check_files,
     read_fireredasr,
 )
-from workbench.isolation.loader import Settings
 from workbench.pipelines.fireredasr import FireRedEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession

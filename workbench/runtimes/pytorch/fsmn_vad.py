@@ -18,9 +18,9 @@ from torch.nn import functional as F
 from workbench.audio.cmvn import read_am_mvn
 from workbench.audio.frontend import Frontend
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.families.fsmn_vad_onnx import read_onnx_weights
-from workbench.isolation.loader import Settings
 from workbench.pipelines.detection_session import DetectionSession
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.runtimes.pytorch.arithmetic import array_of, name_of, network_dtype

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from workbench.audio.cmvn import read_am_mvn
+from workbench.core.settings import Settings
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
-from workbench.isolation.loader import Settings
 from workbench.pipelines.funasr_nano import NanoEar
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_am_mvn
+from workbench.core.settings import Settings
 from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerModel, read_paraformer
 from workbench.families.sanm import SanmConfig
-from workbench.isolation.loader import Settings
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype

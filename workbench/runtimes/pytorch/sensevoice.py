@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_am_mvn
+from workbench.core.settings import Settings
 from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
-from workbench.isolation.loader import Settings
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import array_of, in_steps, name_of, network_dtype

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from workbench.core.errors import Unavailable
+from workbench.core.settings import Settings
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
-from workbench.isolation.loader import Settings
 from workbench.pipelines.text_session import Table, TextSession
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request

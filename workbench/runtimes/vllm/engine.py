@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.core.progress import report
+from workbench.core.runtimes import CPU_KV_GIGABYTES
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
-from workbench.runtimes import CPU_KV_GIGABYTES
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
 from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
 from workbench.runtimes.vllm.processes import Processes
@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What an engine is started with; see `workbench.isolation.loader.Settings`."""
+    """What an engine is started with; see `workbench.core.settings.Settings`."""
 
     model: Path  # a directory that vLLM loads
     name: str  # of the model, for messages and the log

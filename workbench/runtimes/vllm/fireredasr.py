@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.audio.cmvn import read_cmvn_ark
+from workbench.core.settings import Settings
 from workbench.families.fireredasr import read_served_fireredasr
-from workbench.isolation.loader import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.fireredasr import STAGES, FireRedWords
 from workbench.pipelines.speech_session import SpeechSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.audio.cmvn import read_am_mvn
+from workbench.core.settings import Settings
 from workbench.families.funasr_nano import read_served_funasr_nano
-from workbench.isolation.loader import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.funasr_nano import NanoWords
 from workbench.pipelines.speech_session import SpeechSession

@@ -11,10 +11,10 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
+from workbench.core.settings import Settings
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.families.language import AUDIO
-from workbench.isolation.loader import Settings
 from workbench.pipelines.features import Features
 from workbench.pipelines.speech_language import (
     Words,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.isolation.loader import Settings
+from workbench.core.settings import Settings
 from workbench.runtimes.vllm.engine import Engine, EngineOptions
 
 

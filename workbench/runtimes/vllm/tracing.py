@@ -8,8 +8,8 @@ from itertools import count
 import numpy as np
 
 from workbench.core.errors import Unavailable
+from workbench.core.runtimes import RUNTIMES
 from workbench.decoding.generation import Decoding
-from workbench.runtimes import RUNTIMES
 from workbench.runtimes.vllm.capture import captured, capturing
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request

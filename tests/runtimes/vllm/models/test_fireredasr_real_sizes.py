@@ -23,6 +23,7 @@ from tests.support.tiny_fireredasr import (  # noqa: E402
 )
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
+from workbench.core.settings import SessionSpec  # noqa: E402
 from workbench.families.conformer import ConformerConfig  # noqa: E402
 from workbench.families.fireredasr import (  # noqa: E402
     CMVN,
@@ -33,7 +34,7 @@ from workbench.families.fireredasr import (  # noqa: E402
     prompt_ids,
     read_served_fireredasr,
 )
-from workbench.isolation.loader import SessionSpec, open_here  # noqa: E402
+from workbench.isolation.loader import open_here  # noqa: E402
 from workbench.runtimes.pytorch.fireredasr import HearingNetwork  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
 

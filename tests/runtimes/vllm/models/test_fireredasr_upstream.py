@@ -16,9 +16,10 @@ from tests.support.in_process_vllm import in_process_engine, model_in, written
 from workbench.audio.read import read
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.conversion.vllm_checkpoint.directory import write_directory
+from workbench.core.settings import SessionSpec
 from workbench.families.fireredasr import PROMPT, SPEECH, FireRedAsrOptions, read_served_fireredasr
 from workbench.families.language import AUDIO
-from workbench.isolation.loader import SessionSpec, open_here
+from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets
 
 pytestmark = [pytest.mark.slow, pytest.mark.reference]

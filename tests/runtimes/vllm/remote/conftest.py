@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.runtimes.vllm.remote.fake_server import FakeServer, fake_server
-from workbench.isolation.loader import Server
+from workbench.core.settings import Server
 from workbench.runtimes.vllm.remote.client import Client
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from workbench.isolation.loader import Server
+from workbench.core.settings import Server
 
 MODEL = "org/model"
 END = 9  # the id of the token that ends a turn

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from workbench.core.errors import SessionDied, WorkbenchError
-from workbench.isolation.loader import Server
+from workbench.core.settings import Server
 from workbench.runtimes.vllm.remote.answers import Written, written
 
 SERVER = Server("http://far", "")

@@ -13,10 +13,11 @@ from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, FakeServer,
 from tests.support.processes import Background
 from workbench.cli.commands import main
 from workbench.core.errors import BadInput, Unavailable
-from workbench.isolation.loader import Server, SessionSpec, Settings, why_not
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import Server, SessionSpec, Settings
+from workbench.isolation.loader import why_not
 from workbench.registry.budget import PROCESS_BYTES, estimated_bytes, weight_bytes
 from workbench.registry.registry import Registry
-from workbench.runtimes import RUNTIMES
 
 SOUND = (np.zeros(16000, dtype=np.float32), 16000)
 

@@ -21,7 +21,7 @@ from tests.runtimes.vllm.remote.fake_server import (
     fake_server,
 )
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
-from workbench.isolation.loader import Server
+from workbench.core.settings import Server
 from workbench.runtimes.vllm.remote import client as client_module
 from workbench.runtimes.vllm.remote.client import Call, Client
 

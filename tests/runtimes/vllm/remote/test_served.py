@@ -15,8 +15,9 @@ from tests.runtimes.vllm.remote.real_server import RealServer
 from tests.support.processes import Background, eventually
 from workbench.artifacts.vllm_directories import served_directory
 from workbench.core.errors import BadInput, SessionDied, Unavailable
+from workbench.core.settings import Server, SessionSpec
 from workbench.families.causal_lm import CausalLmOptions
-from workbench.isolation.loader import Server, Session, SessionSpec
+from workbench.isolation.loader import Session
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets

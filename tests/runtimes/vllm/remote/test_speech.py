@@ -27,7 +27,7 @@ from tests.runtimes.vllm.remote.fake_server import (
     event,
 )
 from workbench.core.errors import BadInput, SessionDied, Unavailable
-from workbench.isolation.loader import Server, SessionSpec
+from workbench.core.settings import Server, SessionSpec
 from workbench.runtimes.vllm.remote import open_session
 from workbench.session.protocols import Partial, Session, Transcript
 

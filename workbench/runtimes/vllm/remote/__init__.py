@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from workbench.core.errors import BadInput
 from workbench.core.progress import report
-from workbench.isolation.loader import SessionSpec
+from workbench.core.settings import SessionSpec
 from workbench.session.protocols import Session
 
 

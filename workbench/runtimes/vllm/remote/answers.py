@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import SessionDied
-from workbench.isolation.loader import Server
+from workbench.core.settings import Server
 from workbench.runtimes.vllm.remote.refusals import shortened, strange
 
 ENDS = {"stop": "stop", "tool_calls": "stop", "length": "length"}  # what our results call them

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.core.errors import Unavailable, WorkbenchError
-from workbench.isolation.loader import Server
+from workbench.core.settings import Server
 from workbench.runtimes.vllm.remote.events import DONE, EventReader
 from workbench.runtimes.vllm.remote.refusals import broken, refused, reported, shortened, strange, unreachable
 

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
-from workbench.isolation.loader import Server
+from workbench.core.settings import Server
 
 LONGEST_REASON = 300  # characters
 

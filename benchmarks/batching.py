@@ -26,7 +26,7 @@ from workbench.pipelines.voice_activity import speech_spans
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
-from workbench.session.protocols import Transcript
+from workbench.session.values import Transcript
 
 GOAL = 2.0
 MODELS = ("demo/funasr-nano", "demo/fireredasr")

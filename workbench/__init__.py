@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
     from workbench.registry.registry import Registry
-    from workbench.session.protocols import (
-        Generation,
-        Partial,
-        Piece,
-        Progress,
-        Segment,
-        Session,
-        Token,
-        Trace,
-        Transcript,
-    )
+    from workbench.session.protocols import Session
+    from workbench.session.values import Generation, Partial, Piece, Progress, Segment, Token, Transcript
+    from workbench.trace.trace import Trace
 
 __version__ = "0.1.0"
 __all__ = [

@@ -16,7 +16,7 @@ from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, Embedding
 from workbench.embeddings.components import principal
 from workbench.embeddings.statistics import look_at, norms
-from workbench.session.protocols import Neighbours
+from workbench.session.values import Neighbours
 
 EMPTY = """<p class="muted small">None yet. Add files, or make some from a recording below.</p>"""
 MOST_ROWS = 60  # tokens whose nearest words are listed

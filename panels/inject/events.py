@@ -28,7 +28,7 @@ from panels.widgets.samples import Sample, samples_named
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
 from workbench.families import FAMILIES
-from workbench.session.protocols import Neighbours
+from workbench.session.values import Neighbours
 
 Update = dict[str, Any]
 STAGES = "adaptor.output,prompt.text"

@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.embeddings import Embedding
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Alternative, Generation, Piece, Prompt
+from workbench.session.values import Alternative, Generation, Piece, Prompt
 
 TASK = "generate"
 CHOICES = 10  # likeliest first tokens that are shown

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from panels.inject.run import Answer, Answers
 from panels.widgets.markup import copy_button, element, failure, figures, seconds, text
 from workbench.decoding.agreement import agreement
-from workbench.session.protocols import Alternative
+from workbench.session.values import Alternative
 from workbench.system.memory import size
 
 NOTHING_YET = """<div class="empty">

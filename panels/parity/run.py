@@ -22,8 +22,9 @@ from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.parity_lab import ParityRun, Side, run_parity
 from workbench.registry.registry import Registry
-from workbench.session.protocols import AudioSource, Prompt, StageFilter
+from workbench.session.values import AudioSource, Prompt
 from workbench.trace.mapping import StageMapping
+from workbench.trace.trace import StageFilter
 
 MOST_KEPT = 16  # runs of users who are still there; their traces may be large
 NO_INPUT = "traces only"

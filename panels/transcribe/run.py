@@ -26,7 +26,7 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.pipelines.speech_session import join_texts
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Partial, Progress, Segment, Transcript
+from workbench.session.values import Partial, Progress, Segment, Transcript
 from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import Score, score
 

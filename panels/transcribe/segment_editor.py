@@ -17,7 +17,7 @@ import gradio as gr
 from panels.transcribe.run import Row
 from workbench.core.errors import BadInput
 from workbench.registry.sources import assets
-from workbench.session.protocols import Transcript
+from workbench.session.values import Transcript
 from workbench.text.editing import TIME, edited, retold
 from workbench.text.exports import find_format
 

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from panels.transcribe.run import Board, Row
 from panels.widgets.markup import button, chips, copy_button, element, failure, figures, seconds, text
-from workbench.session.protocols import Transcript
+from workbench.session.values import Transcript
 from workbench.system.memory import size
 from workbench.text.normalisers import Normaliser
 from workbench.text.rates import Difference, Score, pool_scores

@@ -23,7 +23,7 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import SETTINGS
 from workbench.isolation import serial
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 FIELDS = [
     "model",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.networks import META, computed
 from workbench.cli.commands import main
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 Capture = pytest.CaptureFixture[str]
 

@@ -14,7 +14,7 @@ from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.cli.commands import main, standard_input
 from workbench.cli.standard_input import recordings_given
 from workbench.core.errors import BadInput, Unavailable
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.support.tiny_language import tiny_language
 from workbench.audio.read import write_wav
 from workbench.core.errors import BadInput
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.cli.transcribe import Line, transcripts
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
-from workbench.session.protocols import Event, Partial, Progress, Transcript
+from workbench.session.values import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
 
 

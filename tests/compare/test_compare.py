@@ -16,7 +16,7 @@ from workbench.compare.report import rows
 from workbench.compare.stage import StageComparison
 from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 def without(trace: Trace, *stages: str) -> Trace:

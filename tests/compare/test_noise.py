@@ -11,7 +11,7 @@ from tests.support.networks import LAYERS, META, NUMBERS, computed
 from workbench.compare import noise_or_bug
 from workbench.compare.noise import ALONE, END_TO_END, FRONT_END
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "q8_0", "q4_0"])

@@ -16,7 +16,7 @@ from tests.support.tiny_checkpoints import noise
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.core.settings import Settings
 from workbench.runtimes.pytorch import finalise_weights
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 STAGES = "frontend.*,encoder.*,predictor.*,adaptor.*,decoder.*,llm.*,logits,ctc.*"

@@ -13,7 +13,7 @@ from workbench.cli.compare import Result
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.presets import PRESETS, Tolerances
 from workbench.compare.report import table, to_dict, to_json
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 def faulty() -> Trace:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.networks import LAYERS, META, NUMBERS, computed
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.presets import PRESETS, Tolerances
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 FAULTS = {
     "a scale": lambda x: 1.01 * x,

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from workbench.decoding.agreement import agreement
-from workbench.session.protocols import Alternative
+from workbench.session.values import Alternative
 
 
 def listed(*tokens: tuple[int, str, float]) -> list[Alternative]:

@@ -25,7 +25,7 @@ from workbench.families.paraformer import (
 from workbench.families.vocabulary import Vocabulary
 from workbench.pipelines.paraformer import ParaformerPipeline
 from workbench.runtimes.pytorch.paraformer import open_paraformer
-from workbench.session.protocols import StageFilter
+from workbench.trace.trace import StageFilter
 
 CPU = torch.device("cpu")
 

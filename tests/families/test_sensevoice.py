@@ -32,7 +32,7 @@ from workbench.families.sensevoice import (
 from workbench.families.vocabulary import Vocabulary
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.runtimes.pytorch.sensevoice import open_sensevoice
-from workbench.session.protocols import StageFilter
+from workbench.trace.trace import StageFilter
 
 CPU = torch.device("cpu")
 PIECES = Vocabulary(["<unk>", "<s>", "</s>", "▁one", "▁t", "wo", "中", "<|en|>", "<|HAPPY|>"], "it")

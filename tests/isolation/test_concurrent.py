@@ -26,7 +26,7 @@ from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable,
 from workbench.core.progress import listening
 from workbench.isolation.concurrent import ParallelSession
 from workbench.isolation.worker import AHEAD
-from workbench.session.protocols import Progress, Transcript
+from workbench.session.values import Progress, Transcript
 
 
 @pytest.fixture

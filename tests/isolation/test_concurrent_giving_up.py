@@ -17,7 +17,7 @@ import pytest
 from tests.support.processes import Background, Listener, ParallelFakeMaker, children, eventually, gone, parallel_fakes
 from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.isolation.worker import AHEAD
-from workbench.session.protocols import Transcript
+from workbench.session.values import Transcript
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from workbench.core.errors import BadInput, Cancelled, SessionDied
 from workbench.core.settings import SessionSpec
 from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
-from workbench.session.protocols import Progress, Transcript
+from workbench.session.values import Progress, Transcript
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ from workbench.core.settings import SessionSpec
 from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
 from workbench.registry.sources import assets
-from workbench.session.protocols import Generation, Piece, Progress, Transcript
+from workbench.session.values import Generation, Piece, Progress, Transcript
 
 
 @pytest.fixture(scope="module", autouse=True)

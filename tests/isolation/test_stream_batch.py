@@ -17,7 +17,7 @@ from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, option
 from workbench.pipelines.speech_session import Heard, SpeechSession, StreamingRecogniser
-from workbench.session.protocols import Partial, Progress, Segment, Token, Transcript
+from workbench.session.values import Partial, Progress, Segment, Token, Transcript
 
 RATE = 16000
 

@@ -19,7 +19,7 @@ from tests.support.fake_panels import broken, tone
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.networks import META, STAGES, computed
 from workbench.cli.compare import compare_files
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 @pytest.fixture

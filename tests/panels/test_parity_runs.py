@@ -19,7 +19,7 @@ from tests.support.fake_lab import dies, waits
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.networks import META, computed
 from workbench.core.errors import BadInput, SessionDied
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 @pytest.fixture

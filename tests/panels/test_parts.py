@@ -26,7 +26,7 @@ from panels.widgets.samples import read_samples, reference_text, references
 from tests.support.fake_panels import broken, tone
 from workbench.core.errors import BadInput
 from workbench.registry.cards import BadCard
-from workbench.session.protocols import Segment, Transcript
+from workbench.session.values import Segment, Transcript
 
 ROOT = Path(__file__).resolve().parents[2]
 SEGMENTS = (Segment(0.0, 0.5, "three"), Segment(0.5, 1.25, "eleven"))

@@ -12,7 +12,7 @@ from panels.running.choices import Cell
 from panels.transcribe.run import Board, Row
 from panels.transcribe.view import NOTHING_YET, board_html, differences_html, status_html, status_line, tag_chips
 from panels.widgets.markup import element, seconds
-from workbench.session.protocols import Progress, Segment, Transcript
+from workbench.session.values import Progress, Segment, Transcript
 from workbench.text.rates import score
 
 HEARD = Transcript(

@@ -25,7 +25,7 @@ from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
 from workbench.core.settings import Settings
 from workbench.runtimes.pytorch import arithmetic
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 FAMILIES = ("causal_lm", "sensevoice", "paraformer", "fireredasr", "funasr_nano")
 PROMPT = "Write in figures and in words: three seven one, nine two eight, zero four, six five one three."

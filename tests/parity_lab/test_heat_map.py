@@ -14,7 +14,7 @@ from tests.support.fake_lab import FakeRegistry
 from tests.support.networks import META, NUMBERS, STAGES, Fault, computed
 from workbench.parity_lab import ParityRun, run_parity
 from workbench.parity_lab.heat_map import heat_map
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 Run = Callable[..., ParityRun]
 

@@ -16,7 +16,7 @@ from tests.support.fake_lab import FakeRegistry
 from tests.support.networks import META, computed
 from workbench.core.errors import BadInput
 from workbench.parity_lab import ParityRun, page, run_parity, write_page
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 NASTY = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.networks import LAYERS, computed
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 @settings(max_examples=25, deadline=None)

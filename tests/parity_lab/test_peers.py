@@ -15,7 +15,7 @@ from workbench.compare import noise_or_bug
 from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
 from workbench.parity_lab import ParityRun, run_parity
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 PEER = {"dtype": "bfloat16", "stepwise": True}
 

@@ -19,7 +19,7 @@ from tests.support.faults_on_ggml import Port, f16_overflow, fsmn_tap, rope_base
 from workbench.cli.commands import commands
 from workbench.parity_lab import run_parity, write_page
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 @pytest.fixture

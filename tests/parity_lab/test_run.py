@@ -17,7 +17,7 @@ from workbench.compare import read_mapping
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import report
 from workbench.parity_lab import ParityRun, run_parity
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 @pytest.fixture

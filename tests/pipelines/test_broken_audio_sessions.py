@@ -16,7 +16,7 @@ from workbench.cli.commands import main
 from workbench.core.errors import BadInput
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Transcript
+from workbench.session.values import Transcript
 
 RATE = 16000
 SECONDS = 2.0

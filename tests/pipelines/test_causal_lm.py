@@ -18,8 +18,8 @@ from workbench.embeddings.merge import Merged
 from workbench.embeddings.prompt import TokenPrompt, injected
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm
 from workbench.pipelines.causal_lm import CausalLm
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 
 class FakeLanguage:

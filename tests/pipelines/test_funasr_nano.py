@@ -13,8 +13,8 @@ from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.families.causal_lm import read_causal_lm
 from workbench.families.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, read_funasr_nano
 from workbench.pipelines.funasr_nano import NanoEar
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 ELSEWHERE = Path("it.gguf")
 

@@ -11,8 +11,8 @@ import pytest
 from tests.support.tiny_checkpoints import noise, tiny_paraformer
 from workbench.families.paraformer import ParaformerModel, ParaformerOptions, read_paraformer
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 SAMPLES = noise(1.0)[0]  # 17 frames
 FRAME = 0.06

@@ -13,8 +13,8 @@ from workbench.audio.cmvn import Cmvn
 from workbench.core.errors import BadInput
 from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, read_sensevoice
 from workbench.pipelines.sensevoice import SenseVoicePipeline
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 SAMPLES = noise(1.0)[0]  # 17 frames
 BANNED = SenseVoiceOptions(ban_emo_unk=True)

@@ -18,8 +18,8 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import Heard, StreamingRecogniser
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 Arrays = Callable[[np.ndarray], Any]  # from numpy to the arrays of a runtime
 SPEECH, STOP = -1, 9

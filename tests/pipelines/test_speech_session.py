@@ -20,7 +20,9 @@ from workbench.core.options import ListeningOptions, TimedOptions
 from workbench.pipelines.speech_session import PAUSE_SECONDS, Heard, SpeechSession, join_texts
 from workbench.pipelines.speech_session import _segments as segments_of
 from workbench.pipelines.voice_activity import Found
-from workbench.session.protocols import Progress, Segment, Session, StageFilter, Token, Transcript
+from workbench.session.protocols import Session
+from workbench.session.values import Progress, Segment, Token, Transcript
+from workbench.trace.trace import StageFilter
 
 RATE = 16000
 NOTHING = Heard("", None, {}, (), ())

@@ -17,7 +17,9 @@ from workbench.decoding.generation import WritingOptions
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, injected
 from workbench.pipelines.text_session import Table, TextSession, UnfoldingText, alternatives_of
-from workbench.session.protocols import Generation, Piece, Session, StageFilter, Trace, last_generation
+from workbench.session.protocols import Session, last_generation
+from workbench.session.values import Generation, Piece
+from workbench.trace.trace import StageFilter, Trace
 
 STOP = 0
 

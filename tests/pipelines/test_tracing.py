@@ -14,9 +14,9 @@ from workbench.core.progress import listening
 from workbench.core.settings import Settings
 from workbench.pipelines.tracing import named, stages_given, trace_of
 from workbench.runtimes.pytorch.sensevoice import open_session
-from workbench.session.protocols import Trace
 from workbench.trace.read import StoredTrace
 from workbench.trace.recorder import stage_digest
+from workbench.trace.trace import Trace
 
 
 def test_it_says_who_computed_what_of_what(tmp_path: Path) -> None:

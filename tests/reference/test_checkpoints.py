@@ -23,7 +23,7 @@ from workbench.families.sensevoice import SenseVoiceOptions, read_sensevoice
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork, open_paraformer
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork, open_sensevoice
 from workbench.runtimes.pytorch.weights import build
-from workbench.session.protocols import StageFilter
+from workbench.trace.trace import StageFilter
 
 
 def counted(network: torch.nn.Module) -> tuple[int, int]:

@@ -39,7 +39,7 @@ from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECT
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.fireredasr import open_session
 from workbench.runtimes.pytorch.language import LanguageModel
-from workbench.session.protocols import StageFilter
+from workbench.trace.trace import StageFilter
 
 pytestmark = [pytest.mark.reference, pytest.mark.slow]
 

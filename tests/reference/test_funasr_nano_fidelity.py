@@ -30,7 +30,7 @@ from workbench.pipelines.speech_session import Heard
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import build
-from workbench.session.protocols import StageFilter
+from workbench.trace.trace import StageFilter
 
 pytestmark = [pytest.mark.reference, pytest.mark.slow]
 

@@ -36,7 +36,7 @@ from workbench.families.paraformer import (
 from workbench.pipelines.paraformer import ParaformerPipeline
 from workbench.runtimes.pytorch.paraformer import open_paraformer
 from workbench.runtimes.pytorch.weights import read_state_dict
-from workbench.session.protocols import StageFilter
+from workbench.trace.trace import StageFilter
 
 pytestmark = pytest.mark.reference
 

@@ -25,7 +25,7 @@ from workbench.families.vocabulary import CONTROL_PIECES
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner, open_sensevoice
 from workbench.runtimes.pytorch.weights import read_state_dict
-from workbench.session.protocols import StageFilter
+from workbench.trace.trace import StageFilter
 
 pytestmark = pytest.mark.reference
 

@@ -31,7 +31,7 @@ from workbench.registry.budget import (
     estimated_bytes,
 )
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Progress
+from workbench.session.values import Progress
 from workbench.system.memory import machine_bytes
 
 

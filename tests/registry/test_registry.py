@@ -23,7 +23,8 @@ from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
 from workbench.registry.budget import estimated_bytes
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Generation, Progress, Session, Transcript
+from workbench.session.protocols import Session
+from workbench.session.values import Generation, Progress, Transcript
 
 AddCard = Callable[..., None]
 

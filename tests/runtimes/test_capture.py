@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from tests.runtimes.test_given_stages import FAMILIES, RUNTIMES, opened
-from workbench.session.protocols import Session, Trace
+from workbench.session.protocols import Session
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import Kept
+from workbench.trace.trace import Trace
 
 SHORT = {"max_new_tokens": 8}
 AT_HAND = {"llm.embeddings", "predictor.alphas", "predictor.embeddings", "logits"}  # computed as arrays in any case

@@ -25,7 +25,8 @@ from tests.support.tiny_language import tiny_language
 from workbench.conversion import writer
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.session.protocols import Session, Trace
+from workbench.session.protocols import Session
+from workbench.trace.trace import Trace
 
 SOUND = noise(1.0)
 FAMILIES: dict[str, tuple[Callable[..., Path], Any]] = {

@@ -15,7 +15,9 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save_file
 
 from workbench.core.errors import BadInput, Cancelled
-from workbench.session.protocols import Progress, Segment, StageFilter, Token, Trace, Transcript, last_transcript
+from workbench.session.protocols import last_transcript
+from workbench.session.values import Progress, Segment, Token, Transcript
+from workbench.trace.trace import StageFilter, Trace
 
 DTYPES = (np.float32, np.float64, np.float16, np.int64, np.int32, np.uint8, np.bool_, np.complex64)
 

@@ -11,7 +11,7 @@ from tests.support.fake_panels import CARDS, FakeRegistry, FakeSession
 from workbench.core.errors import Cancelled
 from workbench.registry.cards import Card
 from workbench.registry.registry import Availability, Residency
-from workbench.session.protocols import Event
+from workbench.session.values import Event
 
 ENGINE_CARDS = (
     Card(

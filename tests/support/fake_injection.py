@@ -15,7 +15,8 @@ from workbench.embeddings import Embedding
 from workbench.families.language import PLACEHOLDER
 from workbench.registry.cards import Card
 from workbench.registry.registry import Availability
-from workbench.session.protocols import Alternative, Generation, Neighbours, Piece, Trace
+from workbench.session.values import Alternative, Generation, Neighbours, Piece
+from workbench.trace.trace import Trace
 
 WIDTH = 8
 WORDS = ("seven", " one", " three")

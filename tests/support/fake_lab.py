@@ -12,7 +12,7 @@ from workbench.core.errors import SessionDied, Unavailable
 from workbench.core.options import build_options
 from workbench.families import FAMILIES
 from workbench.registry.cards import Card
-from workbench.session.protocols import StageFilter, Trace
+from workbench.trace.trace import StageFilter, Trace
 
 TYPES = {"auto": "float32", "f32": "float32", "f16": "float16"}
 

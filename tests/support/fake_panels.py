@@ -13,7 +13,7 @@ from workbench.families import FAMILIES
 from workbench.registry.cards import BadCard, Card
 from workbench.registry.registry import Availability, Residency
 from workbench.registry.weights import Weights
-from workbench.session.protocols import Event, Partial, Progress, Segment, Transcript
+from workbench.session.values import Event, Partial, Progress, Segment, Transcript
 
 CARDS = (
     Card("fake/sense", "Fake SenseVoice", "sensevoice", {"demo": "nowhere"}, ("en",), licence="none"),

@@ -23,8 +23,9 @@ from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.progress import report
 from workbench.core.settings import SessionSpec
 from workbench.isolation import worker
-from workbench.session.protocols import Event, Generation, Piece, Progress, Segment, Trace, Transcript
+from workbench.session.values import Event, Generation, Piece, Progress, Segment, Transcript
 from workbench.system.tempdirs import PREFIX
+from workbench.trace.trace import Trace
 
 PARTIES = 32  # calls that meet, where they are to
 MANY = 20_000  # events; far more than fit between two processes

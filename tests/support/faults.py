@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.audio.cmvn import Cmvn
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 EPS = 1e-3  # in place of 1e-5
 LEAST = 2e-6  # change that another epsilon has to make, some ten roundings of a stage in float32

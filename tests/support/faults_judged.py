@@ -15,7 +15,7 @@ from workbench.compare import compare, judge, noise_or_bug
 from workbench.compare.verdict import Verdict
 from workbench.core.settings import Settings
 from workbench.registry.sources import assets
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"
 PROMPT = "three seven one"

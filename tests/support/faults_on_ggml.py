@@ -26,7 +26,7 @@ from workbench.audio.cmvn import Cmvn, read_am_mvn
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.core.settings import Settings
 from workbench.registry.sources import assets
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 
 class Port:

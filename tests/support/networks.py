@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from workbench.session.protocols import Trace
 from workbench.trace.recorder import stage_digest
+from workbench.trace.trace import Trace
 
 FRAMES, WIDTH, LAYERS, VOCABULARY = 24, 64, 8, 40
 META = {"model": "tiny", "runtime": "numpy", "input_digest": "a1b2"}

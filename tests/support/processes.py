@@ -16,7 +16,7 @@ from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
 from workbench.isolation.concurrent import ParallelSession
 from workbench.isolation.serial import ProcessSession
-from workbench.session.protocols import Transcript
+from workbench.session.values import Transcript
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0  # seconds; a busy machine is slow, a deadlock takes for ever

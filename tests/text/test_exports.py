@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Segment, Token, Transcript
+from workbench.session.values import Segment, Token, Transcript
 from workbench.text.editing import TIME, edited, retold
 from workbench.text.exports import FORMATS, find_format
 from workbench.text.subtitles import cues, tokens_in

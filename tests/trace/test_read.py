@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from tests.support.networks import META, STAGES, computed
 from workbench.compare import compare, read_mapping, read_trace
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 FOREIGN = """
 [meta]

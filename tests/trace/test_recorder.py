@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 
 def test_wanted_stages_are_kept_as_they_are_and_in_order() -> None:

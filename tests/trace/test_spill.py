@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from tests.support.processes import ROOT
 from workbench.core.errors import Unavailable
-from workbench.session.protocols import StageFilter, Trace
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import SMALL_BYTES, Kept, release
+from workbench.trace.trace import StageFilter, Trace
 
 MEGABYTE = 1 << 20
 

@@ -20,9 +20,9 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save_file
 
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Trace
 from workbench.trace import stored
 from workbench.trace.stored import Stored, open_stored
+from workbench.trace.trace import Trace
 
 TYPES = st.sampled_from(["<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1", "<c8"])
 ARRAYS = npst.arrays(TYPES, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))

@@ -33,9 +33,10 @@ from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Piece, StageFilter, Transcript
+from workbench.session.values import Piece, Transcript
 from workbench.text.exports import find_format
 from workbench.text.prompts import check_typed
+from workbench.trace.trace import StageFilter
 from workbench.trace.write import trace_place
 
 INTERRUPTED = 130  # what shells give for Ctrl-C

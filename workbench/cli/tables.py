@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from workbench.session.protocols import Alternative, Generation
+from workbench.session.values import Alternative, Generation
 from workbench.text.scripts import clipped, display_width
 
 TOKEN_WIDTH = 16  # columns of a token's text

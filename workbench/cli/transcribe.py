@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.registry.handle import OpenSession
-from workbench.session.protocols import Event, Partial, Progress, Transcript
+from workbench.session.values import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
 
 SHORTEST = 12  # columns of a text that is being written, beside the name of its recording

@@ -20,8 +20,8 @@ from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.presets import Tolerances, check_rules, preset_of
 from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage
 from workbench.core.errors import BadInput
-from workbench.session.protocols import StageFilter, Trace
 from workbench.trace.order import computation_order, is_aside, layer_counts
+from workbench.trace.trace import StageFilter, Trace
 
 AS_ASKED = "as asked"  # the reason for a tolerance that was chosen
 _WRITTEN = ("tokens", "tokens.logprobs", "text")  # by the whole model

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from workbench.session.protocols import Trace
 from workbench.trace.recorder import stage_digest
+from workbench.trace.trace import Trace
 
 Whose = Literal["reference", "candidate"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.compare.discrete import as_tokens
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 STAGE, IDS = "tokens.logprobs", "tokens.alternatives"
 

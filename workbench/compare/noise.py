@@ -20,8 +20,8 @@ from workbench.compare.distances import Distances, by_channel, distances
 from workbench.compare.inputs import goes_on_from, whose_inputs
 from workbench.compare.presets import PRESETS, Preset, half_of, preset_of
 from workbench.core.errors import BadInput
-from workbench.session.protocols import StageFilter, Trace
 from workbench.trace.order import computation_order, is_aside, kind_of
+from workbench.trace.trace import StageFilter, Trace
 
 REFERENCE = "the reference"
 _MIDDLE = 0.67  # of errors that are normally distributed, the median over the root mean square

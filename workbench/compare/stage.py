@@ -17,8 +17,8 @@ from workbench.compare.logprobs import LogprobMeasures, measure_logprobs
 from workbench.compare.measures import Measures, measure
 from workbench.compare.presets import PRESETS, Limits
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Trace
 from workbench.trace.order import Kind, kind_of
+from workbench.trace.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workbench.session.protocols import Alternative
+from workbench.session.values import Alternative
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from workbench.families.language import (
     is_language_directory,
     read_language_config,
 )
-from workbench.session.protocols import Prompt
+from workbench.session.values import Prompt
 
 ROLES = ("system", "user", "assistant", "tool")
 

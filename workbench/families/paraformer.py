@@ -19,7 +19,7 @@ from workbench.core.options import TimedOptions, option
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import MOST_BLOCKS, SanmConfig, expect, positive_int, read_sanm_config
 from workbench.families.vocabulary import Vocabulary, read_token_list
-from workbench.session.protocols import Token
+from workbench.session.values import Token
 
 MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
 PREDICTORS = ("CifPredictorV2", "CifPredictorV3")

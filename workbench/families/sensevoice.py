@@ -24,7 +24,7 @@ from workbench.families.vocabulary import (
     read_sentencepiece,
     read_token_list,
 )
-from workbench.session.protocols import Token
+from workbench.session.values import Token
 
 MODELS = ("SenseVoiceSmall",)
 LANGUAGE_QUERIES = {"auto": 0, "zh": 3, "en": 4, "yue": 7, "ja": 11, "ko": 12, "nospeech": 13}

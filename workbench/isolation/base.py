@@ -19,20 +19,10 @@ from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchErr
 from workbench.core.settings import SessionSpec
 from workbench.embeddings.prompt import Injected, embeddings_given
 from workbench.families import FAMILIES
-from workbench.session.protocols import (
-    AudioSource,
-    Event,
-    Generation,
-    Given,
-    Neighbours,
-    Out,
-    Piece,
-    Prompt,
-    Session,
-    Trace,
-    recordings,
-)
+from workbench.session.protocols import Session, recordings
+from workbench.session.values import AudioSource, Event, Generation, Neighbours, Piece, Prompt
 from workbench.system.memory import resident_bytes
+from workbench.trace.trace import Given, Out, Trace
 from workbench.trace.write import discard_partial, trace_place
 
 BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then

@@ -15,7 +15,7 @@ from workbench.compare.measures import as_table
 from workbench.compare.noise import NoiseReport
 from workbench.compare.stage import StageComparison
 from workbench.plots import stages as plots
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

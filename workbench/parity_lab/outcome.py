@@ -15,8 +15,8 @@ from workbench.compare.noise import NoiseReport
 from workbench.compare.report import to_dict
 from workbench.compare.verdict import Verdict
 from workbench.core.errors import BadInput, Unavailable
-from workbench.session.protocols import Trace
 from workbench.text.scripts import clipped
+from workbench.trace.trace import Trace
 
 FORMAT = 1  # of the JSON; goes up when a key changes its meaning
 LONGEST_SHOWN = 160  # characters of a verdict in a notebook

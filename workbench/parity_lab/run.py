@@ -31,12 +31,13 @@ from workbench.parity_lab.peers import peer_side, peers_for
 from workbench.parity_lab.sides import Side, read_side, read_sides
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.session.protocols import AudioSource, Prompt, StageFilter, Trace
+from workbench.session.values import AudioSource, Prompt
 from workbench.system.tempdirs import make_scratch
 from workbench.text.prompts import check_prompt
 from workbench.text.scripts import clipped
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
+from workbench.trace.trace import StageFilter, Trace
 
 EXACT = "float64"
 BEAT_SECONDS = 0.25  # whoever waits for a trace is told of it after so long, and can stop it then

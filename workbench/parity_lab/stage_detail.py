@@ -15,7 +15,7 @@ from workbench.compare.verdict import WORDS, margins_of
 from workbench.parity_lab.figures import stage_pictures
 from workbench.parity_lab.outcome import Outcome, ParityRun
 from workbench.parity_lab.tables import short, table
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 _TOKENS = 400  # of a sequence that are shown
 

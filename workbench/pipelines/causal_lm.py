@@ -16,8 +16,9 @@ from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, token_prompt
 from workbench.pipelines.language import Language
 from workbench.pipelines.text_session import Table
-from workbench.session.protocols import Prompt, StageFilter
+from workbench.session.values import Prompt
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.trace import StageFilter
 
 
 class CausalLm:

@@ -15,23 +15,10 @@ from workbench.core.resources import close
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.pipelines.tracing import place_of, trace_of
-from workbench.session.protocols import (
-    AudioSource,
-    Event,
-    Generation,
-    Given,
-    Out,
-    Piece,
-    Progress,
-    Prompt,
-    Segment,
-    Session,
-    StageFilter,
-    Trace,
-    Transcript,
-    recordings,
-)
+from workbench.session.protocols import Session, recordings
+from workbench.session.values import AudioSource, Event, Generation, Piece, Progress, Prompt, Segment, Transcript
 from workbench.system.memory import peak_resident_bytes
+from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 NO_SPEECH = "FSMN-VAD found no speech in the recording"
 

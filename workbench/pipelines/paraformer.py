@@ -22,8 +22,8 @@ from workbench.families.paraformer import (
 from workbench.pipelines.features import Features
 from workbench.pipelines.speech_session import Heard
 from workbench.pipelines.traced import traced
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.trace import StageFilter
 
 
 class Decoded(NamedTuple):

@@ -21,8 +21,8 @@ from workbench.families.sensevoice import (
 from workbench.pipelines.features import Features
 from workbench.pipelines.speech_session import Heard
 from workbench.pipelines.traced import traced
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.trace import StageFilter
 
 
 class Network(Protocol):

@@ -22,9 +22,10 @@ from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.language import PLACEHOLDER, LanguageTokenizer
 from workbench.pipelines.language import Language
 from workbench.pipelines.speech_session import Heard
-from workbench.session.protocols import StageFilter, Token
+from workbench.session.values import Token
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.trace import StageFilter
 
 
 class Words(Protocol):

@@ -22,27 +22,23 @@ from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
 from workbench.pipelines.tracing import named, place_of, stages_given, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
-from workbench.session.protocols import (
+from workbench.session.protocols import Session, recordings
+from workbench.session.values import (
     AudioSource,
     Event,
     Generation,
-    Given,
-    Out,
     Partial,
     Piece,
     Progress,
     Prompt,
     Segment,
-    Session,
-    StageFilter,
     Token,
-    Trace,
     Transcript,
-    recordings,
 )
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import is_hangul, needs_space
 from workbench.trace.recorder import Stages
+from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
 POOLED_BATCHES = 4  # so many batches of stretches are sorted by their length together

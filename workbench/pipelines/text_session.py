@@ -23,24 +23,12 @@ from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
 from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
 from workbench.pipelines.tracing import named, place_of, stages_given, trace_of
-from workbench.session.protocols import (
-    Alternative,
-    AudioSource,
-    Event,
-    Generation,
-    Given,
-    Neighbours,
-    Out,
-    Piece,
-    Prompt,
-    Session,
-    StageFilter,
-    Trace,
-    last_generation,
-)
+from workbench.session.protocols import Session, last_generation
+from workbench.session.values import Alternative, AudioSource, Event, Generation, Neighbours, Piece, Prompt
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 SAMPLED = 2000  # rows of its table that stand for a model's vocabulary
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from workbench.pipelines.speech_session import Heard
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.trace import StageFilter
 
 
 def traced(

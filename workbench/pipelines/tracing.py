@@ -10,9 +10,10 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.progress import report
-from workbench.session.protocols import Given, Out, Session, Trace
+from workbench.session.protocols import Session
 from workbench.system.versions import versions
 from workbench.trace.recorder import stage_digest
+from workbench.trace.trace import Given, Out, Trace
 from workbench.trace.write import trace_place
 
 

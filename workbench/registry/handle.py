@@ -22,23 +22,10 @@ from workbench.families import FAMILIES
 from workbench.isolation.base import Calls, IsolatedSession
 from workbench.registry.budget import weight_bytes
 from workbench.registry.signatures import session_class
-from workbench.session.protocols import (
-    AudioSource,
-    Event,
-    Generation,
-    Given,
-    Neighbours,
-    Out,
-    Piece,
-    Prompt,
-    Session,
-    Trace,
-    Transcript,
-    last_generation,
-    last_transcript,
-    last_transcripts,
-)
+from workbench.session.protocols import Session, last_generation, last_transcript, last_transcripts
+from workbench.session.values import AudioSource, Event, Generation, Neighbours, Piece, Prompt, Transcript
 from workbench.text.prompts import check_prompt
+from workbench.trace.trace import Given, Out, Trace
 
 Passed = TypeVar("Passed")
 Resolve = Callable[[dict[str, Any]], dict[str, Any]]

@@ -8,72 +8,23 @@ This file knows no model, no runtime and no user interface.
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from workbench.core.errors import BadInput, Cancelled
-
-AudioSource = str | Path | tuple[np.ndarray, int]
-"""A recording: the path of an audio file, or (samples, sample rate in Hz)."""
-
-
-@dataclass(frozen=True)
-class Token:
-    """One token of the output; `start` and `end` in seconds of the recording, where the model knows them."""
-
-    id: int
-    text: str
-    start: float | None = None
-    end: float | None = None
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A stretch of the recording and what was said in it; `tags` is what else the model heard (emotion, event)."""
-
-    start: float  # seconds from the start of the recording
-    end: float
-    text: str
-    tokens: tuple[Token, ...] = ()  # what the reader sees, with times; special tags are not among them
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Transcript:
-    """What one model heard in one recording."""
-
-    model: str
-    runtime: str
-    text: str
-    language: str | None
-    segments: tuple[Segment, ...]
-    tokens: tuple[int, ...]  # ids as the network's decoding emitted them, special tags included
-    audio_seconds: float
-    load_seconds: float  # how long opening the session's model took
-    compute_seconds: float  # reading, front end, network and decoding of this call
-    memory_bytes: int | None = None  # peak resident memory of the session's process
-    tags: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what the user should know about how this came about
-    quantization: str | None = None  # of the weights, where they were in a GGUF file; set by whoever opened the session
-
-    @property
-    def real_time_factor(self) -> float:
-        """Compute seconds per second of audio; 0 for an empty recording."""
-        return self.compute_seconds / self.audio_seconds if self.audio_seconds else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The transcript as plain JSON values, in the field order of the class: times to the millisecond."""
-        return dict(_rounded(asdict(self)))
-
-    def to_json(self) -> str:
-        """One line of JSON; text stays readable (no ASCII escapes)."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+from workbench.session.values import (
+    AudioSource,
+    Event,
+    Generation,
+    Neighbours,
+    Piece,
+    Prompt,
+    Transcript,
+)
+from workbench.trace.trace import Given, Out, Trace
 
 
 def _rounded(value: Any, name: str = "") -> Any:
@@ -89,203 +40,6 @@ def _rounded(value: Any, name: str = "") -> Any:
     if isinstance(value, float) and name in ("start", "end", "audio_seconds"):
         return round(value, 3)
     return round(value, 6) if isinstance(value, float) and name.endswith("_seconds") else value
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a long call is: `done` of `total` seconds of audio, and what it is doing."""
-
-    done: float
-    total: float
-    activity: str
-
-
-@dataclass(frozen=True)
-class Partial:
-    """What is written so far of a stretch that is still being transcribed; the next one of that stretch replaces it."""
-
-    start: float  # the stretch, in seconds from the start of the recording
-    end: float
-    text: str
-
-
-Event = Progress | Partial | Segment | Transcript
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """A token that a language model might have written at a step."""
-
-    id: int  # -1 where a server does not tell
-    text: str  # of special tokens too
-    logprob: float  # natural logarithm of the probability by the model itself, before penalties and temperature
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A bit more of a text that is being generated."""
-
-    text: str  # what has been added; may be empty while a character is not whole
-    tokens: tuple[int, ...]  # generated since the last piece
-    alternatives: tuple[Alternative, ...] = ()  # of a piece of one token, where asked for: likeliest first
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What a language model wrote after a prompt."""
-
-    model: str
-    runtime: str
-    text: str
-    tokens: tuple[int, ...]  # ids as generated, the end included
-    prompt_tokens: int  # positions of the prompt
-    finish: str  # stop: the model ended it; length: max_new_tokens did
-    load_seconds: float
-    compute_seconds: float
-    first_token_seconds: float  # of the compute seconds, until the first token was there
-    memory_bytes: int | None = None  # peak resident memory of the session's process
-    quantization: str | None = None  # as of a Transcript
-    alternatives: tuple[tuple[Alternative, ...], ...] = ()  # of each token, where asked for
-    notes: tuple[str, ...] = ()  # what the user should know about how this came about
-
-    def to_dict(self) -> dict[str, Any]:
-        """The generation as plain JSON values, in the field order of the class."""
-        return dict(_rounded(asdict(self)))
-
-    def to_json(self) -> str:
-        """One line of JSON; text stays readable (no ASCII escapes)."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Neighbours:
-    """The tokens of a language model whose own embeddings point most nearly the same way as given ones."""
-
-    ids: np.ndarray  # [tokens, count], nearest first
-    cosines: np.ndarray  # [tokens, count], of the angle between them
-    texts: tuple[tuple[str, ...], ...]  # of the ids, special tokens too
-    sample: np.ndarray  # [rows, hidden], float32: embeddings of the model's own, spread evenly over its vocabulary
-
-
-Prompt = str | Sequence[Mapping[str, str]]
-"""A text to go on from, or the messages of a conversation: mappings with `role` and `content`."""
-
-
-class Trace(Mapping[str, np.ndarray]):
-    """An ordered mapping from stage name to array, with who computed it.
-
-    `meta` holds plain JSON values: model, runtime, dtype, versions, the options, the input's digest. The stage
-    `text` is a zero-dimensional string array; in a file it is UTF-8 bytes.
-    """
-
-    def __init__(self, stages: Mapping[str, np.ndarray], meta: Mapping[str, Any]):
-        self._stages = dict(stages)
-        self.meta = dict(meta)
-
-    def __getitem__(self, stage: str) -> np.ndarray:
-        try:
-            return self._stages[stage]
-        except KeyError:
-            raise KeyError(f"no stage {stage!r} in this trace; it has {', '.join(self._stages)}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stages)
-
-    def __len__(self) -> int:
-        return len(self._stages)
-
-    def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {'×'.join(map(str, array.shape)) or 'scalar'}" for name, array in self.items())
-        return f"Trace({self.meta.get('model')}, {self.meta.get('runtime')}: {shapes})"
-
-    def save(self, path: str | Path) -> Path:
-        """Writes a `.safetensors` file: the arrays, and `meta` and the order of the stages as JSON metadata.
-
-        One array is in memory at a time, where they are in a file. Raises `BadInput` where the path cannot be written
-        or the format has no place for an array.
-        """
-        from workbench.trace.write import write_trace
-
-        return write_trace(path, self, self.meta)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Trace:
-        """Reads a `.safetensors` trace, also one that another program wrote without our metadata.
-
-        Numbers of type bfloat16, which numpy does not have, come as float32. Raises `BadInput` if the file is missing,
-        truncated or no safetensors file, or if its metadata is damaged.
-        """
-        from safetensors import SafetensorError, safe_open
-
-        path = Path(path)
-        if not path.is_file():
-            raise BadInput(f"there is no trace file {path}")
-        try:
-            with safe_open(str(path), framework="numpy") as file:
-                header = file.metadata() or {}
-                held = list(file.keys())
-                brain = {name for name in held if file.get_slice(name).get_dtype() == "BF16"}
-                stages = {name: file.get_tensor(name) for name in held if name not in brain}
-            if brain:
-                stages |= _brain_floats(path, brain)
-        except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two: a type numpy has not
-            raise BadInput(f"{path.name} is not a readable safetensors trace: {error}") from error
-        order = _metadata(path, header, "stages", list)
-        strings = _metadata(path, header, "strings", list)
-        meta = _metadata(path, header, "meta", dict)
-        for name in stages.keys() & {name for name in strings if isinstance(name, str)}:
-            stages[name] = np.array(stages[name].astype(np.uint8).tobytes().decode("utf-8", "replace"))
-        named = [name for name in order if isinstance(name, str) and name in stages]
-        return cls({name: stages[name] for name in (*named, *sorted(stages))}, meta)
-
-
-Json = TypeVar("Json", list[Any], dict[str, Any])
-
-
-def _metadata(path: Path, header: Mapping[str, str], key: str, kind: type[Json]) -> Json:
-    """The JSON value that a trace's metadata has under a key; empty where another program wrote none."""
-    try:
-        value = json.loads(header.get(key) or "null")
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"the metadata {key} of {path.name} is not JSON: {error}") from error
-    if value is None:
-        return kind()
-    if not isinstance(value, kind):
-        expected = "an object" if kind is dict else "a list"
-        raise BadInput(f"the metadata {key} of {path.name} is a JSON {type(value).__name__}; expected {expected}")
-    return value
-
-
-def _brain_floats(path: Path, names: set[str]) -> dict[str, np.ndarray]:
-    """The named bfloat16 tensors as float32: the upper half of its bits."""
-    from safetensors import deserialize
-
-    found = {name: tensor for name, tensor in deserialize(path.read_bytes()) if name in names}
-    return {
-        name: (np.frombuffer(tensor["data"], dtype="<u2").astype(np.uint32) << 16)
-        .view(np.float32)
-        .reshape(tensor["shape"])
-        for name, tensor in found.items()
-    }
-
-
-class StageFilter:
-    """Which stages a trace keeps: a glob such as `encoder.*`, several separated by commas, or `*` for all."""
-
-    def __init__(self, pattern: str = "*"):
-        self.patterns = tuple(part.strip() for part in pattern.split(",") if part.strip())
-        if not self.patterns:
-            raise BadInput("the stage pattern is empty; expected a glob such as encoder.* or *")
-
-    def __call__(self, stage: str) -> bool:
-        return any(fnmatchcase(stage, pattern) for pattern in self.patterns)
-
-
-Given = Trace | str | Path | None
-"""What a trace is computed from in place of its own stages: a trace, or the path of one."""
-
-Out = str | Path | None
-"""The file that a trace is written to; none where it is only returned."""
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Segment, Token, Transcript
+from workbench.session.values import Segment, Token, Transcript
 from workbench.text.scripts import join_units
 from workbench.text.subtitles import tokens_in
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from workbench.core.errors import BadInput
-from workbench.session.protocols import Segment, Transcript
+from workbench.session.values import Segment, Transcript
 from workbench.text.subtitles import Cue, cues
 
 Writer = Callable[[Sequence[Transcript], Sequence[str]], str]

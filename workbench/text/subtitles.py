@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from workbench.session.protocols import Segment, Token
+from workbench.session.values import Segment, Token
 from workbench.text.scripts import display_width, mixed_units
 
 LINE_COLUMNS = 42

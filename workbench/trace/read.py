@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.session.protocols import Trace
 from workbench.trace.mapping import Mapped, StageMapping
 from workbench.trace.order import computation_order
 from workbench.trace.stored import Stored, open_stored
+from workbench.trace.trace import Trace
 
 
 class StoredTrace(Trace):

@@ -22,7 +22,8 @@ from workbench.runtimes.gguf.language_file import language_config
 from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.pytorch import funasr_nano as pytorch
-from workbench.session.protocols import Session, Trace
+from workbench.session.protocols import Session
+from workbench.trace.trace import Trace
 
 RATE = 16000
 SETTINGS = Settings(threads=1)

@@ -27,7 +27,8 @@ from workbench.registry.sources import assets
 from workbench.runtimes.gguf.paraformer import ParaformerGraph, open_session
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.pytorch import paraformer as pytorch
-from workbench.session.protocols import Session, Trace
+from workbench.session.protocols import Session
+from workbench.trace.trace import Trace
 
 THREADS = Settings(threads=1)
 LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999}  # cosine of the encoder's output

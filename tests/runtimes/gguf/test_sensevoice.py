@@ -20,7 +20,8 @@ from workbench.formats.gguf_file import read_gguf
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.runtimes.pytorch import sensevoice as pytorch
-from workbench.session.protocols import Session, Trace
+from workbench.session.protocols import Session
+from workbench.trace.trace import Trace
 
 THREADS = Settings(threads=2)
 LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999, "q4_0": 0.9}  # cosine of the encoder's output

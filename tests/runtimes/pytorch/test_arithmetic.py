@@ -32,7 +32,8 @@ from workbench.runtimes.pytorch.arithmetic import (
     widen_positions,
 )
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
-from workbench.session.protocols import Session, Trace
+from workbench.session.protocols import Session
+from workbench.trace.trace import Trace
 
 CPU = torch.device("cpu")
 KINDS = ("qwen3", "qwen2", "llama", "mistral")

@@ -23,7 +23,7 @@ from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
 from workbench.pipelines.text_session import TextSession
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Generation, Piece
+from workbench.session.values import Generation, Piece
 
 
 @pytest.fixture(scope="module")

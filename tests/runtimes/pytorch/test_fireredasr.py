@@ -38,7 +38,7 @@ from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.fireredasr import open_session
 from workbench.runtimes.pytorch.fireredasr_package import read_package
 from workbench.runtimes.pytorch.language import LanguageModel
-from workbench.session.protocols import Partial, Transcript
+from workbench.session.values import Partial, Transcript
 
 SECONDS = (1.0, 20.0, 3.3, 7.7, 12.34, 0.02, 0.1)
 

@@ -18,7 +18,7 @@ from workbench.core.settings import Settings
 from workbench.families.funasr_nano import audio_tokens
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.funasr_nano import open_session
-from workbench.session.protocols import Partial, Transcript
+from workbench.session.values import Partial, Transcript
 
 SECONDS = (1.0, 7.3, 2.2, 20.0, 1.1, 12.5, 3.9, 5.0)
 BRIEF = {"max_new_tokens": 40}

@@ -22,8 +22,8 @@ from workbench.runtimes.vllm.capture import begin_capture, captured, capturing, 
 from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
 from workbench.runtimes.vllm.extension import Extension
 from workbench.runtimes.vllm.request import Request
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
+from workbench.trace.trace import StageFilter
 
 # A small worker.
 

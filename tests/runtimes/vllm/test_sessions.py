@@ -22,7 +22,7 @@ from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.families.language import PLACEHOLDER
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.session.protocols import Transcript
+from workbench.session.values import Transcript
 
 pytest.importorskip("vllm")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -13,7 +13,7 @@ from workbench.core.errors import BadInput
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
-from workbench.session.protocols import Trace
+from workbench.trace.trace import Trace
 
 pytest.importorskip("vllm")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import SessionDied, Unavailable
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import Kept, release
+from workbench.trace.trace import StageFilter
 
 EXTRA_ARGUMENT = "workbench_capture"
 PIECE_BYTES = 32 << 20  # of one answer: large enough for few round trips, small enough not to hold up other requests

@@ -20,8 +20,9 @@ from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
 from workbench.runtimes.vllm.weights import check_weights
-from workbench.session.protocols import Prompt, StageFilter
+from workbench.session.values import Prompt
 from workbench.trace.recorder import Stages
+from workbench.trace.trace import StageFilter
 
 
 class EngineWriter:

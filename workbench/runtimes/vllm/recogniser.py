@@ -31,8 +31,8 @@ from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Recorder, Stages
+from workbench.trace.trace import StageFilter
 
 ORDER = ("frontend", "encoder", "adaptor", "prompt", "llm", "logits", "tokens", "text")  # of stages
 PENALTY_NOTE = "vLLM's repetition_penalty also counts the tokens of the prompt"

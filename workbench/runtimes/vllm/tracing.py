@@ -13,8 +13,8 @@ from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.capture import captured, capturing
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
-from workbench.session.protocols import StageFilter
 from workbench.trace.recorder import Stages
+from workbench.trace.trace import StageFilter
 
 _numbers = count(1)  # of captures
 

@@ -25,7 +25,8 @@ from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
-from workbench.session.protocols import Partial, last_generation
+from workbench.session.protocols import last_generation
+from workbench.session.values import Partial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

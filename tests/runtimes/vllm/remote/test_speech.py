@@ -29,7 +29,8 @@ from tests.runtimes.vllm.remote.fake_server import (
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.settings import Server, SessionSpec
 from workbench.runtimes.vllm.remote import open_session
-from workbench.session.protocols import Partial, Session, Transcript
+from workbench.session.protocols import Session
+from workbench.session.values import Partial, Transcript
 
 SOUND = np.linspace(-0.5, 0.5, 16000, dtype=np.float32)
 Opening = Callable[..., Session]

@@ -32,7 +32,8 @@ from workbench.families.language import PLACEHOLDER
 from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, read_part
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
-from workbench.session.protocols import Alternative, Generation, Piece, last_generation
+from workbench.session.protocols import last_generation
+from workbench.session.values import Alternative, Generation, Piece
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -25,8 +25,9 @@ from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields
 from workbench.runtimes.vllm.remote.service import CHAT, TRANSCRIPTIONS, Service, pieces
 from workbench.runtimes.vllm.remote.sound import wav
 from workbench.runtimes.vllm.remote.wording import Wording
-from workbench.session.protocols import AudioSource, Event, Given, Out, StageFilter, Token, Trace
+from workbench.session.values import AudioSource, Event, Token
 from workbench.trace.recorder import Stages
+from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 CUT_OFF = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
 NO_TOKENS = "the server gives transcriptions only, in words of its own, and does not tell their tokens"

@@ -25,8 +25,9 @@ from workbench.runtimes.vllm.remote.embedding import HOW, message_content, place
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, pieces
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
-from workbench.session.protocols import Alternative, Generation, Given, Out, Piece, Prompt, Trace
+from workbench.session.values import Alternative, Generation, Piece, Prompt
 from workbench.system.memory import peak_resident_bytes
+from workbench.trace.trace import Given, Out, Trace
 
 NUMBERED = "token_id:"  # before an id that stands for a token
 RULED_OUT = -9999.0  # the log-probability that such servers give for minus infinity

@@ -1,0 +1,151 @@
+"""TODO"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.session.protocols import (
+    _rounded,
+)
+
+AudioSource = str | Path | tuple[np.ndarray, int]
+"""A recording: the path of an audio file, or (samples, sample rate in Hz)."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of the output; `start` and `end` in seconds of the recording, where the model knows them."""
+
+    id: int
+    text: str
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of the recording and what was said in it; `tags` is what else the model heard (emotion, event)."""
+
+    start: float  # seconds from the start of the recording
+    end: float
+    text: str
+    tokens: tuple[Token, ...] = ()  # what the reader sees, with times; special tags are not among them
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What one model heard in one recording."""
+
+    model: str
+    runtime: str
+    text: str
+    language: str | None
+    segments: tuple[Segment, ...]
+    tokens: tuple[int, ...]  # ids as the network's decoding emitted them, special tags included
+    audio_seconds: float
+    load_seconds: float  # how long opening the session's model took
+    compute_seconds: float  # reading, front end, network and decoding of this call
+    memory_bytes: int | None = None  # peak resident memory of the session's process
+    tags: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what the user should know about how this came about
+    quantization: str | None = None  # of the weights, where they were in a GGUF file; set by whoever opened the session
+
+    @property
+    def real_time_factor(self) -> float:
+        """Compute seconds per second of audio; 0 for an empty recording."""
+        return self.compute_seconds / self.audio_seconds if self.audio_seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The transcript as plain JSON values, in the field order of the class: times to the millisecond."""
+        return dict(_rounded(asdict(self)))
+
+    def to_json(self) -> str:
+        """One line of JSON; text stays readable (no ASCII escapes)."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a long call is: `done` of `total` seconds of audio, and what it is doing."""
+
+    done: float
+    total: float
+    activity: str
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What is written so far of a stretch that is still being transcribed; the next one of that stretch replaces it."""
+
+    start: float  # the stretch, in seconds from the start of the recording
+    end: float
+    text: str
+
+
+Event = Progress | Partial | Segment | Transcript
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A token that a language model might have written at a step."""
+
+    id: int  # -1 where a server does not tell
+    text: str  # of special tokens too
+    logprob: float  # natural logarithm of the probability by the model itself, before penalties and temperature
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A bit more of a text that is being generated."""
+
+    text: str  # what has been added; may be empty while a character is not whole
+    tokens: tuple[int, ...]  # generated since the last piece
+    alternatives: tuple[Alternative, ...] = ()  # of a piece of one token, where asked for: likeliest first
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a language model wrote after a prompt."""
+
+    model: str
+    runtime: str
+    text: str
+    tokens: tuple[int, ...]  # ids as generated, the end included
+    prompt_tokens: int  # positions of the prompt
+    finish: str  # stop: the model ended it; length: max_new_tokens did
+    load_seconds: float
+    compute_seconds: float
+    first_token_seconds: float  # of the compute seconds, until the first token was there
+    memory_bytes: int | None = None  # peak resident memory of the session's process
+    quantization: str | None = None  # as of a Transcript
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()  # of each token, where asked for
+    notes: tuple[str, ...] = ()  # what the user should know about how this came about
+
+    def to_dict(self) -> dict[str, Any]:
+        """The generation as plain JSON values, in the field order of the class."""
+        return dict(_rounded(asdict(self)))
+
+    def to_json(self) -> str:
+        """One line of JSON; text stays readable (no ASCII escapes)."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The tokens of a language model whose own embeddings point most nearly the same way as given ones."""
+
+    ids: np.ndarray  # [tokens, count], nearest first
+    cosines: np.ndarray  # [tokens, count], of the angle between them
+    texts: tuple[tuple[str, ...], ...]  # of the ids, special tokens too
+    sample: np.ndarray  # [rows, hidden], float32: embeddings of the model's own, spread evenly over its vocabulary
+
+
+Prompt = str | Sequence[Mapping[str, str]]
+"""A text to go on from, or the messages of a conversation: mappings with `role` and `content`."""

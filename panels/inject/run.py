@@ -99,7 +99,7 @@ def prepare(
 
 
 def run(pool: SessionPool, job: Injection, stop: threading.Event) -> Iterator[Answers]:
-    """Yields the answers whenever one changed, though not more often than `panels.running.progress` allows, and last as they
+    """Yields the answers whenever one changed, not more often than `panels.running.progress` allows, and last as they
     stay. One model after another, those first that are idle; setting `stop` ends the run at once, and so does closing
     the iterator."""
     rows = job.answers()

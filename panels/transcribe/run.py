@@ -153,7 +153,7 @@ class Board:
 
 
 def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
-    """Yields the table whenever it changed, though not more often than `panels.running.progress` allows, and last as it stays.
+    """Yields the table whenever it changed, not more often than `panels.running.progress` allows, and as it stays.
 
     Model by model, so that each loads once, and recording by recording, or several at once where the runtime takes
     several calls; while a model is at work for somebody else, the others go first. A model or a recording that fails

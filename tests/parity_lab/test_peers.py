@@ -14,7 +14,7 @@ from workbench.cli.parity import lines
 from workbench.compare import noise_or_bug
 from workbench.compare.presets import half_of
 from workbench.core.errors import BadInput
-from workbench.parity_lab import ParityRun, run_parity
+from workbench.parity_lab import ParityRun, page, run_parity
 from workbench.trace.trace import Trace
 
 PEER = {"dtype": "bfloat16", "stepwise": True}

@@ -1,4 +1,4 @@
-"""The ten faults of `tests.support.faults`, planted on ggml: in a copy of the checkpoint that is converted, or in the code.
+"""The ten faults of `tests.support.faults`, planted on ggml: in a converted copy of the checkpoint, or in the code.
 
 The candidate is then another runtime altogether, as in a real port. What a file can have wrong is planted in a file:
 weights, statistics, a key. The others, which are errors of a program, are planted in the modules that build the graph,

@@ -1,6 +1,6 @@
 """What can be asked of the `workbench` command: its parser.
 
-The flags of models stand in `workbench.cli.model_flags`. This file runs nothing; `workbench.cli.commands` does what was asked.
+The flags of models stand in `workbench.cli.model_flags`. It runs nothing; `workbench.cli.commands` does.
 """
 
 from __future__ import annotations

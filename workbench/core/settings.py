@@ -1,4 +1,7 @@
-"""TODO"""
+"""How a session computes: its settings by runtime, and all that is needed to open it.
+
+This file opens nothing; `workbench.isolation.loader` does.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What sessions in processes of their own have in common: what the registry asks of them, and how calls are worded.
 
-`workbench.isolation.serial` has those that take one call at a time, `workbench.isolation.concurrent` those that take several.
+`workbench.isolation.serial` has those that take one call at a time, `workbench.isolation.concurrent` the others.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class IsolatedSession(Calls):
 
     The process starts with the first call or with `start`, and ends with `unload`, after which the next call starts it
     again, or with `close`. Every method may be called from any thread. Whoever waits for the model to load is told how
-    far that is if they listen (`workbench.core.progress.listening`); what the listener raises ends the wait, and the load
+    far that is if they listen (`workbench.core.progress.listening`); what it raises ends the wait, and the load
     where nobody else waits for it.
 
     Args:

@@ -1,6 +1,6 @@
 """The child's end of a session in a process of its own: loads one model and serves calls until the parent hangs up.
 
-`workbench.isolation.serial` and `workbench.isolation.concurrent` are the other end, for one call at a time and for several. Values
+`workbench.isolation.serial` and `workbench.isolation.concurrent` are the other end, for one call and for several. Values
 travel as pickles over a private socket pair between two processes of the same program. This file knows no model:
 `workbench.isolation.loader` loads it.
 

@@ -88,7 +88,7 @@ def run_parity(
         mapping: names and layouts of the candidates that are trace files.
         force: compare traces of different inputs too.
         keep: a folder for the traces; without, they go when the run is closed.
-        embeddings: in place of the placeholders in a prompt, one for each, in order (see `workbench.embeddings.prompt`).
+        embeddings: one for each placeholder in a prompt, in order (see `workbench.embeddings.prompt`).
         same_precision: compute the reference's model on PyTorch in bfloat16 or float16 too, where a candidate was, and
             hold that candidate to the rounding of this one. It takes float64.
 

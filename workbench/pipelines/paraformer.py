@@ -63,7 +63,7 @@ class Network(Protocol):
 
 
 class ParaformerPipeline:
-    """Recognises one stretch of speech with a loaded Paraformer (see `workbench.pipelines.speech_session.Recogniser`)."""
+    """Recognises one stretch of speech with a loaded Paraformer (see `Recogniser`)."""
 
     options_class = ParaformerOptions
 

@@ -47,7 +47,7 @@ class Network(Protocol):
 
 
 class SenseVoicePipeline:
-    """Recognises one stretch of speech with a loaded SenseVoice (see `workbench.pipelines.speech_session.Recogniser`)."""
+    """Recognises one stretch of speech with a loaded SenseVoice (see `Recogniser`)."""
 
     options_class = SenseVoiceOptions
 

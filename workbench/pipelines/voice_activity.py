@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from workbench.audio.levels import loud_level, raised
 from workbench.audio.spans import Span, between, cap_spans, frame_levels, joined_short, widened
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
+from workbench.families import FAMILIES
+from workbench.pipelines.fsmn_vad import FsmnVad
 
 BUILT_IN = ("auto", "silero", "none")
 END_SILENCE_MS = 800  # of FSMN-VAD, unless an option says otherwise: what its published configuration says for talk
@@ -102,18 +105,13 @@ def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
     from workbench.families.fsmn_vad import FsmnVadOptions
 
     place = options.vad
-    if Path(place).is_dir():
-        from workbench.runtimes.pytorch.fsmn_vad import open_fsmn_vad
-
-        detector = open_fsmn_vad(place)
-    elif Path(place).is_file():
-        from workbench.runtimes.gguf.fsmn_vad import open_fsmn_vad as open_file
-
-        detector, _ = open_file(place)
-    else:
+    if not Path(place).exists():
         raise BadInput(
             f"option vad is {place!r}; expected {', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
         )
+    runtime = "pytorch" if Path(place).is_dir() else "gguf"
+    # By name: the runtimes stand above the pipelines.
+    detector: FsmnVad = import_module(str(FAMILIES["fsmn_vad"].cell(runtime).module)).open_detector(place)
     # Its own default, a schedule made for whole minutes, would cut talk at 60 s and leave fragments.
     silence = END_SILENCE_MS if options.end_silence_ms is None else options.end_silence_ms
     return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=silence))

@@ -1,7 +1,7 @@
 """The registry: models by name, sessions by model and runtime, within a budget of memory.
 
-It opens sessions in processes of their own; `workbench.registry.budget` ends the one least recently used when the next would not
-fit. It loads no model itself.
+It opens sessions in processes of their own; `workbench.registry.budget` ends the one least recently used when the next
+would not fit. It loads no model itself.
 """
 
 from __future__ import annotations

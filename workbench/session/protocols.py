@@ -1,7 +1,7 @@
-"""The values every part exchanges, and the interface of a session.
+"""The interface of a session.
 
 A session is one loaded model on one runtime. It takes and returns plain values (numpy arrays, the dataclasses
-below, iterators of them), so the same calls work in this process, in a process of its own, or across a network.
+of `workbench.session.values`, iterators of them), so the same calls work in this process, in a process of its own, or across a network.
 This file knows no model, no runtime and no user interface.
 """
 
@@ -25,21 +25,9 @@ from workbench.session.values import (
     Transcript,
 )
 from workbench.trace.trace import Given, Out, Trace
+from workbench.session.values import _rounded
 
 
-def _rounded(value: Any, name: str = "") -> Any:
-    """A plain value with the seconds in it rounded, by the names of fields.
-
-    Times in a recording come of counts of samples and frames: sums of them have digits that mean nothing, such as
-    0.44999999999999996. How long something took is given to the microsecond.
-    """
-    if isinstance(value, dict):
-        return {key: _rounded(each, key) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_rounded(each) for each in value)
-    if isinstance(value, float) and name in ("start", "end", "audio_seconds"):
-        return round(value, 3)
-    return round(value, 6) if isinstance(value, float) and name.endswith("_seconds") else value
 
 
 @runtime_checkable
@@ -80,7 +68,7 @@ class Session(Protocol):
         within one token.
 
         Args:
-            embeddings: in place of the placeholders in the prompt, one for each, in order (see `workbench.embeddings.prompt`).
+            embeddings: one for each placeholder in the prompt, in order (see `workbench.embeddings.prompt`).
         """
         ...
 

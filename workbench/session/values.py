@@ -1,4 +1,4 @@
-"""TODO"""
+"""The values that sessions take and return: recordings, transcripts, texts, and what comes while they are made."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from workbench.session.protocols import (
-    _rounded,
-)
 
 AudioSource = str | Path | tuple[np.ndarray, int]
 """A recording: the path of an audio file, or (samples, sample rate in Hz)."""
@@ -149,3 +146,18 @@ class Neighbours:
 
 Prompt = str | Sequence[Mapping[str, str]]
 """A text to go on from, or the messages of a conversation: mappings with `role` and `content`."""
+
+
+def _rounded(value: Any, name: str = "") -> Any:
+    """A plain value with the seconds in it rounded, by the names of fields.
+
+    Times in a recording come of counts of samples and frames: sums of them have digits that mean nothing, such as
+    0.44999999999999996. How long something took is given to the microsecond.
+    """
+    if isinstance(value, dict):
+        return {key: _rounded(each, key) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_rounded(each) for each in value)
+    if isinstance(value, float) and name in ("start", "end", "audio_seconds"):
+        return round(value, 3)
+    return round(value, 6) if isinstance(value, float) and name.endswith("_seconds") else value

@@ -33,7 +33,7 @@ def stage_digest(array: np.ndarray) -> str:
 
 
 class Recorder:
-    """The wanted stages of a pass, in the order in which they came; of many, a part is in a file (`workbench.trace.spill`).
+    """The wanted stages of a pass, in the order in which they came; a part of many is in a file (`spill`).
 
     Args:
         wanted: tells by name whether to keep a stage; asked before a stage that costs something is computed or copied.

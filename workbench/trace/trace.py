@@ -1,4 +1,4 @@
-"""TODO"""
+"""A trace: the arrays of one computation by stage, with who computed them; and which stages are wanted."""
 
 from __future__ import annotations
 

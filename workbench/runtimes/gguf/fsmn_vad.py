@@ -126,6 +126,11 @@ def open_fsmn_vad(path: str | Path, threads: int | None = None) -> tuple[FsmnVad
     return FsmnVad(network, Frontend(model.frontend, cmvn), model.detector), notes(file)
 
 
+def open_detector(path: str | Path) -> FsmnVad:
+    """The detector that serves a recogniser in its own process. Raises as `open_fsmn_vad`."""
+    return open_fsmn_vad(path)[0]
+
+
 def open_session(path: Path, name: str, settings: Settings) -> DetectionSession:
     """A session of a GGUF file, called `name` in its results."""
     detector, said = open_fsmn_vad(path, settings.threads)

@@ -153,6 +153,11 @@ def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu", dtype: t
     return FsmnVad(FsmnRunner(network, device), Frontend(model.frontend, cmvn), model.detector)
 
 
+def open_detector(path: str | Path) -> FsmnVad:
+    """The detector that serves a recogniser in its own process. Raises as `open_fsmn_vad`."""
+    return open_fsmn_vad(path)
+
+
 def open_session(directory: Path, name: str, settings: Settings) -> DetectionSession:
     """A session of the detector in `directory`, called `name` in its results."""
     detector = open_fsmn_vad(directory, prepare(settings), network_dtype(settings.dtype, settings.stepwise))

@@ -68,7 +68,7 @@ class EngineRecogniser:
 
     @property
     def stretches_at_once(self) -> int:
-        """As `workbench.pipelines.speech_session.BatchingRecogniser`: the engine batches by itself whatever it has room for."""
+        """As `BatchingRecogniser`: the engine batches by itself whatever it has room for."""
         return self.engine.requests_at_once
 
     def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:

@@ -22,13 +22,14 @@ from workbench.artifacts.digests import listed
 from workbench.artifacts.locking import locked
 from workbench.artifacts.process import run_child
 from workbench.artifacts.seals import seal, unbroken
-from workbench.conversion.files import FORMAT_VERSION
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
+from workbench.families.gguf_files import FORMAT_VERSION
 from workbench.formats.quantization import AUTO, LARGE, TYPES, check_type, resolve_quantization
 from workbench.system.atomic_files import UNFINISHED, told
 from workbench.system.user_cache import file_name, user_cache
 
+NEEDS = ("torch", "gguf", "transformers")  # packages that a conversion imports
 ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files, and whether they are whole
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from workbench.artifacts.gguf_files import cache_folder, entry_name
 from workbench.artifacts.locking import locked
 from workbench.artifacts.process import run_child
 from workbench.artifacts.seals import seal, unbroken
-from workbench.conversion.vllm_checkpoint.checkpoint import loads_as_it_is
 from workbench.core.progress import OnProgress
+from workbench.families.causal_lm import loads_as_it_is
 from workbench.families.language import SERVED_FORMAT
 from workbench.system.atomic_files import UNFINISHED, told
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from workbench.artifacts.gguf_files import NEEDS
 from workbench.conversion import LAYOUTS
 from workbench.conversion.plan import Plan, estimated_bytes
 from workbench.core.errors import BadInput, Unavailable
@@ -17,8 +18,6 @@ from workbench.formats.quantization import resolve_quantization
 
 FAMILIES = ("sensevoice", "paraformer", "fsmn_vad", "funasr_nano", "fireredasr", "causal_lm")
 """Those that are converted; each is a module here, with the function `plans`."""
-
-NEEDS = ("torch", "gguf", "transformers")
 
 
 def plans_of(directory: Path, family: str, layout: str = "workbench") -> list[Plan]:

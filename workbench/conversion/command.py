@@ -84,7 +84,8 @@ class ServedRequest:
         Raises `BadInput` and `Unavailable` as `plan_of` and `write_directory`, and `BadInput` for a language model's
         directory that vLLM loads as it is; an end by SIGTERM leaves nothing.
         """
-        from workbench.conversion.vllm_checkpoint.checkpoint import loads_as_it_is, plan_of
+        from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
+        from workbench.families.causal_lm import loads_as_it_is
 
         self.check()
         if loads_as_it_is(directory, family):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from workbench.conversion.plan import QUANTIZATION, Value
 from workbench.core.errors import BadInput
+from workbench.families.gguf_files import FORMAT_VERSION
 
-FORMAT_VERSION = 1
 FUNASR_FILES = ("config.yaml", "configuration.json", "tokens.json", "tokens.txt", "*.bpe.model", "am.mvn", "seg_dict")
 LANGUAGE_FILES = (
     "config.json",

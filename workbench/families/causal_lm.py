@@ -6,6 +6,7 @@ prompt becomes ids here. This file opens no weights and computes nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,3 +188,16 @@ def _written(model: CausalLmModel, messages: Sequence[Mapping[str, str]], option
     except Exception as error:  # a template refuses what its model was not trained on, each in its own way
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise BadInput(f"the chat template of {where} does not take these messages: {reason}") from error
+
+
+def loads_as_it_is(directory: Path, family: str) -> bool:
+    """Whether vLLM loads the directory without any conversion: an ordinary language model's with safetensors."""
+    if family != "causal_lm" or (directory / "config.yaml").is_file():
+        return False
+    try:
+        content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # its reader says what is wrong
+        return False
+    names = ("model.safetensors", "model.safetensors.index.json")
+    named = isinstance(content, dict) and bool(content.get("architectures"))
+    return named and any((directory / name).is_file() for name in names)

@@ -69,7 +69,7 @@ def offered_weights(card: Card) -> tuple[Weights, ...]:
 
 def why_not_converted(card: Card) -> str | None:
     """Why no GGUF file can be made of a model's checkpoint on this machine, and there is none yet; else None."""
-    from workbench.conversion.checkpoint import NEEDS
+    from workbench.artifacts.gguf_files import NEEDS
 
     missing = [name for name in NEEDS if find_spec(name) is None]
     if card.kind == "gguf" or not missing or any(each.converted for each in offered_weights(card)):
@@ -118,8 +118,7 @@ def gguf_file(
 
         path = converted(checkpoint, card.family, settings.quantization, on_progress)
         return path, replace(settings, quantization=read_gguf(path).quantization)
-    from workbench.families.gguf_files import family_of_file
-    from workbench.runtimes.gguf.language_file import has_other_half
+    from workbench.families.gguf_files import family_of_file, has_other_half
 
     file = read_own_gguf(checkpoint)
     family = family_of_file(file)
@@ -141,8 +140,7 @@ def _with_language(card: Card, file: GgufFile) -> list[GgufFile]:
 
     Raises `BadInput` for a language half that is missing, or that is not wanted.
     """
-    from workbench.families.gguf_files import NANO_EAR
-    from workbench.runtimes.gguf.unpacking import find_language_file
+    from workbench.families.gguf_files import NANO_EAR, find_language_file
 
     named = card.source.get("language")
     if file.architecture == NANO_EAR:

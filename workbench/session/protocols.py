@@ -1,8 +1,8 @@
 """The interface of a session.
 
 A session is one loaded model on one runtime. It takes and returns plain values (numpy arrays, the dataclasses
-of `workbench.session.values`, iterators of them), so the same calls work in this process, in a process of its own, or across a network.
-This file knows no model, no runtime and no user interface.
+of `workbench.session.values`, iterators of them), so the same calls work in this process, in a process of its own, or
+across a network. This file knows no model, no runtime and no user interface.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from workbench.session.values import (
     Transcript,
 )
 from workbench.trace.trace import Given, Out, Trace
-from workbench.session.values import _rounded
-
-
 
 
 @runtime_checkable

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-
 AudioSource = str | Path | tuple[np.ndarray, int]
 """A recording: the path of an audio file, or (samples, sample rate in Hz)."""
 

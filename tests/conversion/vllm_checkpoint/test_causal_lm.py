@@ -13,9 +13,10 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 from tests.support.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
 from tests.support.tiny_language import change_json, tiny_language  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
-from workbench.conversion.vllm_checkpoint.checkpoint import loads_as_it_is, plan_of  # noqa: E402
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
+from workbench.families.causal_lm import loads_as_it_is  # noqa: E402
 
 
 def test_the_language_half_of_a_speech_model(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from tests.support.tiny_gguf import tiny_gguf
 from workbench.core.errors import BadInput, Unavailable
 from workbench.families.causal_lm import read_causal_lm
 from workbench.families.funasr_nano import read_funasr_nano
+from workbench.families.gguf_files import find_language_file
 from workbench.families.sensevoice import read_sensevoice
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.runtimes.gguf.unpacking import find_language_file, notes, read_gguf_pair, unpacked
+from workbench.runtimes.gguf.unpacking import notes, read_gguf_pair, unpacked
 
 
 def carrying(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,16 +32,3 @@ def plan_of(directory: Path, family: str) -> ServedModel:
         ) from error
     found: ServedModel = module.plan(directory.resolve())
     return found
-
-
-def loads_as_it_is(directory: Path, family: str) -> bool:
-    """Whether vLLM loads the directory without any conversion: an ordinary language model's with safetensors."""
-    if family != "causal_lm" or (directory / "config.yaml").is_file():
-        return False
-    try:
-        content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):  # its reader says what is wrong
-        return False
-    names = ("model.safetensors", "model.safetensors.index.json")
-    named = isinstance(content, dict) and bool(content.get("architectures"))
-    return named and any((directory / name).is_file() for name in names)

@@ -9,12 +9,13 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.families.fireredasr import find_language_directory
+from workbench.families.gguf_files import has_other_half
 from workbench.families.language import TURN_END
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.pipelines.text_session import TextSession
 from workbench.runtimes.gguf.language import LanguageModel, open_language
-from workbench.runtimes.gguf.language_file import has_other_half, language_config
+from workbench.runtimes.gguf.language_file import language_config
 from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
 from workbench.runtimes.gguf.unpacking import FILES, unpacked
 

@@ -18,17 +18,12 @@ from workbench.decoding.beams import BeamSearch
 from workbench.decoding.choosing import Chooser
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
+from workbench.families.gguf_files import has_other_half
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.context import STEP, Context
 from workbench.runtimes.gguf.ggml import TensorStruct, load_library
-from workbench.runtimes.gguf.language_file import (
-    EMBEDDINGS,
-    check_vocabulary,
-    has_other_half,
-    language_tensors,
-    read_dimensions,
-)
+from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_vocabulary, language_tensors, read_dimensions
 from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
 from workbench.trace.recorder import Recorder

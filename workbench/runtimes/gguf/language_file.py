@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.core.errors import BadInput
+from workbench.families.gguf_files import HALF, has_other_half
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")  # networks of one shape; Mistral's files say llama
-HALF = "workbench.language.architecture"
 TOKENIZERS = ("gpt2", "llama")  # byte-level BPE, SentencePiece
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 MOST_LAYERS, MOST_HEADS, MOST_UNITS, MOST_POSITIONS = 512, 512, 1 << 17, 1 << 24
@@ -37,11 +37,6 @@ class Dimensions:
 def is_language_file(file: GgufFile) -> bool:
     """Whether there is a language model in the file."""
     return HALF in file.metadata or file.architecture in ARCHITECTURES
-
-
-def has_other_half(file: GgufFile) -> bool:
-    """Whether the language model shares its file with another network."""
-    return HALF in file.metadata
 
 
 def language_architecture(file: GgufFile) -> str:

@@ -14,16 +14,14 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.families.gguf_files import NANO_EAR
-from workbench.formats.gguf_file import GgufFile, is_gguf, read_gguf
+from workbench.families.gguf_files import FORMAT_VERSION, NANO_EAR, NANO_LANGUAGES, find_language_file
+from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.funasr_files import CONFIGURATIONS, funasr_files, vocabulary_note
 from workbench.runtimes.gguf.language_file import is_language_file
 from workbench.runtimes.gguf.language_files import language_files
 
-FORMAT_VERSION = 1  # of our own files
 FILES, FILE = "workbench.files", "workbench.file.{}"
-NANO_LANGUAGES = ("qwen3", "qwen2")
 
 # Tens of files and some 20 MB are what a large language model's directory has.
 MOST_FILES = 256
@@ -69,39 +67,9 @@ def read_gguf_pair(path: str | Path, language: Path | None = None) -> tuple[Gguf
     return ear, half
 
 
-def find_language_file(path: str | Path) -> Path:
-    """The one GGUF file beside Fun-ASR-Nano's encoder that holds a Qwen language model; `BadInput` for none or several.
-
-    Files that cannot be read as GGUF are passed over.
-    """
-    path = Path(path)
-    found = [other for other in sorted(path.parent.glob("*.gguf")) if other != path and _is_language_half(other)]
-    if not found:
-        raise BadInput(
-            f"{path.name} holds the hearing half of Fun-ASR-Nano alone; put the GGUF file of its language half, such "
-            "as qwen3-0.6b-q8_0.gguf, into the same folder"
-        )
-    if len(found) > 1:
-        names = ", ".join(other.name for other in found)
-        raise BadInput(
-            f"beside {path.name} are several language models ({names}); leave one of them in the folder, or give "
-            f"{path.name} a folder of its own with the one that is meant"
-        )
-    return found[0]
-
-
 def notes(file: GgufFile) -> tuple[str, ...]:
     """What whoever reads the transcript should know of the file, a sentence each; empty for most files."""
     return tuple(note for note in (vocabulary_note(file), read_cmvn(file)[1]) if note)
-
-
-def _is_language_half(path: Path) -> bool:
-    if not is_gguf(path):
-        return False
-    try:
-        return read_gguf(path).architecture in NANO_LANGUAGES
-    except BadInput:
-        return False
 
 
 def _files(file: GgufFile, language: GgufFile | None) -> dict[str, bytes]:

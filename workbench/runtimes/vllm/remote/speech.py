@@ -35,7 +35,7 @@ NO_STAGES = "a remote server does not show its stages; open the model on this ma
 
 
 class RemoteRecogniser:
-    """A speech model on a server as a recogniser (see `workbench.pipelines.speech_session`). Several threads may call it.
+    """A speech model on a server, as a `workbench.pipelines.speech_session.Recogniser`. Several threads may call it.
 
     Args:
         client: the connections, which are closed with it.

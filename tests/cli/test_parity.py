@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fake_lab import FakeRegistry, FakeSession, dies
 from tests.support.networks import STAGES, computed
-from workbench.cli.commands import commands
+from workbench.cli import commands
 from workbench.core.errors import SessionDied
 
 Capture = pytest.CaptureFixture[str]

@@ -11,7 +11,8 @@ import pytest
 import soundfile
 
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
-from workbench.cli.commands import main, standard_input
+from workbench.cli import standard_input
+from workbench.cli.commands import main
 from workbench.cli.standard_input import recordings_given
 from workbench.core.errors import BadInput, Unavailable
 from workbench.trace.trace import Trace

@@ -16,7 +16,7 @@ pytest.importorskip("llama_cpp")
 from tests.support.faults import Planted, sinusoid
 from tests.support.faults_judged import SAMPLE
 from tests.support.faults_on_ggml import Port, f16_overflow, fsmn_tap, rope_base
-from workbench.cli.commands import commands
+from workbench.cli import commands
 from workbench.parity_lab import run_parity, write_page
 from workbench.registry.registry import Registry
 from workbench.trace.trace import Trace

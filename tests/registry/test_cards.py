@@ -17,8 +17,9 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import Server, Settings
 from workbench.families import FAMILIES
 from workbench.isolation import serial
+from workbench.registry import cards
 from workbench.registry.cards import KEYS, SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
-from workbench.registry.registry import Registry, cards
+from workbench.registry.registry import Registry
 
 KNOWN = ("directory", "gguf", "language", "hub", "server", "key", "pytorch", "vllm", "threads", "dtype")
 GOOD = """

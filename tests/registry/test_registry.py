@@ -87,7 +87,7 @@ def test_availability_names_the_reason(
     assert (
         not hub.ready and hub.fetches and "opening it fetches FunAudioLLM/SenseVoiceSmall (940 MB)" in str(hub.reason)
     )
-    monkeypatch.setattr("workbench.runtimes.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: None)
     assert why("here") == ("PyTorch needs the Python package torch, which is not installed; run: pip install torch")
     with pytest.raises(Unavailable, match=r"^here cannot run on pytorch: PyTorch needs the Python package torch"):
         registry.open("here")
@@ -126,7 +126,7 @@ def test_converted_files_that_were_lost_are_made_anew_before_the_next_load(
 ) -> None:
     (tmp_path / "here").mkdir()
     add_card("mine", tmp_path / "here", family="funasr_nano")
-    monkeypatch.setattr("workbench.runtimes.find_spec", lambda name: name)
+    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: name)
 
     def convert(given: dict[str, Any], *_: Any) -> dict[str, Any]:
         Path(given["served"]).mkdir()
@@ -394,7 +394,7 @@ def test_vllm_opens_the_directory_that_was_made_of_the_checkpoint(
         return tmp_path
 
     monkeypatch.setattr("workbench.registry.registry.served_directory", made)
-    monkeypatch.setattr("workbench.runtimes.Runtime.missing", lambda _: None)
+    monkeypatch.setattr("workbench.core.runtimes.Runtime.missing", lambda _: None)
     with registry.open("demo/funasr-nano", runtime="vllm") as session:
         assert session.weight_bytes == 123
     assert asked == [("demo-funasr-nano", "funasr_nano")]

@@ -24,7 +24,7 @@ LOADS = ("stuck", "steps", "logging", "fake", "never")  # what `tests.support.fa
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of both kinds, named as the fake child knows them: on pytorch one call runs, on vllm several."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
-    monkeypatch.setattr("workbench.runtimes.find_spec", lambda name: object())  # nothing of them is loaded
+    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: object())  # nothing of them is loaded
     directories = {"pytorch": tiny_sensevoice(tmp_path / "speech"), "vllm": tiny_language(tmp_path / "language")}
     families = {"pytorch": "sensevoice", "vllm": "causal_lm"}
     cards = [

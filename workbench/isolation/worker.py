@@ -1,9 +1,7 @@
 """The child's end of a session in a process of its own: loads one model and serves calls until the parent hangs up.
 
-The other end is `workbench.isolation.serial` for one call at a time, `workbench.isolation.concurrent` for several. What
-they exchange travels as pickles over a private socket pair between two processes of the same program. This file knows no
-model:
-`workbench.isolation.loader` loads it.
+The other end is `serial` for one call at a time, `concurrent` for several. What they exchange travels as pickles over a
+private socket pair between two processes of the same program. This file knows no model; `loader` loads it.
 
 To the child go ("open", spec, whether several calls run at once, folder of temporary files or None), then ("cancel",
 number), and ("call", number) with the pickle of (method, arguments, options) behind it; where several run, also

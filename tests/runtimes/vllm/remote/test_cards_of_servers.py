@@ -59,7 +59,7 @@ def test_a_family_that_nobody_serves(fake: FakeServer) -> None:
 
 
 def test_nothing_needs_to_be_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.runtimes.find_spec", lambda _: None)
+    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda _: None)
     assert RUNTIMES["vllm"].missing()
     assert why_not("funasr_nano", "vllm") and not why_not("funasr_nano", "vllm", server=True)
     with Registry(isolate=False) as registry, registry.open("far/causal_lm") as session:

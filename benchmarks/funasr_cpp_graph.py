@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.families.sanm import SanmConfig
 from workbench.runtimes.gguf import output_layer, sanm
-from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
 
@@ -20,11 +20,11 @@ class EagerGraph:
     """Puts the stand-in's operations in place of ours, in this process."""
 
     @staticmethod
-    def install(engine: type[Engine]) -> None:
+    def install(engine: type[GraphRunner]) -> None:
         """Every engine made from now on computes as the C++ runtime does."""
         plain = engine.__init__
 
-        def without_repacking(self: Engine, file: Any, threads: int | None = None, repack: bool = False) -> None:
+        def without_repacking(self: GraphRunner, file: Any, threads: int | None = None, repack: bool = False) -> None:
             plain(self, file, threads, repack=False)
 
         engine.__init__ = without_repacking  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ from benchmarks.funasr_cpp_graph import EagerGraph
 from workbench.audio.read import read
 from workbench.core.settings import Settings
 from workbench.families.sensevoice import SenseVoiceOptions
-from workbench.runtimes.gguf.graph import Engine
+from workbench.runtimes.gguf.graph import GraphRunner
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.system.memory import peak_resident_bytes
 
@@ -27,7 +27,7 @@ def main() -> None:
     kind, file, recording, threads = sys.argv[1:]
     begun = time.perf_counter()
     if kind == "standin":
-        EagerGraph.install(Engine)
+        EagerGraph.install(GraphRunner)
     session = open_session(Path(file), "it", Settings(threads=int(threads)))
     opened = time.perf_counter() - begun
     options, seconds, ids = SenseVoiceOptions(cmvn="off", itn=True), [], ()

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from panels.inject.run import Answer, prepare, run
-from panels.running.choices import Cell
+from panels.running.choices import ModelOnRuntime
 from panels.running.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, UPLOAD, Parameter, endpoint
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
@@ -95,7 +95,7 @@ def injected(
     """
     named = tensors or {}
     read = [read_embedding(Path(path), tensor=named.get(Path(path).name), name=Path(path).name) for path in embeddings]
-    cells = [model if "|" in model else Cell(model, runtime).value for model in models]
+    cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     rows: Sequence[Answer] = ()
     for answers in run(pool, prepare(pool.registry, prompt, read, cells, options or {}), threading.Event()):
         rows = answers.rows

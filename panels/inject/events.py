@@ -16,7 +16,7 @@ from panels.inject.embedding_view import Held, Several, held_in, listed_html, lo
 from panels.inject.run import TASK, prepare, run
 from panels.inject.view import answers_html, status_html
 from panels.running.cancel import Stops
-from panels.running.choices import Offer, chosen_offers, offers
+from panels.running.choices import RuntimeOffer, chosen_offers, offers
 from panels.running.sessions import SessionPool
 from panels.transcribe.events import unavailable_html
 from panels.transcribe.segment_editor import saved
@@ -58,7 +58,7 @@ class InjectActions:
         """The models whose adaptor makes embeddings, that can run here: (title, cell)."""
         return [(offer.title, offer.cell.value) for offer in self._hearing() if offer.possible]
 
-    def _hearing(self) -> list[Offer]:
+    def _hearing(self) -> list[RuntimeOffer]:
         return [
             offer
             for offer in offers(self.pool.registry)

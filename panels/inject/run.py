@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from panels.running.choices import Cell, Offer, check_options_known, chosen_offers, offers, options_for
+from panels.running.choices import ModelOnRuntime, RuntimeOffer, check_options_known, chosen_offers, offers, options_for
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import follower, idle_first, opened, sentence_of
@@ -33,7 +33,7 @@ class Answer:
     """What one model on one runtime has made of the prompt so far."""
 
     key: str
-    cell: Cell
+    cell: ModelOnRuntime
     title: str
     status: Status = "waiting"
     activity: str = ""
@@ -49,7 +49,7 @@ class Injection:
 
     prompt: Prompt
     embeddings: tuple[Embedding, ...]
-    offers: tuple[Offer, ...]
+    offers: tuple[RuntimeOffer, ...]
     options: Mapping[str, Mapping[str, Any]]
 
     def answers(self) -> tuple[Answer, ...]:
@@ -77,7 +77,7 @@ def prepare(
     """The run that a user described, checked as far as that goes without loading a model.
 
     Args:
-        cells: what to run on what, as `Cell.value`.
+        cells: what to run on what, as `ModelOnRuntime.value`.
         options: of any of the models; each gets those it has.
 
     Raises `BadInput` with what is wrong.

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.running.choices import Cell, runtime_title
+from panels.running.choices import ModelOnRuntime, runtime_title
 from panels.running.error_boundary import guarded
 from panels.running.sessions import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
 from panels.widgets.html_block import html_block
@@ -79,7 +79,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         yield gr.skip()
 
     def unload(event: gr.EventData) -> str:
-        cell = Cell.parse(datum(event._data, "cell"))
+        cell = ModelOnRuntime.parse(datum(event._data, "cell"))
         pool.unload(cell.model, cell.runtime, cell.quantization or None)
         return residents_html(pool)
 
@@ -124,7 +124,7 @@ def residents_html(pool: SessionPool) -> str:
 
 def _resident(each: Residency) -> str:
     state = f"idle for {_minutes(each.idle_seconds)}" if each.state == "idle" else each.state
-    cell = Cell(each.model, each.runtime, each.quantization or "")
+    cell = ModelOnRuntime(each.model, each.runtime, each.quantization or "")
     name = f"{text(each.model)} {element('span', text(cell.how), 'runtime')}"
     buttons = [] if each.busy else [button("Unload", "release", cell=cell.value)]
     if each.log:

@@ -13,8 +13,8 @@ from typing import Any
 
 import gradio as gr
 
-from panels.parity.run import Kept, Request, follow, request_of
-from panels.parity.sides import Offered, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
+from panels.parity.run import KeptRuns, Request, follow, request_of
+from panels.parity.sides import SideChoice, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import closer_html, result_html, sides_html, status_html
 from panels.running.cancel import Stops
 from panels.running.sessions import SessionPool
@@ -43,7 +43,7 @@ class ParityActions:
     def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
         self.pool = pool
         self.samples = tuple(samples)
-        self.kept = Kept()
+        self.kept = KeptRuns()
         self._stops = Stops()
 
     # Inputs.
@@ -109,7 +109,7 @@ class ParityActions:
     def _card(self, model: str) -> Card:
         return find_card(self.pool.registry, model)
 
-    def _offered(self, card: Card) -> tuple[Offered, ...]:
+    def _offered(self, card: Card) -> tuple[SideChoice, ...]:
         return offered(self.pool.registry, card)
 
     def _sides_html(self, card: Card, texts: Sequence[str], traces: list[str] | None) -> str:
@@ -261,7 +261,7 @@ def _change(name: str, value: Any) -> str | None:
     return (value or "").strip() or None
 
 
-def _references(listed: Sequence[Offered], traces: list[str] | None) -> list[tuple[str, str]]:
+def _references(listed: Sequence[SideChoice], traces: list[str] | None) -> list[tuple[str, str]]:
     named = [(f"{each.title} {kind.label}", kind.side) for each in listed for kind in each.kinds]
     return [*named, *((f"Trace {name}", name) for name in traces_by_name(traces or []))]
 

@@ -203,7 +203,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
         raise found
 
 
-class Kept:
+class KeptRuns:
     """The last run of each user, whose traces lie in files until it goes."""
 
     def __init__(self, most: int = MOST_KEPT):

@@ -29,7 +29,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Offered:
+class SideChoice:
     """A runtime as it is offered for a model: what it computes in, or why it cannot be chosen."""
 
     runtime: str
@@ -59,15 +59,15 @@ def find_card(registry: Registry, model: str) -> Card:
     raise BadInput(f"there is no model {model!r:.80} to compare; the models are {', '.join(each.id for each in cards)}")
 
 
-def offered(registry: Registry, card: Card) -> tuple[Offered, ...]:
+def offered(registry: Registry, card: Card) -> tuple[SideChoice, ...]:
     """Every runtime, with what it can compute the model in."""
     return tuple(_offered(registry, card, runtime) for runtime in RUNTIMES)
 
 
-def _offered(registry: Registry, card: Card, runtime: str) -> Offered:
+def _offered(registry: Registry, card: Card, runtime: str) -> SideChoice:
     state = registry.availability(card, runtime)
     if not state.ready and not state.fetches:
-        return Offered(runtime, (), state.reason or "not available")
+        return SideChoice(runtime, (), state.reason or "not available")
     if RUNTIMES[runtime].opens_gguf:
         weights = sorted(registry.weights(card, runtime), key=lambda each: not each.default)
         kinds = tuple(
@@ -79,7 +79,7 @@ def _offered(registry: Registry, card: Card, runtime: str) -> Offered:
         if not FAMILIES[card.family].has_language_model:
             types = [short for short in types if short in ("f32", "f64")]  # the others are of language models only
         kinds = tuple(Kind(f"{runtime}:{short}", short) for short in types)
-    return Offered(runtime, kinds, (state.reason or "") if state.fetches else "")
+    return SideChoice(runtime, kinds, (state.reason or "") if state.fetches else "")
 
 
 def usual_sides(registry: Registry, card: Card) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from panels.parity.run import Step
-from panels.parity.sides import Offered
+from panels.parity.sides import SideChoice
 from panels.widgets.markup import button, element, seconds, text
 from workbench.compare import PRESETS
 from workbench.parity_lab import ParityRun
@@ -32,7 +32,7 @@ def preset_choices() -> list[tuple[str, str]]:
     return [AUTOMATIC, *((f"{name}: {preset.title}", name) for name, preset in PRESETS.items())]
 
 
-def sides_html(listed: Sequence[Offered], traces: Iterable[str], chosen: Collection[str]) -> str:
+def sides_html(listed: Sequence[SideChoice], traces: Iterable[str], chosen: Collection[str]) -> str:
     """What may be a candidate: for each runtime its types as buttons that are pressed or not, or why it is not there.
 
     Args:
@@ -47,7 +47,7 @@ def sides_html(listed: Sequence[Offered], traces: Iterable[str], chosen: Collect
     return element("ul", "".join(rows), "choices")
 
 
-def _offered(each: Offered, pressed: Collection[str]) -> str:
+def _offered(each: SideChoice, pressed: Collection[str]) -> str:
     if not each.kinds:
         return _row(each.title, element("span", text(each.reason), "muted small"))
     toggles = "".join(_toggle(kind.side, kind.label, kind.size, kind.side in pressed) for kind in each.kinds)

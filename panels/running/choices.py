@@ -21,7 +21,7 @@ SEPARATOR = "|"
 
 
 @dataclass(frozen=True)
-class Cell:
+class ModelOnRuntime:
     """A model on a runtime, in a quantisation where the runtime has several."""
 
     model: str
@@ -39,7 +39,7 @@ class Cell:
         return " ".join(filter(None, (runtime_title(self.runtime), self.quantization)))
 
     @classmethod
-    def parse(cls, value: str) -> Cell:
+    def parse(cls, value: str) -> ModelOnRuntime:
         """The cell of a string such as `demo/sensevoice|gguf|q8_0`; PyTorch where it names no runtime."""
         model, _, rest = value.partition(SEPARATOR)
         runtime, _, quantization = rest.partition(SEPARATOR)
@@ -47,10 +47,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Offer:
+class RuntimeOffer:
     """A cell as it stands on the page."""
 
-    cell: Cell
+    cell: ModelOnRuntime
     card: Card
     ready: bool  # it can run at once, or after a conversion
     fetches: bool = False  # it can run, after a download
@@ -76,7 +76,7 @@ def runtime_title(runtime: str) -> str:
     return RUNTIMES[runtime].title if runtime in RUNTIMES else runtime
 
 
-def offers(registry: Registry, task: str = "transcribe") -> tuple[Offer, ...]:
+def offers(registry: Registry, task: str = "transcribe") -> tuple[RuntimeOffer, ...]:
     """Every model that does the task, on every runtime in every quantisation, those that can run first."""
     found = []
     for card in registry.cards():
@@ -86,24 +86,24 @@ def offers(registry: Registry, task: str = "transcribe") -> tuple[Offer, ...]:
             state = registry.availability(card, runtime)
             known = registry.weights(card, runtime) if state.ready or state.fetches else ()
             for weights in known or (None,):
-                cell = Cell(card.id, runtime, weights.quantization if weights else "")
-                found.append(Offer(cell, card, state.ready, state.fetches, state.reason or "", weights))
+                cell = ModelOnRuntime(card.id, runtime, weights.quantization if weights else "")
+                found.append(RuntimeOffer(cell, card, state.ready, state.fetches, state.reason or "", weights))
     return tuple(sorted(found, key=lambda offer: (not offer.ready, not offer.fetches)))
 
 
-def chosen_offers(values: Iterable[str], known: Sequence[Offer]) -> tuple[Offer, ...]:
+def chosen_offers(values: Iterable[str], known: Sequence[RuntimeOffer]) -> tuple[RuntimeOffer, ...]:
     """The offers of the values that a user sent, in their order, each once.
 
     A value without a quantisation means the one that is taken by default. Raises `BadInput` for no value, one that is
     not on the list, or one that cannot run: a page that others can reach opens no directory by its path.
     """
-    found = [_offer(Cell.parse(value), known) for value in values]
+    found = [_offer(ModelOnRuntime.parse(value), known) for value in values]
     if not found:
         raise BadInput("no model is chosen; tick at least one")
     return tuple({offer.cell: offer for offer in found}.values())
 
 
-def _offer(cell: Cell, known: Sequence[Offer]) -> Offer:
+def _offer(cell: ModelOnRuntime, known: Sequence[RuntimeOffer]) -> RuntimeOffer:
     near = [offer for offer in known if (offer.cell.model, offer.cell.runtime) == (cell.model, cell.runtime)]
     if not near:
         models = ", ".join(dict.fromkeys(offer.cell.model for offer in known))

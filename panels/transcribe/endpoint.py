@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from panels.models.layout import models_list
-from panels.running.choices import Cell
+from panels.running.choices import ModelOnRuntime
 from panels.running.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, TEXTS, UPLOAD, Parameter, endpoint
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
@@ -140,7 +140,7 @@ def transcripts(
     in `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for what is wrong with the request as a whole.
     """
     settings = {RUNTIME: check_settings(engine or {})}
-    cells = [model if "|" in model else Cell(model, runtime).value for model in models]
+    cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     job = prepare(pool.registry, recordings, cells, reference, normaliser, options or {}, None, settings)
     rows: Sequence[Row] = ()
     for board in run(pool, job, threading.Event()):

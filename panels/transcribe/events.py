@@ -13,9 +13,9 @@ from typing import Any
 import gradio as gr
 
 from panels.running.cancel import Stops
-from panels.running.choices import Offer, offers
+from panels.running.choices import RuntimeOffer, offers
 from panels.running.sessions import SessionPool
-from panels.transcribe.run import Board, Row, prepare, run
+from panels.transcribe.run import Row, RunState, prepare, run
 from panels.transcribe.segment_editor import editor_value, export, is_edited, played, rows_of, span_of, transcript_of
 from panels.transcribe.view import board_html, status_html
 from panels.widgets.audio_views import Sounds, pictures_html
@@ -119,7 +119,7 @@ class Actions:
 
     def look(
         self,
-        board: Board,
+        board: RunState,
         opened: Row | None,
         editor: Any,
         edits: dict[str, Any],
@@ -134,7 +134,7 @@ class Actions:
             edits = {**edits, opened.key: rows_of(editor, opened.key)}
         return self._opened(row, edits)
 
-    def look_at_first(self, board: Board, opened: Row | None, editor: Any, request: gr.Request) -> tuple[Any, ...]:
+    def look_at_first(self, board: RunState, opened: Row | None, editor: Any, request: gr.Request) -> tuple[Any, ...]:
         """Opens the first finished row after a run, unless edits of an earlier one would be lost."""
         self._drawings.stop(str(request.session_hash))
         first = next((row for row in board.rows if row.transcript), None)
@@ -182,7 +182,7 @@ class Actions:
         return editor_value(opened)
 
 
-def unavailable_html(listed: Sequence[Offer]) -> str:
+def unavailable_html(listed: Sequence[RuntimeOffer]) -> str:
     """The models and runtimes that cannot be chosen, each with the reason; nothing where there is none."""
     missing = [offer for offer in listed if not offer.possible]
     if not missing:

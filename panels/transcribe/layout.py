@@ -11,7 +11,7 @@ import gradio as gr
 from panels.running.error_boundary import guarded
 from panels.running.sessions import SessionPool
 from panels.transcribe.events import Actions, samples_html
-from panels.transcribe.run import Board
+from panels.transcribe.run import RunState
 from panels.transcribe.segment_editor import saver, segment_editor
 from panels.transcribe.view import NOTHING_YET, normaliser_label
 from panels.widgets.audio_views import Sounds
@@ -47,7 +47,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     options = shown_options(pool.registry)
     samples = read_samples()
     actions = Actions(pool, Sounds(), samples, options)
-    board, opened, edits = gr.State(Board()), gr.State(None), gr.State({})
+    board, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
     lent = gr.State("")  # the reference text that came with a sample
 
     with gr.Row(equal_height=False, elem_classes="bench"):

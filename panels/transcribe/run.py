@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from panels.running.choices import Cell, Offer, check_options_known, chosen_offers, offers, options_for
+from panels.running.choices import ModelOnRuntime, RuntimeOffer, check_options_known, chosen_offers, offers, options_for
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import references
@@ -45,7 +45,7 @@ class Row:
     key: str
     recording: str  # its name, as the user knows it
     path: str
-    cell: Cell
+    cell: ModelOnRuntime
     title: str  # of the model and how it runs
     reference: str | None = None  # what is said, where known
     status: Status = "waiting"
@@ -62,13 +62,13 @@ class Job:
     """What to run. `options` are per model, already checked."""
 
     recordings: tuple[str, ...]  # paths
-    offers: tuple[Offer, ...]
+    offers: tuple[RuntimeOffer, ...]
     references: tuple[str | None, ...]
     normaliser: str
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of sessions, by runtime
 
-    def settings_of(self, offer: Offer) -> Mapping[str, Any]:
+    def settings_of(self, offer: RuntimeOffer) -> Mapping[str, Any]:
         """Those that a session of the offer is opened with; a server has its own."""
         return {} if offer.elsewhere else self.settings.get(offer.cell.runtime, {})
 
@@ -94,7 +94,7 @@ def prepare(
     """The job that a user described, checked as far as that goes without reading a recording or loading a model.
 
     Args:
-        cells: what to run on what, as `Cell.value`.
+        cells: what to run on what, as `ModelOnRuntime.value`.
         reference: the text of the one recording, or a line for each of several.
         options: of any of the models; each gets those it has.
         family_options: by family, for those of an option's values that do not suit every family that has it.
@@ -119,7 +119,7 @@ def prepare(
 
 
 @dataclass(frozen=True)
-class Board:
+class RunState:
     """The table of results, and how far the run is."""
 
     rows: tuple[Row, ...] = ()
@@ -152,7 +152,7 @@ class Board:
         raise BadInput("that row belongs to an earlier run; pick one of those shown now")
 
 
-def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
+def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[RunState]:
     """Yields the table whenever it changed, not more often than `panels.running.progress` allows, and as it stays.
 
     Model by model, so that each loads once, and recording by recording, or several at once where the runtime takes
@@ -165,7 +165,7 @@ def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[Board]:
         rows,
         partial(_work, pool, job, rows, stop),
         stop,
-        Board,
+        RunState,
         lambda row: replace(row, status="stopped", progress=None),
     )
 
@@ -178,9 +178,9 @@ def _work(
     show: Show,
 ) -> None:
     """Shows every change of a row."""
-    hopeless: set[Cell] = set()  # what could not be loaded
+    hopeless: set[ModelOnRuntime] = set()  # what could not be loaded
 
-    def occupied(step: tuple[Offer, list[Row]]) -> bool:
+    def occupied(step: tuple[RuntimeOffer, list[Row]]) -> bool:
         cell = step[0].cell
         return pool.occupied(cell.model, cell.runtime, cell.quantization, job.settings_of(step[0]))
 
@@ -212,7 +212,7 @@ def _work(
             return
 
 
-def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[Offer, list[Row]]]:
+def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[RuntimeOffer, list[Row]]]:
     """What is done at once: one recording, or all of a model whose runtime takes several calls; model by model."""
     steps = []
     for offer in job.offers:
@@ -264,7 +264,7 @@ def _tell(row: Row, show: Show, activity: str) -> None:
 
 def opened(
     pool: SessionPool,
-    cell: Cell,
+    cell: ModelOnRuntime,
     stop: threading.Event,
     tell: Callable[[str], None],
     settings: Mapping[str, Any] | None = None,

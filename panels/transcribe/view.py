@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from panels.transcribe.run import Board, Row
+from panels.transcribe.run import Row, RunState
 from panels.widgets.markup import button, chips, copy_button, element, failure, figures, seconds, text
 from workbench.session.values import Transcript
 from workbench.system.memory import size
@@ -64,7 +64,7 @@ LEGEND = """<p class="legend" aria-hidden="true"><span class="wrong"><span>heard
 <span><del class="missing">missed</del></span><span><ins class="added">added</ins></span></p>"""
 
 
-def board_html(board: Board) -> str:
+def board_html(board: RunState) -> str:
     """The whole table; what to do where there is nothing yet."""
     if not board.rows:
         return NOTHING_YET
@@ -73,7 +73,7 @@ def board_html(board: Board) -> str:
     return "".join(parts + [_recording(rows) for rows in groups])
 
 
-def status_html(board: Board) -> str:
+def status_html(board: RunState) -> str:
     """How far the run is, in a line and a bar."""
     if not board.rows:
         return ""
@@ -83,7 +83,7 @@ def status_html(board: Board) -> str:
     return element("div", element("p", status_line(board), role="status") + ("" if board.finished else bar), "progress")
 
 
-def status_line(board: Board) -> str:
+def status_line(board: RunState) -> str:
     """What is going on, or what has come out, in one line of HTML."""
     done = sum(row.status == "done" for row in board.rows)
     total = len(board.rows)
@@ -261,7 +261,7 @@ def _rate_title(score: Score) -> str:
     )
 
 
-def _summary(board: Board, recordings: int) -> str:
+def _summary(board: RunState, recordings: int) -> str:
     """Each model over all recordings: pooled error rate, time, speed, memory and size of its weights."""
     lines = []
     for cell in dict.fromkeys(row.cell for row in board.rows):

@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.running.choices import Cell, Offer, offers, runtime_title
+from panels.running.choices import ModelOnRuntime, RuntimeOffer, offers, runtime_title
 from panels.widgets.markup import text
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.runtimes import RUNTIMES
@@ -39,7 +39,7 @@ def model_chooser(**settings: Any) -> gr.HTML:
 
 
 def chooser_value(
-    offers: Sequence[Offer], chosen: Iterable[str] = (), keep: bool = False, measured: str = ""
+    offers: Sequence[RuntimeOffer], chosen: Iterable[str] = (), keep: bool = False, measured: str = ""
 ) -> dict[str, Any]:
     """What the chooser shows: `{"models": [...], "chosen": [values of cells], "keep": ..., "measured": ...}`.
 
@@ -64,7 +64,7 @@ def chooser_value(
 
 def with_sizes(registry: Registry, chooser: Any, value: str, task: str = "transcribe") -> dict[str, Any]:
     """The chooser's value after it triggered `measure` with a cell: sizes of that model's files are looked up."""
-    cell = Cell.parse(value)
+    cell = ModelOnRuntime.parse(value)
     for card in registry.cards():
         if card.id == cell.model:
             try:
@@ -74,7 +74,7 @@ def with_sizes(registry: Registry, chooser: Any, value: str, task: str = "transc
     return chooser_value(offers(registry, task), chosen_in(chooser), keep=True, measured=cell.value)
 
 
-def _model(offered: Sequence[Offer]) -> dict[str, Any]:
+def _model(offered: Sequence[RuntimeOffer]) -> dict[str, Any]:
     """One model: its name, what choosing it costs, and its runtimes with their boxes."""
     card = offered[0].card
     megabytes = f" {size(card.megabytes * 10**6)}" if card.megabytes else ""
@@ -89,11 +89,11 @@ def _model(offered: Sequence[Offer]) -> dict[str, Any]:
     }
 
 
-def _where(offer: Offer) -> str:
+def _where(offer: RuntimeOffer) -> str:
     return f"on {offer.card.place}" if offer.elsewhere else ""
 
 
-def _box(offer: Offer) -> dict[str, Any]:
+def _box(offer: RuntimeOffer) -> dict[str, Any]:
     weights = offer.weights
     return {
         "value": offer.cell.value,
@@ -106,7 +106,7 @@ def _box(offer: Offer) -> dict[str, Any]:
     }
 
 
-def _hint(offer: Offer) -> str:
+def _hint(offer: RuntimeOffer) -> str:
     """What is worth knowing of a session before it is opened: how it computes, and that an engine takes a while."""
     if offer.elsewhere:
         return "Recordings are sent to that server."

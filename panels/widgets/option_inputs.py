@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.running.choices import Cell, vad_choices
+from panels.running.choices import ModelOnRuntime, vad_choices
 from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
@@ -127,5 +127,5 @@ def _value(spec: OptionSpec, value: Any) -> Any:
 def visible_for(options: Sequence[Shown], registry: Registry, values: Iterable[str]) -> list[bool]:
     """Whether each option is one of the chosen models'."""
     families = {card.id: card.family for card in registry.cards()}
-    chosen = {families.get(Cell.parse(value).model) for value in values}
+    chosen = {families.get(ModelOnRuntime.parse(value).model) for value in values}
     return [option.everywhere or bool(chosen & set(option.families)) for option in options]

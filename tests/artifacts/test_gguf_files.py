@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.artifacts import gguf_files, locking, process
-from workbench.artifacts.gguf_files import Entry, Offer, converted, measured, offered
+from workbench.artifacts.gguf_files import Entry, QuantizationOffer, converted, measured, offered
 from workbench.artifacts.seals import seal, unbroken
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.formats.quantization import TYPES
@@ -74,7 +74,7 @@ def test_a_real_conversion(tiny: Path, cache_home: Path) -> None:
     assert told and all(0 <= fraction <= 1 for fraction, _ in told)
     found = {offer.name: offer for offer in offered(tiny)}
     assert list(found) == list(TYPES)
-    assert found["q8_0"] == Offer("q8_0", path.stat().st_size, True, False)
+    assert found["q8_0"] == QuantizationOffer("q8_0", path.stat().st_size, True, False)
     assert found["f32"].default and not found["f32"].converted
     size = found["f32"].nbytes
     assert converted(tiny, "sensevoice").stat().st_size == size  # known to the byte before it was made
@@ -114,7 +114,7 @@ def test_sizes_are_computed_once(tiny: Path, calls: list[dict[str, Any]]) -> Non
     assert [offer.nbytes for offer in measured(tiny, "sensevoice")] == [1000 - 10 * n for n in range(len(TYPES))]
     assert measured(tiny, "sensevoice") == offered(tiny, "sensevoice") and len(calls) == 1
     assert "files" not in calls[0]
-    assert all(offer == Offer(offer.name, None, False, False) for offer in offered(None))
+    assert all(offer == QuantizationOffer(offer.name, None, False, False) for offer in offered(None))
 
 
 def test_two_that_want_the_same_wait_for_each_other(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.cli.transcribe import Line, transcripts
+from workbench.cli.transcribe import ProgressLine, transcripts
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.session.values import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
@@ -120,7 +120,7 @@ def shown(terminal: Terminal) -> str:
     ],
 )
 def test_the_line_fits_the_terminal(terminal: Terminal, text: str, growing: str, line: str) -> None:
-    Line().show(text, growing)
+    ProgressLine().show(text, growing)
     assert shown(terminal) == line and display_width(line) <= 39
 
 

@@ -9,9 +9,9 @@ import pytest
 from workbench.core.resources import close
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.pipelines.detection_session import DetectionSession
-from workbench.pipelines.fireredasr import FireRedEar
+from workbench.pipelines.fireredasr import FireRedAudioEncoder
 from workbench.pipelines.fsmn_vad import FsmnVad
-from workbench.pipelines.funasr_nano import NanoEar
+from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.paraformer import ParaformerPipeline
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
@@ -53,7 +53,7 @@ def test_a_speech_session_closes_its_network(kind: type) -> None:
     assert network.closed == 1
 
 
-@pytest.mark.parametrize("kind", [NanoEar, FireRedEar])
+@pytest.mark.parametrize("kind", [NanoAudioEncoder, FireRedAudioEncoder])
 def test_a_speech_language_session_closes_both_halves(kind: type) -> None:
     network, language = Part(), Part()
     pipeline = around(SpeechLanguagePipeline, ear=around(kind, network=network), language=language)

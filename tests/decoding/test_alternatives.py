@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
-from workbench.decoding.alternatives import Watched, check_alternatives, likeliest
+from workbench.decoding.alternatives import AlternativesRecorder, check_alternatives, likeliest
 from workbench.decoding.generation import Decoding
 
 LOGITS = st.one_of(st.floats(-80, 80), st.sampled_from([0.0, 1.0, -np.inf, np.nan]))
@@ -73,7 +73,7 @@ def test_only_the_models_own_choice_is_plain(changes: dict[str, float]) -> None:
 
 
 def test_what_is_watched_becomes_stages() -> None:
-    watched = Watched(row=1)
+    watched = AlternativesRecorder(row=1)
     empty = watched.stages()
     assert all(array.size == 0 and array.ndim == 2 for array in empty.values())
     for row, first in ((0, 9), (1, 5), (1, 6)):

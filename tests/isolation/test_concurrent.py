@@ -196,12 +196,12 @@ def test_a_start_that_is_not_admitted_starts_nothing(fake: ParallelFakeMaker) ->
 
 def test_one_who_waits_for_a_load_may_leave_and_the_last_one_stops_it(fake: ParallelFakeMaker) -> None:
     session = fake("never")
-    seat = session.seat()
-    first, second = Background(session.start), Background(lambda: seat.transcribe("x"))
+    slot = session.slot()
+    first, second = Background(session.start), Background(lambda: slot.transcribe("x"))
     eventually(lambda: session.pid is not None)
     pid = session.pid
     assert pid and session.loading and session.busy
-    seat.cancel()
+    slot.cancel()
     assert type(second.ended().error) is Cancelled
     assert session.pid == pid and first.thread.is_alive()
     session.cancel()

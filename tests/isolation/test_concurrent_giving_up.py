@@ -67,8 +67,8 @@ def test_cancelling_stops_all_calls_at_once_even_those_that_do_not_listen(fake: 
 
 def test_a_user_cancels_the_calls_made_in_the_own_seat(fake: ParallelFakeMaker) -> None:
     session = fake()
-    mine, yours = session.seat(), session.seat()
-    listeners = [Listener(seat, "block") for seat in (mine, mine, yours)]
+    mine, yours = session.slot(), session.slot()
+    listeners = [Listener(slot, "block") for slot in (mine, mine, yours)]
     for listener in listeners:
         listener.wait()
     mine.cancel()

@@ -16,7 +16,7 @@ from tests.pipelines.test_speech_session import FakeRecogniser, words
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, option
-from workbench.pipelines.speech_session import Heard, SpeechSession, StreamingRecogniser
+from workbench.pipelines.speech_session import Recognition, SpeechSession, StreamingRecogniser
 from workbench.session.values import Partial, Progress, Segment, Token, Transcript
 
 RATE = 16000
@@ -41,7 +41,7 @@ class FakeWriter(FakeRecogniser):
         self.closed = 0
         self.notes = notes
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
         self.batches.append([len(samples) for samples in stretches])
         counts = [max(round(len(samples) / RATE), 1) for samples in stretches]
         try:
@@ -53,7 +53,7 @@ class FakeWriter(FakeRecogniser):
             raise
         ids = [tuple(range(count)) for count in counts]
         return [
-            Heard(text(len(row)), "en", {}, tuple(Token(n, "abcdefghij"[n]) for n in row), row, self.notes)
+            Recognition(text(len(row)), "en", {}, tuple(Token(n, "abcdefghij"[n]) for n in row), row, self.notes)
             for row in ids
         ]
 
@@ -97,7 +97,7 @@ def test_one_recording_alone_says_something_after_every_token() -> None:
     writer = FakeWriter()
     writer.hear = lambda stretches, options: steady()  # type: ignore[method-assign]
 
-    def steady() -> Generator[list[str], None, list[Heard]]:
+    def steady() -> Generator[list[str], None, list[Recognition]]:
         for _ in range(5):
             yield ["same"]
         return [words()]
@@ -218,7 +218,7 @@ def test_a_model_without_the_option_hears_one_stretch_at_a_time() -> None:
 class ChoosyWriter(FakeWriter):
     """Refuses stretches of more than three seconds."""
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
         if any(len(samples) > 3 * RATE for samples in stretches):
             raise BadInput("a stretch is too long")
         return (yield from super().hear(stretches, options))

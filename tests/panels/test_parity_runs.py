@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panels.parity.events import first_look
-from panels.parity.run import Kept, Step, compute, follow, request_of
+from panels.parity.run import KeptRuns, Step, compute, follow, request_of
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import result_html, sides_html, status_html
 from tests.support.fake_lab import dies, waits
@@ -173,7 +173,7 @@ def test_the_first_look_is_at_what_is_wrong(registry: Any) -> None:
 
 
 def test_the_last_run_of_each_user_is_kept_and_not_too_many(registry: Any) -> None:
-    kept = Kept(most=2)
+    kept = KeptRuns(most=2)
     runs = [compute(registry, ask(registry, "gguf")) for _ in range(4)]
     kept.put("a", runs[0])
     kept.put("a", runs[1])

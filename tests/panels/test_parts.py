@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from panels.models.layout import cards_html, models_list, residents_html
-from panels.running.choices import Cell
+from panels.running.choices import ModelOnRuntime
 from panels.running.error_boundary import FAULT, guarded
 from panels.transcribe.run import Row
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, span_of
@@ -32,7 +32,15 @@ ROOT = Path(__file__).resolve().parents[2]
 SEGMENTS = (Segment(0.0, 0.5, "three"), Segment(0.5, 1.25, "eleven"))
 HEARD = Transcript("demo/x", "pytorch", "three eleven", "en", SEGMENTS, (1, 2), 2.0, 0.5, 0.1)
 ROW = Row(
-    "0:demo/x|pytorch", "a b.wav", "/tmp/a b.wav", Cell("demo/x", "pytorch"), "X · PyTorch", None, "done", None, HEARD
+    "0:demo/x|pytorch",
+    "a b.wav",
+    "/tmp/a b.wav",
+    ModelOnRuntime("demo/x", "pytorch"),
+    "X · PyTorch",
+    None,
+    "done",
+    None,
+    HEARD,
 )
 
 

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from panels.running.choices import Cell
-from panels.transcribe.run import Board, Row
+from panels.running.choices import ModelOnRuntime
+from panels.transcribe.run import Row, RunState
 from panels.transcribe.view import NOTHING_YET, board_html, differences_html, status_html, status_line, tag_chips
 from panels.widgets.markup import element, seconds
 from workbench.session.values import Progress, Segment, Transcript
@@ -27,7 +27,7 @@ HEARD = Transcript(
     0.1,
     1 << 28,
 )
-ROW = Row("0:demo/x|pytorch", "a.wav", "/tmp/a.wav", Cell("demo/x", "pytorch"), "Demo X · PyTorch")
+ROW = Row("0:demo/x|pytorch", "a.wav", "/tmp/a.wav", ModelOnRuntime("demo/x", "pytorch"), "Demo X · PyTorch")
 HOSTILE = "<img src=x onerror=alert(1)> & ${evil} {{evil}}"
 
 
@@ -62,12 +62,12 @@ def done(text: str = HEARD.text, reference: str | None = None, **changes: object
 
 
 def test_an_empty_table_says_what_to_do() -> None:
-    assert board_html(Board()) == NOTHING_YET
+    assert board_html(RunState()) == NOTHING_YET
     assert "Transcribe" in Tags(NOTHING_YET).words
 
 
 def test_a_row_shows_text_rates_times_and_memory() -> None:
-    words = Tags(board_html(Board((done(reference="three seven one"),), finished=True))).words
+    words = Tags(board_html(RunState((done(reference="three seven one"),), finished=True))).words
     for expected in (
         "a.wav",
         "2.00 s",
@@ -96,7 +96,7 @@ def test_differences_of_chinese_have_no_spaces() -> None:
 
 
 def test_the_raw_text_stays_beside_the_normalised() -> None:
-    words = Tags(board_html(Board((done("Three, SEVEN one!", "three seven one"),)))).words
+    words = Tags(board_html(RunState((done("Three, SEVEN one!", "three seven one"),)))).words
     assert "Three, SEVEN one!" in words and "Raw text" in words and "version 1" in words
 
 
@@ -110,12 +110,12 @@ def test_nothing_from_outside_becomes_markup(where: str) -> None:
         "tag": done(tags={"event": HOSTILE}, language=HOSTILE),
         "reference": done(reference=HOSTILE),
     }
-    tags = Tags(board_html(Board((rows[where],))) + status_html(Board((replace(rows[where], status="running"),))))
+    tags = Tags(board_html(RunState((rows[where],))) + status_html(RunState((replace(rows[where], status="running"),))))
     assert "img" not in tags.seen and "onerror" in tags.words
 
 
 def test_a_failed_row_says_why_and_offers_nothing_else() -> None:
-    html = board_html(Board((replace(ROW, status="failed", error="a.wav is empty"),), finished=True))
+    html = board_html(RunState((replace(ROW, status="failed", error="a.wav is empty"),), finished=True))
     assert "a.wav is empty" in html and "button" not in Tags(html).seen
 
 
@@ -124,27 +124,30 @@ def test_several_recordings_are_summed_up_by_model() -> None:
         done(reference="three seven one"),
         replace(done(reference="three eleven one"), key="1:demo/x|pytorch", recording="b.wav"),
     )
-    words = Tags(board_html(Board(rows, finished=True))).words
+    words = Tags(board_html(RunState(rows, finished=True))).words
     assert "All recordings together" in words and "WER 16.7 %" in words
 
 
 def test_the_status_line_names_model_recording_and_moment() -> None:
     running = replace(ROW, status="running", progress=Progress(12, 44, "transcribing"))
-    line = Tags(status_line(Board((running, replace(ROW, key="1:x"))))).words
+    line = Tags(status_line(RunState((running, replace(ROW, key="1:x"))))).words
     assert line == "1 of 2 · Demo X · PyTorch · a.wav · transcribing, 12.0 s of 44.0 s"
-    assert 'style="width:14%"' in status_html(Board((running, replace(ROW, key="1:x"))))
+    assert 'style="width:14%"' in status_html(RunState((running, replace(ROW, key="1:x"))))
 
 
 @pytest.mark.parametrize(
     ("board", "line"),
     [
-        (Board((done(),), True, seconds=2.0), "1 transcript in 2.00 s"),
-        (Board((done(), done()), True, seconds=2.0), "All 2 transcripts in 2.00 s"),
-        (Board((done(), replace(ROW, status="failed")), True, seconds=2.0), "1 of 2 transcripts in 2.00 s, 1 failed"),
-        (Board((done(), replace(ROW, status="stopped")), True, True, 2.0), "Stopped: 1 of 2 transcripts in 2.00 s"),
+        (RunState((done(),), True, seconds=2.0), "1 transcript in 2.00 s"),
+        (RunState((done(), done()), True, seconds=2.0), "All 2 transcripts in 2.00 s"),
+        (
+            RunState((done(), replace(ROW, status="failed")), True, seconds=2.0),
+            "1 of 2 transcripts in 2.00 s, 1 failed",
+        ),
+        (RunState((done(), replace(ROW, status="stopped")), True, True, 2.0), "Stopped: 1 of 2 transcripts in 2.00 s"),
     ],
 )
-def test_the_status_line_sums_a_finished_run_up(board: Board, line: str) -> None:
+def test_the_status_line_sums_a_finished_run_up(board: RunState, line: str) -> None:
     assert status_line(board) == line
 
 

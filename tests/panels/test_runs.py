@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panels.running.choices import Cell, chosen_offers, offers, vad_choices
-from panels.transcribe.run import Board, idle_first, prepare, run
+from panels.running.choices import ModelOnRuntime, chosen_offers, offers, vad_choices
+from panels.transcribe.run import RunState, idle_first, prepare, run
 from panels.widgets.model_chooser import chooser_value, chosen_in
 from tests.support.fake_panels import broken, tone
 from tests.support.processes import Background
@@ -25,7 +25,7 @@ def job(pool: Any, recordings: list[Path], cells: list[str] = BOTH, reference: s
     return prepare(pool.registry, [str(each) for each in recordings], cells, reference, "basic", options)
 
 
-def last(pool: Any, prepared: Any) -> Board:
+def last(pool: Any, prepared: Any) -> RunState:
     *_, board = run(pool, prepared, threading.Event())
     return board
 
@@ -210,7 +210,7 @@ def test_offers_name_what_can_run_first_and_why_the_rest_cannot(pool: Any) -> No
 
 def test_a_model_without_a_runtime_is_meant_on_pytorch_and_chosen_once(pool: Any) -> None:
     chosen = chosen_offers(["fake/sense", "fake/sense|pytorch"], offers(pool.registry))
-    assert [offer.cell for offer in chosen] == [Cell("fake/sense", "pytorch")]
+    assert [offer.cell for offer in chosen] == [ModelOnRuntime("fake/sense", "pytorch")]
 
 
 def test_a_model_runs_in_several_quantisations_side_by_side(gguf_pool: Any, tmp_path: Path) -> None:
@@ -247,7 +247,11 @@ def test_a_value_without_a_quantisation_means_the_usual_one(gguf_pool: Any) -> N
     listed = offers(gguf_pool.registry)
     for value in ("fake/sense|gguf", "fake/sense|gguf|auto", "fake/sense|gguf|f32"):
         [offer] = chosen_offers([value, "fake/sense|gguf"], listed)
-        assert offer.cell == Cell("fake/sense", "gguf", "f32") and offer.weights and offer.weights.nbytes == 7_200_000
+        assert (
+            offer.cell == ModelOnRuntime("fake/sense", "gguf", "f32")
+            and offer.weights
+            and offer.weights.nbytes == 7_200_000
+        )
     with pytest.raises(
         BadInput, match=r"^there is no 'q3' of fake/sense on gguf; its weights are f32, f16, q8_0, q4_0"
     ):

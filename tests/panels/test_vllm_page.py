@@ -16,7 +16,7 @@ import pytest
 from panels.models.layout import log_html, residents_html
 from panels.running.choices import offers
 from panels.running.sessions import SessionPool
-from panels.transcribe.run import Board, prepare, run
+from panels.transcribe.run import RunState, prepare, run
 from panels.widgets.engine_inputs import SHOWN, check_settings, make_settings, read_settings
 from panels.widgets.model_chooser import chooser_value
 from tests.panels.conftest import Served, needs, serve
@@ -49,7 +49,7 @@ def served_engine(registry: FakeEngineRegistry) -> Iterator[Served]:
     yield from serve(SessionPool(registry))  # type: ignore[arg-type]
 
 
-def boards(pool: SessionPool, cells: list[str], recordings: list[Path], **settings: Any) -> list[Board]:
+def boards(pool: SessionPool, cells: list[str], recordings: list[Path], **settings: Any) -> list[RunState]:
     paths = [str(path) for path in recordings]
     job = prepare(pool.registry, paths, cells, "", "basic", {}, None, {"vllm": settings})
     return list(run(pool, job, threading.Event()))
@@ -139,7 +139,7 @@ def test_an_engine_gets_the_settings_and_all_recordings_at_once(
 ) -> None:
     registry.gate.clear()
     recordings = [tone(tmp_path / f"{name}.wav") for name in "abcd"]
-    found: list[Board] = []
+    found: list[RunState] = []
     running = threading.Thread(target=lambda: found.extend(boards(engine_pool, [NANO], recordings, max_length=512)))
     running.start()
     until_opened = registry.starting.wait(60)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from panels.models.layout import cards_html
 from panels.running.choices import offers
 from panels.running.progress import SHOW_SECONDS
-from panels.transcribe.run import Board, prepare, run
+from panels.transcribe.run import RunState, prepare, run
 from panels.transcribe.view import board_html, phrases
 from panels.widgets.option_inputs import by_family, make_inputs, read_inputs, shown_options
 from tests.panels.conftest import Served
@@ -51,7 +51,7 @@ def test_the_table_is_sent_ten_times_a_second_at_most(language_pool: Any, tmp_pa
     assert gaps and min(gaps) >= 0.95 * SHOW_SECONDS
 
 
-def written_in_steps(pool: Any, tmp_path: Path, step: int) -> list[Board]:
+def written_in_steps(pool: Any, tmp_path: Path, step: int) -> list[RunState]:
     """The tables of a run whose model writes so many letters more whenever all that it wrote has been shown."""
     writer, boards = pool.registry.writer, []
     writer.allow(step)
@@ -65,7 +65,7 @@ def written_in_steps(pool: Any, tmp_path: Path, step: int) -> list[Board]:
 def test_a_stop_ends_the_model_within_one_token_and_keeps_the_text(language_pool: Any, tmp_path: Path) -> None:
     writer, stop = language_pool.registry.writer, threading.Event()
     writer.allow(9)
-    board = Board()
+    board = RunState()
     for board in run(language_pool, job(language_pool, tone(tmp_path / "a.wav")), stop):
         if len(board.rows[0].writing) == 9:
             stop.set()
@@ -101,7 +101,7 @@ def test_a_phrase_that_was_read_out_never_changes(written: str, more: str) -> No
 
 def test_text_being_written_is_marked_as_such() -> None:
     running = replace(ROW, status="running", writing="three seven one " * 4)
-    html = board_html(Board((running,)))
+    html = board_html(RunState((running,)))
     assert 'aria-live="polite"' in html and 'aria-busy="true"' in html and "writing" in html
     assert "three seven one" in Tags(html).words and "look" not in html, "nothing to open yet"
     assert html.count("<span>") == 2, "two phrases are finished"
@@ -109,9 +109,9 @@ def test_text_being_written_is_marked_as_such() -> None:
 
 def test_stopped_text_says_so_and_becomes_no_markup() -> None:
     stopped = replace(ROW, status="stopped", writing=HOSTILE)
-    tags = Tags(board_html(Board((stopped,), finished=True, stopped=True)))
+    tags = Tags(board_html(RunState((stopped,), finished=True, stopped=True)))
     assert "Stopped before its end" in tags.words and "onerror" in tags.words and "img" not in tags.seen
-    assert "img" not in Tags(board_html(Board((replace(stopped, status="running"),)))).seen
+    assert "img" not in Tags(board_html(RunState((replace(stopped, status="running"),)))).seen
 
 
 # Options of which families differ, and models that do not transcribe.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.tiny_language import tiny_language
 from workbench.core.errors import BadInput
-from workbench.decoding.alternatives import Watch, Watched
+from workbench.decoding.alternatives import AlternativesRecorder, Watch
 from workbench.decoding.generation import Decoding
 from workbench.embeddings import embedding_of
 from workbench.embeddings.merge import Merged
@@ -63,7 +63,7 @@ def test_tokens_come_one_by_one_until_the_models_own_end(model: CausalLmModel) -
 
 
 def test_who_watches_is_told_of_each_token_before_it_comes(model: CausalLmModel) -> None:
-    watched = Watched()
+    watched = AlternativesRecorder()
     for number, token in enumerate(
         CausalLm(model, FakeLanguage()).write(TokenPrompt([3, 1]), CausalLmOptions(), 1, watched), 1
     ):

@@ -21,7 +21,7 @@ from workbench.families.fireredasr import (
     check_files,
     read_fireredasr,
 )
-from workbench.pipelines.fireredasr import FireRedEar
+from workbench.pipelines.fireredasr import FireRedAudioEncoder
 from workbench.trace.recorder import Recorder
 
 ELSEWHERE = Path("it.gguf")
@@ -45,16 +45,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FireRedAsrModel:
 
 
 @pytest.fixture
-def ear(model: FireRedAsrModel) -> FireRedEar:
-    return FireRedEar(model, read_cmvn_ark(model.cmvn_file), FakeNetwork())
+def ear(model: FireRedAsrModel) -> FireRedAudioEncoder:
+    return FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), FakeNetwork())
 
 
-def asked(ear: FireRedEar) -> FakeNetwork:
+def asked(ear: FireRedAudioEncoder) -> FakeNetwork:
     assert isinstance(ear.network, FakeNetwork)
     return ear.network
 
 
-def test_the_shortest_sound_still_gives_an_embedding(ear: FireRedEar) -> None:
+def test_the_shortest_sound_still_gives_an_embedding(ear: FireRedAudioEncoder) -> None:
     samples = noise(1.0)[0]
     speech, counts = ear.embeddings([samples[:400], samples], FireRedAsrOptions())
     assert speech == "speech" and counts.tolist() == [1, 12]
@@ -64,12 +64,12 @@ def test_the_shortest_sound_still_gives_an_embedding(ear: FireRedEar) -> None:
     assert list(asked(ear).valid) == [1, 25]
 
 
-def test_the_length_rule_is_the_users_choice(ear: FireRedEar) -> None:
+def test_the_length_rule_is_the_users_choice(ear: FireRedAudioEncoder) -> None:
     ear.embeddings([noise(1.0)[0]], FireRedAsrOptions(length_rule="head"))
     assert list(asked(ear).valid) == [23]
 
 
-def test_what_is_decoded_is_bounded_by_what_was_heard(ear: FireRedEar, model: FireRedAsrModel) -> None:
+def test_what_is_decoded_is_bounded_by_what_was_heard(ear: FireRedAudioEncoder, model: FireRedAsrModel) -> None:
     decoding = ear.decoding(FireRedAsrOptions(beam_size=3), np.array([4, 7]))
     assert np.asarray(decoding.max_new_tokens).tolist() == [4, 7]
     assert (decoding.stop_ids, decoding.beam_size, decoding.pad_id) == ((model.stop_id,), 3, model.pad_id)

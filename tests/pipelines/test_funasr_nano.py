@@ -12,7 +12,7 @@ from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.families.causal_lm import read_causal_lm
 from workbench.families.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, read_funasr_nano
-from workbench.pipelines.funasr_nano import NanoEar
+from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
 
@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FunasrNanoModel:
 
 
 def test_features_of_every_stretch_go_to_the_network_and_the_firsts_to_the_trace(model: FunasrNanoModel) -> None:
-    ear = NanoEar(model, None, FakeNetwork())
+    ear = NanoAudioEncoder(model, None, FakeNetwork())
     recorder = Recorder(StageFilter("frontend.*"))
     stretches = [noise(seconds)[0] for seconds in (0.5, 1.0)]
     speech, counts = ear.embeddings(stretches, FunasrNanoOptions(), recorder)
@@ -49,7 +49,7 @@ def test_features_of_every_stretch_go_to_the_network_and_the_firsts_to_the_trace
 
 
 def test_the_prompt_and_the_end_are_the_familys(model: FunasrNanoModel) -> None:
-    ear = NanoEar(model, None, FakeNetwork())
+    ear = NanoAudioEncoder(model, None, FakeNetwork())
     assert ear.prompt_ids(FunasrNanoOptions()).tolist().count(ear.placeholder) == 1 and ear.placeholder == SPEECH
     decoding = ear.decoding(FunasrNanoOptions(max_new_tokens=7), np.array([3]))
     assert (decoding.stop_ids, decoding.max_new_tokens) == (model.stop_ids, 7)

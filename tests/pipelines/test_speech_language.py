@@ -17,7 +17,7 @@ from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.pipelines.speech_session import Heard, StreamingRecogniser
+from workbench.pipelines.speech_session import Recognition, StreamingRecogniser
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
 
@@ -97,7 +97,7 @@ def samples(*lengths: int) -> list[np.ndarray]:
     return [np.full(length, 0.5, np.float32) for length in lengths]
 
 
-def drain(writing: Generator[list[str], None, list[Heard]]) -> tuple[list[list[str]], list[Heard]]:
+def drain(writing: Generator[list[str], None, list[Recognition]]) -> tuple[list[list[str]], list[Recognition]]:
     texts = []
     while True:
         try:

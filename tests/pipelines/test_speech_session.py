@@ -17,16 +17,16 @@ from tests.support.tiny_checkpoints import noise
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, TimedOptions
-from workbench.pipelines.speech_session import PAUSE_SECONDS, Heard, SpeechSession, join_texts
+from workbench.pipelines.speech_session import PAUSE_SECONDS, Recognition, SpeechSession, join_texts
 from workbench.pipelines.speech_session import _segments as segments_of
-from workbench.pipelines.voice_activity import Found
+from workbench.pipelines.voice_activity import SpeechFound
 from workbench.session.protocols import Session
 from workbench.session.values import Progress, Segment, Token, Transcript
 from workbench.trace.trace import StageFilter
 
 RATE = 16000
-NOTHING = Heard("", None, {}, (), ())
-Hear = Callable[[int, np.ndarray], Heard]
+NOTHING = Recognition("", None, {}, (), ())
+Hear = Callable[[int, np.ndarray], Recognition]
 
 
 class FakeRecogniser:
@@ -40,7 +40,7 @@ class FakeRecogniser:
         self.given: list[np.ndarray] = []
         self.options: list[ListeningOptions] = []
 
-    def recognise(self, samples: np.ndarray, options: ListeningOptions) -> Heard:
+    def recognise(self, samples: np.ndarray, options: ListeningOptions) -> Recognition:
         self.given.append(samples)
         self.options.append(options)
         return self.answer(len(self.given) - 1, samples)
@@ -53,11 +53,11 @@ class FakeRecogniser:
         return {name: array for name, array in stages.items() if wanted(name)}
 
 
-def words(*times: tuple[float, float], first: int = 0, **tags: str) -> Heard:
+def words(*times: tuple[float, float], first: int = 0, **tags: str) -> Recognition:
     """Words at these times, numbered from `first`."""
     tokens = tuple(Token(first + n, f" w{first + n}", *time) for n, time in enumerate(times))
     ids = tuple(token.id for token in tokens)
-    return Heard(" ".join(f"w{n}" for n in ids), tags.pop("language", None), tags, tokens, (99, *ids))
+    return Recognition(" ".join(f"w{n}" for n in ids), tags.pop("language", None), tags, tokens, (99, *ids))
 
 
 def listen(hear: Hear, seconds: float, **options: Any) -> tuple[FakeRecogniser, Transcript]:
@@ -67,7 +67,7 @@ def listen(hear: Hear, seconds: float, **options: Any) -> tuple[FakeRecogniser, 
 
 def put_spans(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float], notes: tuple[str, ...] = ()) -> None:
     """Makes voice activity detection find these."""
-    found = Found(tuple(Span(*span) for span in spans), notes)
+    found = SpeechFound(tuple(Span(*span) for span in spans), notes)
     monkeypatch.setattr("workbench.pipelines.speech_session.speech_spans", lambda samples, options: found)
 
 
@@ -127,7 +127,7 @@ def test_a_sentence_ends_a_segment_that_is_long_enough(monkeypatch: pytest.Monke
     texts = [" a.", " b。", " c", " d?", " e"]
     times = [(0.0, 1.0), (1.0, 4.5), (4.5, 5.0), (5.0, 9.0), (9.0, 9.5)]
     tokens = tuple(Token(n, text, *time) for n, (text, time) in enumerate(zip(texts, times, strict=True)))
-    heard = Heard("a. b。 c d? e", None, {}, tokens, ())
+    heard = Recognition("a. b。 c d? e", None, {}, tokens, ())
     _, transcript = listen(lambda n, samples: heard, 10.0)
     assert [[token.id for token in segment.tokens] for segment in transcript.segments] == [[0, 1], [2, 3], [4]]
 
@@ -162,7 +162,7 @@ def test_segments_cover_the_stretch_and_keep_every_token_in_order(
     span = Span(start, start + length)
     pairs = list(zip(edges[::2], edges[1::2], strict=False))
     tokens = tuple(Token(n, f"w{n}{stops[n]}", *pair) for n, pair in enumerate(pairs))
-    found = segments_of(Heard("text", None, {}, tokens, ()), span, lambda ids: "-".join(map(str, ids)))
+    found = segments_of(Recognition("text", None, {}, tokens, ()), span, lambda ids: "-".join(map(str, ids)))
     assert [token.id for segment in found for token in segment.tokens] == list(range(len(tokens)))
     assert (found[0].start, found[-1].end) == (span.start, span.end)
     assert all(one.end == two.start for one, two in pairwise(found))

@@ -26,7 +26,7 @@ from tests.support.tiny_language import put_tokenizer
 from workbench.audio.frontend import Frontend
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import LANGUAGES, SPEECH, FunasrNanoOptions, prompt_ids, read_funasr_nano
-from workbench.pipelines.speech_session import Heard
+from workbench.pipelines.speech_session import Recognition
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import build
@@ -290,11 +290,11 @@ def test_a_batch_is_the_originals_batch(pair: Pair) -> None:
     ] == alone
 
 
-def finished(writing: Generator[list[str], None, list[Heard]]) -> list[Heard]:
+def finished(writing: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:
     """What the recogniser returns after its last token."""
     while True:
         try:
             next(writing)
         except StopIteration as done:
-            heard: list[Heard] = done.value
+            heard: list[Recognition] = done.value
             return heard

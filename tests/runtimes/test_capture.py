@@ -14,7 +14,7 @@ import pytest
 from tests.runtimes.test_given_stages import FAMILIES, RUNTIMES, opened
 from workbench.session.protocols import Session
 from workbench.trace.recorder import Recorder
-from workbench.trace.spill import Kept
+from workbench.trace.spill import Spill
 from workbench.trace.trace import Trace
 
 SHORT = {"max_new_tokens": 8}
@@ -112,14 +112,14 @@ def test_a_fault_in_the_middle_is_that_fault_and_leaves_no_file(
     plain = written(session, source, options)
     last = [stage for stage in session.trace(source, **options) if stage.startswith(NETWORK)][-1]
 
-    def broken(self: Kept, name: str, *_: Any) -> Any:
+    def broken(self: Spill, name: str, *_: Any) -> Any:
         if name == last:
             raise ZeroDivisionError(f"at {name}")
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr(Kept, "put", broken)
-        patch.setattr(Kept, "room", broken)
+        patch.setattr(Spill, "put", broken)
+        patch.setattr(Spill, "room", broken)
         with pytest.raises(ZeroDivisionError, match=f"^at {last}$"):
             session.trace(source, last, out=tmp_path / "t.safetensors", **options)
     assert not list(tmp_path.iterdir())

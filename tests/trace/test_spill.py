@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.processes import ROOT
 from workbench.core.errors import Unavailable
 from workbench.trace.recorder import Recorder
-from workbench.trace.spill import SMALL_BYTES, Kept, release
+from workbench.trace.spill import SMALL_BYTES, Spill, release
 from workbench.trace.trace import StageFilter, Trace
 
 MEGABYTE = 1 << 20
@@ -45,7 +45,7 @@ def in_a_file(array: np.ndarray) -> bool:
     kind=st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.complex64]),
 )
 def test_every_array_comes_back_and_memory_stays_below_the_limit(sizes: list[int], limit: int, kind: type) -> None:
-    kept, rng = Kept(limit), np.random.default_rng(0)
+    kept, rng = Spill(limit), np.random.default_rng(0)
     arrays = {
         f"{n}": rng.integers(0, 100, size // np.dtype(kind).itemsize).astype(kind) for n, size in enumerate(sizes)
     }
@@ -61,7 +61,7 @@ def test_every_array_comes_back_and_memory_stays_below_the_limit(sizes: list[int
 
 
 def test_what_does_not_fit_into_memory_is_in_a_file_without_a_name(scratch: Path) -> None:
-    kept = Kept(MEGABYTE)
+    kept = Spill(MEGABYTE)
     tracemalloc.start()
     for number in range(40):
         kept.put(f"{number}", np.full((512, 512), number, np.float32))
@@ -75,7 +75,7 @@ def test_what_does_not_fit_into_memory_is_in_a_file_without_a_name(scratch: Path
 
 
 def test_views_and_texts_come_back_as_what_they_show() -> None:
-    kept, whole = Kept(0), np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
+    kept, whole = Spill(0), np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
     kept.put("a", whole[::2].T)
     kept.put("text", np.array("seven" * SMALL_BYTES))
     np.testing.assert_array_equal(kept.arrays["a"], whole[::2].T)
@@ -84,7 +84,7 @@ def test_views_and_texts_come_back_as_what_they_show() -> None:
 
 @pytest.mark.parametrize("limit", [0, MEGABYTE])
 def test_room_is_zero_until_it_is_filled_and_holds_what_is_written(limit: int) -> None:
-    kept = Kept(limit)
+    kept = Spill(limit)
     rows = kept.room("a", (300, 256), np.float32)
     assert rows.shape == (300, 256) and rows.dtype == np.float32 and not rows.any() and in_a_file(rows) == (limit == 0)
     rows[100:] = 7
@@ -95,7 +95,7 @@ def test_room_is_zero_until_it_is_filled_and_holds_what_is_written(limit: int) -
 
 
 def test_arrays_outlive_who_kept_them_and_may_be_sent() -> None:
-    kept = Kept(0)
+    kept = Spill(0)
     kept.put("a", np.arange(100_000))
     array = kept.arrays["a"]
     del kept
@@ -111,7 +111,7 @@ def test_a_full_disk_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(
         Unavailable, match=r"^there is no room for 1 MB of temporary files \(No space left on device\); "
     ):
-        Kept(0).put("a", np.zeros(125_000))
+        Spill(0).put("a", np.zeros(125_000))
 
 
 def test_a_recorder_keeps_a_part_in_a_file_and_the_trace_is_the_same(

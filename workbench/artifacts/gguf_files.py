@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Offer:
+class QuantizationOffer:
     """A type that a model can be had in."""
 
     name: str
@@ -159,7 +159,7 @@ def converted(directory: Path, family: str, quantization: str = AUTO, on_progres
     return Path(found["path"])
 
 
-def measured(directory: Path, family: str, on_progress: OnProgress | None = None) -> tuple[Offer, ...]:
+def measured(directory: Path, family: str, on_progress: OnProgress | None = None) -> tuple[QuantizationOffer, ...]:
     """The types that a checkpoint can be had in with the sizes of their files, exact to the byte.
 
     They are computed once, in a process of its own, and remembered. Raises as `converted`.
@@ -173,7 +173,7 @@ def measured(directory: Path, family: str, on_progress: OnProgress | None = None
     return _offers(entry)
 
 
-def offered(directory: Path | None, family: str | None = None) -> tuple[Offer, ...]:
+def offered(directory: Path | None, family: str | None = None) -> tuple[QuantizationOffer, ...]:
     """The types that a checkpoint can be had in, as far as they are known without any work.
 
     Args:
@@ -181,7 +181,7 @@ def offered(directory: Path | None, family: str | None = None) -> tuple[Offer, .
         family: its family's name; where it is left out, the one that recognises the directory.
     """
     if directory is None:
-        return tuple(Offer(name, None, False, False) for name in TYPES)
+        return tuple(QuantizationOffer(name, None, False, False) for name in TYPES)
     if family is None:
         from workbench.families import family_of
 
@@ -189,14 +189,14 @@ def offered(directory: Path | None, family: str | None = None) -> tuple[Offer, .
     return _offers(Entry.of(directory, family))
 
 
-def _offers(entry: Entry) -> tuple[Offer, ...]:
+def _offers(entry: Entry) -> tuple[QuantizationOffer, ...]:
     sizes = entry.sizes
     default = _default(entry, sizes)
     found = []
     for name in sizes or TYPES:
         path = entry.file(name)
         there = name in sizes and path.is_file() and path.stat().st_size == sizes[name]
-        found.append(Offer(name, sizes.get(name), there, name == default))
+        found.append(QuantizationOffer(name, sizes.get(name), there, name == default))
     return tuple(found)
 
 

@@ -24,7 +24,7 @@ from workbench.cli.help_text import one_line
 from workbench.cli.model_flags import given_options, given_settings
 from workbench.cli.standard_input import DASH, prompt_given, recordings_given
 from workbench.cli.tables import alternatives_table
-from workbench.cli.transcribe import Line, transcripts
+from workbench.cli.transcribe import ProgressLine, transcripts
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.options import build_options
 from workbench.core.runtimes import RUNTIMES
@@ -289,7 +289,7 @@ def _compare(parsed: argparse.Namespace) -> int:
 
     if parsed.profiles and not parsed.json:
         raise BadInput("--profiles are part of the JSON; give --json too")
-    progress = Line()
+    progress = ProgressLine()
     try:
         result = compare_files(
             parsed.reference,
@@ -321,7 +321,7 @@ def _parity(parsed: argparse.Namespace) -> int:
     if parsed.report:
         report_place(parsed.report)
     mapping = read_mapping(parsed.mapping) if parsed.mapping else None
-    progress = Line()
+    progress = ProgressLine()
     with Registry() as registry, _source(parsed, registry.card(parsed.model)) as source:
         try:
             run = run_parity(
@@ -382,7 +382,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
         options = given_options(parsed)
         build_options(registry.options_class(parsed.model), registry.resolve_options(options), parsed.model)
         check_context(registry.card(parsed.model), options)
-        progress = Line()
+        progress = ProgressLine()
         progress.show(f"loading {parsed.model}")
         try:
             session = registry.open(

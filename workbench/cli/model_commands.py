@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from workbench.cli.transcribe import Line
+from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.core.options import check_value, option, option_specs
 from workbench.core.settings import check_setting
@@ -43,7 +43,7 @@ def convert_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     )
     if not parsed.list:
         request.check()
-    progress = Line()
+    progress = ProgressLine()
     try:
         directory = fetch(card, progress.fetching)
         if parsed.list:

@@ -61,7 +61,7 @@ def _events(
     session: OpenSession, audios: Sequence[str], options: Mapping[str, Any]
 ) -> Generator[tuple[int, Event | BadInput], None, None]:
     """The events of a batch, shown on the line of progress as they come."""
-    line = Line()
+    line = ProgressLine()
     try:
         with contextlib.closing(session.stream_batch(audios, **options)) as events:
             for place, event in events:
@@ -77,7 +77,7 @@ def _events(
         line.clear()
 
 
-class Line:
+class ProgressLine:
     """One line of progress on a terminal, written over itself; nothing where stderr is no terminal."""
 
     def __init__(self) -> None:

@@ -54,7 +54,7 @@ def check_alternatives(decoding: Decoding) -> None:
         )
 
 
-class Watched:
+class AlternativesRecorder:
     """Keeps what a `Watch` is told of one row.
 
     Args:

@@ -13,15 +13,15 @@ model's measures, `write` writes it. Arrays and bytes; no models, and no PyTorch
 from workbench.embeddings.check import check_embeddings
 from workbench.embeddings.embedding import Embedding, embedding_of
 from workbench.embeddings.payload import LIMIT, as_base64
-from workbench.embeddings.read import ENCODINGS, Offered, SeveralTensors, read_embedding
+from workbench.embeddings.read import ENCODINGS, SeveralTensors, TensorEntry, read_embedding
 from workbench.embeddings.write import write_embedding
 
 __all__ = [
     "ENCODINGS",
     "LIMIT",
     "Embedding",
-    "Offered",
     "SeveralTensors",
+    "TensorEntry",
     "as_base64",
     "check_embeddings",
     "embedding_of",

@@ -26,7 +26,7 @@ _MOST_LISTED = 10  # tensors of a file
 
 
 @dataclass(frozen=True)
-class Offered:
+class TensorEntry:
     """One of several tensors that a file has."""
 
     name: str
@@ -36,7 +36,7 @@ class Offered:
 class SeveralTensors(BadInput):
     """A file has several tensors and none was asked for; `tensors` are those to choose from."""
 
-    def __init__(self, sentence: str, tensors: Sequence[Offered] = ()):
+    def __init__(self, sentence: str, tensors: Sequence[TensorEntry] = ()):
         super().__init__(sentence)
         self.tensors = tuple(tensors)
 
@@ -109,7 +109,7 @@ def _choose(content: Content, tensor: str | None, where: str) -> tuple[str, Stor
         raise SeveralTensors(
             f"{where} holds {len(tensors)} tensors: {_listed(content)}; expected one, or the name of one of them as "
             "tensor",
-            [Offered(name, _described(stored)) for name, stored in tensors.items()],
+            [TensorEntry(name, _described(stored)) for name, stored in tensors.items()],
         )
     if tensor in tensors and tensor != NAMELESS:
         return tensor, tensors[tensor]

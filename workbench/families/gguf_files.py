@@ -13,12 +13,12 @@ from workbench.formats.gguf_file import GgufFile, is_gguf, read_gguf, read_own_g
 HALF = "workbench.language.architecture"
 FORMAT_VERSION = 1  # of our own files
 NANO_LANGUAGES = ("qwen3", "qwen2")
-NANO_EAR = "funasr-sensevoice-encoder"  # Fun-ASR-Nano without its language half, which is a file of its own
+NANO_ENCODER = "funasr-sensevoice-encoder"  # Fun-ASR-Nano without its language half, which is a file of its own
 
 ARCHITECTURES: Mapping[str, str] = {
     "sensevoice-small": "sensevoice",
     "paraformer": "paraformer",
-    NANO_EAR: "funasr_nano",
+    NANO_ENCODER: "funasr_nano",
     "funasr-nano": "funasr_nano",
     "fireredasr-llm": "fireredasr",
     "fsmn-vad": "fsmn_vad",

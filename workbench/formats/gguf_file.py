@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.formats.gguf_header import MAGIC, Header, Span, TensorInfo, read_header, read_span
+from workbench.formats.gguf_header import MAGIC, ByteRange, Header, TensorInfo, read_header, read_span
 from workbench.formats.gguf_types import BY_NAME, TEXT, dequantised
 
 __all__ = ["GgufFile", "TensorInfo", "is_gguf", "read_gguf", "read_own_gguf"]
@@ -35,7 +35,7 @@ class Metadata(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = self._header.values[key]
-        return read_span(self._path, self._header, value, key) if isinstance(value, Span) else value
+        return read_span(self._path, self._header, value, key) if isinstance(value, ByteRange) else value
 
     def __contains__(self, key: object) -> bool:
         return key in self._header.values
@@ -46,10 +46,10 @@ class Metadata(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._header.values)
 
-    def span(self, key: str) -> Span | None:
+    def span(self, key: str) -> ByteRange | None:
         """Where a value is that would have to be read; None for others and for keys that are missing."""
         value = self._header.values.get(key)
-        return value if isinstance(value, Span) else None
+        return value if isinstance(value, ByteRange) else None
 
 
 class GgufFile:
@@ -218,7 +218,7 @@ class GgufFile:
 
     def _unexpected(self, key: str, value: Any, expected: str) -> BadInput:
         found = f"{value!r:.80}"
-        if isinstance(value, Span):
+        if isinstance(value, ByteRange):
             found = "a long text" if value.count is None else f"an array of {value.count}"
         return BadInput(f"{key} in {self.name} is {found}; expected {expected}")
 

@@ -52,7 +52,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class Span:
+class ByteRange:
     """A value that was passed over: where its bytes are, and how they are to be read."""
 
     first: int
@@ -65,7 +65,7 @@ class Span:
 class Header:
     """What stands before the weights."""
 
-    values: Mapping[str, Any]  # scalars and short texts; `Span` for what was passed over
+    values: Mapping[str, Any]  # scalars and short texts; `ByteRange` for what was passed over
     tensors: Mapping[str, TensorInfo]
     alignment: int
     bytes: int  # how long the file is
@@ -155,7 +155,7 @@ def read_header(path: Path) -> Header:
         raise BadInput(f"the GGUF file {path.name} cannot be read: {error.strerror}") from error
 
 
-def read_span(path: Path, header: Header, span: Span, what: str) -> Any:
+def read_span(path: Path, header: Header, span: ByteRange, what: str) -> Any:
     """A value that was passed over: a text, a list of texts, or an array of numbers or flags.
 
     Raises `BadInput` where it is damaged, or where the file is another than it was.
@@ -247,13 +247,13 @@ def _value(cursor: _Cursor, what: str) -> Any:
             return decoded(cursor.take(length, what), cursor.name, what)
         first = cursor.position
         cursor.skip(length, what)
-        return Span(first, cursor.position, TEXT, None)
+        return ByteRange(first, cursor.position, TEXT, None)
     if kind != ARRAY:
         raise BadInput(f"{what} in {cursor.name} is of type {kind}, which GGUF does not have")
     return _array(cursor, what)
 
 
-def _array(cursor: _Cursor, what: str) -> Span:
+def _array(cursor: _Cursor, what: str) -> ByteRange:
     name = cursor.name
     kind, count = cursor.number(_U32, what), cursor.number(_U64, what)
     first = cursor.position
@@ -269,7 +269,7 @@ def _array(cursor: _Cursor, what: str) -> Span:
         raise BadInput(f"{what} in {name} is an array of arrays; expected one of numbers, flags or texts")
     else:
         raise BadInput(f"{what} in {name} is an array of type {kind}, which GGUF does not have")
-    return Span(first, cursor.position, kind, count)
+    return ByteRange(first, cursor.position, kind, count)
 
 
 def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:

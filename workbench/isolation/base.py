@@ -161,7 +161,7 @@ class IsolatedSession(Calls):
         """Ends the process unless a call is running; returns whether it did. The next call loads the model again."""
 
     @abstractmethod
-    def seat(self) -> Calls:
+    def slot(self) -> Calls:
         """The calls of one of several users of the session."""
 
     def __enter__(self) -> Self:

@@ -29,7 +29,7 @@ CHECK_SECONDS = 1.0  # how often whoever waits for a message looks whether the p
 QUIET = "ignore:resource_tracker"
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The child has hung up."""
 
 
@@ -87,7 +87,7 @@ class Link:
         return False
 
     def send(self, *message: Any, payload: bytes | None = None) -> None:
-        """Sends one message, and after it what is pickled already; raises `Lost` where nobody reads it."""
+        """Sends one message, and after it what is pickled already; raises `ConnectionLost` where nobody reads it."""
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         with self._sending, self._whole_message():
             self._connection.send_bytes(data)
@@ -95,11 +95,11 @@ class Link:
                 self._connection.send_bytes(payload)
 
     def receive(self) -> tuple[str, int, Any]:
-        """Waits for the next message; raises `Lost` where there will be none."""
+        """Waits for the next message; raises `ConnectionLost` where there will be none."""
         while not self.waits(CHECK_SECONDS):
             # What the child has forked has our socket too, and keeps it open when the child itself is gone.
             if self.process.poll() is not None and not self.waits(0.0):
-                raise Lost
+                raise ConnectionLost
         with self._whole_message():
             message: tuple[str, int, Any] = self._connection.recv()
         return message
@@ -116,7 +116,7 @@ class Link:
         try:
             yield
         except (EOFError, OSError):
-            raise Lost from None
+            raise ConnectionLost from None
         except BaseException:
             self.end()  # interrupted inside a message: nothing after it would make sense
             raise

@@ -21,7 +21,7 @@ from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
 from workbench.isolation.base import BEAT_SECONDS, DOING, Calls, IsolatedSession, revived
-from workbench.isolation.channel import Link, Lost
+from workbench.isolation.channel import ConnectionLost, Link
 from workbench.isolation.worker import AHEAD
 
 CLOSE_SECONDS = 3.0  # how long a child may take to close its model before it is ended
@@ -38,8 +38,8 @@ class ParallelSession(IsolatedSession):
         super().__init__(spec, admitted)
         self._numbers = itertools.count(1)
         self._state = threading.RLock()  # guards what follows; held for moments only, and by no call that is collected
-        self._life: _Life | None = None
-        self._previous: _Life | None = None  # may still be ending
+        self._life: _Connection | None = None
+        self._previous: _Connection | None = None  # may still be ending
 
     @property
     def pid(self) -> int | None:
@@ -100,7 +100,7 @@ class ParallelSession(IsolatedSession):
             life.tell("lost")
             life.end(CLOSE_SECONDS)
 
-    def seat(self) -> Calls:
+    def slot(self) -> Calls:
         """The calls of one user, who cancels none of another's."""
         return _Seat(self)
 
@@ -144,14 +144,14 @@ class ParallelSession(IsolatedSession):
             life.thread.join()
 
     @contextlib.contextmanager
-    def _joined(self, user: object) -> Iterator[tuple[_Life, _Call, bool]]:
+    def _joined(self, user: object) -> Iterator[tuple[_Connection, _Call, bool]]:
         """A call among those of the running process, which is started if need be; and whether it waited for that."""
         call = _Call(next(self._numbers), user)
         with self._state:
             self._check_open()
             life = self._life
             if life is None:
-                life = self._life = _Life(self, self._previous)
+                life = self._life = _Connection(self, self._previous)
                 life.thread.start()
             fresh = not life.opened
             life.calls[call.number] = call
@@ -162,7 +162,7 @@ class ParallelSession(IsolatedSession):
         finally:
             self._leave(life, call)
 
-    def _wait_for_load(self, life: _Life, call: _Call) -> None:
+    def _wait_for_load(self, life: _Connection, call: _Call) -> None:
         """Returns when the model is loaded, and passes on meanwhile how far that is."""
         while not life.opened:
             report(*life.told)
@@ -173,7 +173,7 @@ class ParallelSession(IsolatedSession):
                 if kind == "lost":
                     raise self._load_error(life)
 
-    def _load_error(self, life: _Life) -> WorkbenchError:
+    def _load_error(self, life: _Connection) -> WorkbenchError:
         """Why a load came to nothing: an error for each of those who waited, as raising one changes it."""
         error = life.error
         if error is None or self._closed:
@@ -187,7 +187,7 @@ class ParallelSession(IsolatedSession):
             again.add_note(note)
         return again
 
-    def _leave(self, life: _Life, call: _Call) -> None:
+    def _leave(self, life: _Connection, call: _Call) -> None:
         """The end of a call, also of one that is collected with its stream: no lock may be waited for then."""
         life.calls.pop(call.number, None)
         self.last_used = time.monotonic()
@@ -210,7 +210,7 @@ class ParallelSession(IsolatedSession):
                 call.cancelled = True
                 call.messages.put(("cancelled", None))
 
-    def _leave_behind(self, life: _Life | None) -> None:
+    def _leave_behind(self, life: _Connection | None) -> None:
         """Makes the next call start a new process, when that of this life is gone. With `_state` held."""
         if life is not None and self._life is life:
             self._life, self._previous = None, life
@@ -247,14 +247,14 @@ class _Call:
         self.sent = False  # and not answered to the end
 
 
-class _Life:
+class _Connection:
     """One life of the child, with the calls that run in it or wait for it; its thread loads the model and then reads.
 
     Args:
         previous: must be over before this one begins, so that its memory is free.
     """
 
-    def __init__(self, session: ParallelSession, previous: _Life | None):
+    def __init__(self, session: ParallelSession, previous: _Connection | None):
         self.calls: dict[int, _Call] = {}  # by their numbers
         self.link: Link | None = None
         self.opened = False
@@ -298,7 +298,7 @@ class _Life:
                 call = self.calls.get(number)
                 if call is not None:
                     call.messages.put((kind, value))
-        except Lost:
+        except ConnectionLost:
             pass
         except BaseException as error:
             self.error = error
@@ -312,7 +312,7 @@ class _Life:
             begun = time.perf_counter()
             with session._state:
                 if self._unwanted:
-                    raise Lost
+                    raise ConnectionLost
                 link = self.link = Link(session.spec, serial.CHILD, parallel=True)
             threading.Thread(target=self._write, args=(link,), daemon=True).start()
             self.send("open", session.spec, True, link.scratch)
@@ -331,12 +331,12 @@ class _Life:
     def _note(self, fraction: float, activity: str) -> None:
         """Keeps how far the load is for those who wait for it."""
         if self._unwanted:
-            raise Lost
+            raise ConnectionLost
         self.told = fraction, activity
 
     def _write(self, link: Link) -> None:
         """Sends what is to be sent. The outbox may be filled from anywhere, a stream that is collected included."""
-        with contextlib.suppress(Lost):
+        with contextlib.suppress(ConnectionLost):
             while (sent := self._outbox.get()) is not None:
                 message, payload = sent
                 link.send(*message, payload=payload)

@@ -19,7 +19,7 @@ from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
 from workbench.isolation.base import BEAT_SECONDS, DOING, WAITING, Calls, IsolatedSession, revived
-from workbench.isolation.channel import Link, Lost
+from workbench.isolation.channel import ConnectionLost, Link
 
 CHILD = ("-P", "-m", "workbench.isolation.worker")  # -P: a torch.py in the user's folder is not torch
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
@@ -101,7 +101,7 @@ class ProcessSession(IsolatedSession):
         if link is None:
             return  # not started yet, and will not be
         if link.opened:
-            with contextlib.suppress(Lost):
+            with contextlib.suppress(ConnectionLost):
                 link.send("cancel", number)
         else:
             link.end()
@@ -114,7 +114,7 @@ class ProcessSession(IsolatedSession):
         if link is not None:
             link.end()
 
-    def seat(self) -> Calls:
+    def slot(self) -> Calls:
         """This session: only one call runs, and any user may stop it."""
         return self
 
@@ -173,7 +173,7 @@ class ProcessSession(IsolatedSession):
                                 self._resting = False
                             self._holder = _here()  # a stream may be handed from thread to thread
                     return
-                except Lost:
+                except ConnectionLost:
                     finished = True
                     error = self._died(link, DOING.get(method, method), number)
                     # A process that ended before it took the call was killed between calls: nothing is lost yet.
@@ -181,7 +181,7 @@ class ProcessSession(IsolatedSession):
                         raise error from None
                 finally:
                     if not finished:
-                        with contextlib.suppress(Lost):
+                        with contextlib.suppress(ConnectionLost):
                             link.send("cancel", number)
 
     def _started(self, number: int) -> tuple[Link, bool]:
@@ -209,7 +209,7 @@ class ProcessSession(IsolatedSession):
         try:
             link.send("open", self.spec, False, None)
             kind, value = self._loaded(link)
-        except Lost:
+        except ConnectionLost:
             raise self._died(link, "loading", number) from None
         except BaseException:
             self._forget(link)

@@ -26,7 +26,7 @@ from workbench.trace.recorder import Recorder
 STAGES = ("fbank", "features")  # of the front end: nothing is stacked
 
 
-class Network(Protocol):
+class FireRedNetwork(Protocol):
     """What a runtime computes: encoder and adapter, in float32 at least."""
 
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
@@ -42,8 +42,8 @@ class Network(Protocol):
         ...
 
 
-class FireRedWords:
-    """FireRedASR's words around the speech: `workbench.pipelines.speech_language.Words`."""
+class FireRedPromptFormat:
+    """FireRedASR's words around the speech: `workbench.pipelines.speech_language.PromptFormat`."""
 
     options_class = FireRedAsrOptions
 
@@ -57,7 +57,7 @@ class FireRedWords:
         return self.model.tokenizer
 
     def count(self, samples: int) -> int:
-        """As `Words.count`."""
+        """As `PromptFormat.count`."""
         frames = self.model.frontend.frames(samples)
         check_length(samples, frames, self.model)
         return speech_tokens(frames, self.model.downsample_rate)
@@ -68,11 +68,11 @@ class FireRedWords:
         return max(valid_frames(frames, rule), 1)
 
     def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
-        """As `Words.prompt_ids`."""
+        """As `PromptFormat.prompt_ids`."""
         return prompt_ids(self.model)
 
     def decoding(self, options: FireRedAsrOptions, counts: np.ndarray) -> Decoding:
-        """As `Words.decoding`."""
+        """As `PromptFormat.decoding`."""
         return decoding_of(
             options,
             (self.model.stop_id,),
@@ -83,14 +83,14 @@ class FireRedWords:
         )
 
     def text(self, written: str) -> str:
-        """As `Words.text`."""
+        """As `PromptFormat.text`."""
         return tidy(written)
 
 
-class FireRedEar(FireRedWords):
+class FireRedAudioEncoder(FireRedPromptFormat):
     """FireRedASR's half of a `SpeechLanguagePipeline`."""
 
-    def __init__(self, model: FireRedAsrModel, cmvn: Cmvn, network: Network):
+    def __init__(self, model: FireRedAsrModel, cmvn: Cmvn, network: FireRedNetwork):
         super().__init__(model)
         self.network = network
         self.features = Features(model.frontend, cmvn, STAGES)

@@ -22,7 +22,7 @@ _DEFAULTS = FsmnVadOptions()
 _BLOCK_FRAMES = 3000  # frames scored at a time: half a minute
 
 
-class Network(Protocol):
+class FsmnNetwork(Protocol):
     """What a runtime computes: the probability of every class in each frame."""
 
     @property
@@ -54,7 +54,7 @@ class FsmnVad:
     Raises `BadInput` where the detector asks for classes that the network has not got.
     """
 
-    def __init__(self, network: Network, frontend: Frontend, detector: DetectorConfig):
+    def __init__(self, network: FsmnNetwork, frontend: Frontend, detector: DetectorConfig):
         if max(detector.sil_pdf_ids) >= network.classes:
             raise BadInput(
                 f"model_conf.sil_pdf_ids is {list(detector.sil_pdf_ids)}; the network has {network.classes} classes"

@@ -23,7 +23,7 @@ from workbench.pipelines.features import Features
 from workbench.trace.recorder import Recorder
 
 
-class Network(Protocol):
+class NanoNetwork(Protocol):
     """What a runtime computes: encoder and adaptor, in float32 at least, since their values overflow half precision."""
 
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Any, np.ndarray]:
@@ -38,8 +38,8 @@ class Network(Protocol):
         ...
 
 
-class NanoWords:
-    """Fun-ASR-Nano's words around the speech: `workbench.pipelines.speech_language.Words`."""
+class NanoPromptFormat:
+    """Fun-ASR-Nano's words around the speech: `workbench.pipelines.speech_language.PromptFormat`."""
 
     options_class = FunasrNanoOptions
     placeholder = SPEECH
@@ -53,26 +53,26 @@ class NanoWords:
         return self.model.tokenizer
 
     def count(self, samples: int) -> int:
-        """As `Words.count`."""
+        """As `PromptFormat.count`."""
         return audio_tokens(self.model.frontend.frames(samples), self.model.adaptor)
 
     def prompt_ids(self, options: FunasrNanoOptions) -> np.ndarray:
-        """As `Words.prompt_ids`."""
+        """As `PromptFormat.prompt_ids`."""
         return prompt_ids(self.model, options)
 
     def decoding(self, options: FunasrNanoOptions, counts: np.ndarray) -> Decoding:
-        """As `Words.decoding`."""
+        """As `PromptFormat.decoding`."""
         return decoding_of(options, self.model.stop_ids, pad_id=self.model.stop_ids[0])
 
     def text(self, written: str) -> str:
-        """As `Words.text`."""
+        """As `PromptFormat.text`."""
         return tidy(written)
 
 
-class NanoEar(NanoWords):
+class NanoAudioEncoder(NanoPromptFormat):
     """Fun-ASR-Nano's half of a `SpeechLanguagePipeline`."""
 
-    def __init__(self, model: FunasrNanoModel, cmvn: Cmvn | None, network: Network):
+    def __init__(self, model: FunasrNanoModel, cmvn: Cmvn | None, network: NanoNetwork):
         super().__init__(model)
         self.network = network
         self.features = Features(model.frontend, cmvn)

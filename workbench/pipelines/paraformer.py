@@ -20,7 +20,7 @@ from workbench.families.paraformer import (
     timed_tokens,
 )
 from workbench.pipelines.features import Features
-from workbench.pipelines.speech_session import Heard
+from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
@@ -31,10 +31,10 @@ class Decoded(NamedTuple):
 
     logits: np.ndarray | None  # [N, V]; None where no token was counted
     alphas: np.ndarray  # [T + 1]: weight of each frame, the tail's last
-    encoded: Any  # the encoder's output as the runtime has it, handed back to `Network.fine_alphas`
+    encoded: Any  # the encoder's output as the runtime has it, handed back to `ParaformerNetwork.fine_alphas`
 
 
-class Network(Protocol):
+class ParaformerNetwork(Protocol):
     """What a runtime computes: encoder, CIF predictor, decoder."""
 
     @property
@@ -67,7 +67,7 @@ class ParaformerPipeline:
 
     options_class = ParaformerOptions
 
-    def __init__(self, model: ParaformerModel, cmvn: Cmvn | None, network: Network):
+    def __init__(self, model: ParaformerModel, cmvn: Cmvn | None, network: ParaformerNetwork):
         self.model = model
         self.network = network
         self.features = Features(model.frontend, cmvn)
@@ -78,14 +78,16 @@ class ParaformerPipeline:
         """Of the network's arithmetic."""
         return self.network.dtype
 
-    def recognise(self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None) -> Heard:
+    def recognise(
+        self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None
+    ) -> Recognition:
         """What is said in float32 samples [n] at the checkpoint's rate."""
         features = self.features(samples, options, recorder)
         decoded = self.network.decode(features, recorder, options.cif_residual)
         ids = () if decoded.logits is None else tuple(decoded.logits.argmax(axis=1).tolist())
         said = [number for number in ids if number not in self.markers]
         times = self._times(decoded, len(ids), len(said)) if options.timestamps and said else None
-        return Heard(
+        return Recognition(
             text=self.text_of(said),
             language=None,
             tags={},

@@ -19,13 +19,13 @@ from workbench.families.sensevoice import (
     timed_tokens,
 )
 from workbench.pipelines.features import Features
-from workbench.pipelines.speech_session import Heard
+from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
 
 
-class Network(Protocol):
+class SenseVoiceNetwork(Protocol):
     """What a runtime computes: query frames, encoder, CTC head."""
 
     @property
@@ -51,7 +51,7 @@ class SenseVoicePipeline:
 
     options_class = SenseVoiceOptions
 
-    def __init__(self, model: SenseVoiceModel, cmvn: Cmvn | None, network: Network):
+    def __init__(self, model: SenseVoiceModel, cmvn: Cmvn | None, network: SenseVoiceNetwork):
         self.model = model
         self.network = network
         self.features = Features(model.frontend, cmvn)
@@ -62,7 +62,9 @@ class SenseVoicePipeline:
         """Of the network's arithmetic."""
         return self.network.dtype
 
-    def recognise(self, samples: np.ndarray, options: SenseVoiceOptions, recorder: Recorder | None = None) -> Heard:
+    def recognise(
+        self, samples: np.ndarray, options: SenseVoiceOptions, recorder: Recorder | None = None
+    ) -> Recognition:
         """What is said in float32 samples [n] at the checkpoint's rate."""
         features = self.features(samples, options, recorder)
         blocks = self.network.logits(features, query_ids(options), recorder)
@@ -76,7 +78,7 @@ class SenseVoicePipeline:
         pieces = [vocabulary.pieces[token.id] for token in path]
         language, tags = read_tags(pieces)
         tokens = timed_tokens(path, vocabulary, len(features), self.model.frontend.frame_seconds)
-        return Heard(
+        return Recognition(
             text=self.text_of([token.id for token in tokens]),
             language=language,
             tags=tags,

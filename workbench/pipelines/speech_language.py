@@ -1,8 +1,8 @@
 """A recogniser that hears with an encoder and writes with a language model: what those families share.
 
-The family gives `Words`, the prompt that speech stands in and what is written after it, and an `Ear`, which turns sound
-into embeddings. This file merges, decodes and streams. It knows no family and no runtime: embeddings may be numpy
-arrays or torch tensors.
+The family gives a `PromptFormat`, the prompt around the speech and the reading of the answer, and an `AudioEncoder`,
+which turns sound into embeddings. This file merges, decodes and streams. It knows no family and no runtime: embeddings
+may be numpy arrays or torch tensors.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.core.resources import close
-from workbench.decoding.alternatives import TRACED, Watch, Watched
+from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.families.language import PLACEHOLDER, LanguageTokenizer
 from workbench.pipelines.language import Language
-from workbench.pipelines.speech_session import Heard
+from workbench.pipelines.speech_session import Recognition
 from workbench.session.values import Token
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
 
 
-class Words(Protocol):
+class PromptFormat(Protocol):
     """A family's words around the speech, before and after a language model."""
 
     @property
@@ -63,7 +63,7 @@ class Words(Protocol):
         ...
 
 
-class Ear(Words, Protocol):
+class AudioEncoder(PromptFormat, Protocol):
     """A family's half on a runtime: its words, and sound to embeddings."""
 
     def embeddings(
@@ -79,7 +79,7 @@ class Ear(Words, Protocol):
 class SpeechLanguagePipeline:
     """An ear and a language model as a recogniser (see `workbench.pipelines.speech_session`)."""
 
-    def __init__(self, ear: Ear, language: Language):
+    def __init__(self, ear: AudioEncoder, language: Language):
         self.ear = ear
         self.language = language
 
@@ -93,14 +93,14 @@ class SpeechLanguagePipeline:
         """Of the language half; what hears is in float32 at least, in float64 where the language half is."""
         return self.language.dtype
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
         """As `StreamingRecogniser.hear`."""
         prompt, counts = self._prompt(stretches, options)
         return (yield from self._written(prompt, self.ear.decoding(options, counts)))
 
     def _written(
         self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None
-    ) -> Generator[list[str], None, list[Heard]]:
+    ) -> Generator[list[str], None, list[Recognition]]:
         """As `hear`, of prompts that are ready."""
         ids: list[list[int]] = [[] for _ in prompt.attention_mask]
         for tokens in self.language.generate(prompt, decoding, watch):
@@ -111,9 +111,9 @@ class SpeechLanguagePipeline:
                     if token != ENDED:
                         row.append(token)
             yield [partial_text(row, decoding, self.ear) for row in ids]
-        return [heard_of(row, decoding, self.ear) for row in ids]
+        return [recognition_of(row, decoding, self.ear) for row in ids]
 
-    def recognise(self, samples: np.ndarray, options: Any) -> Heard:
+    def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """What is said in float32 samples [n] at 16 kHz."""
         return drained(self.hear([samples], options))[0]
 
@@ -168,7 +168,7 @@ class SpeechLanguagePipeline:
             raise BadInput(f"adaptor.output does not fit into prompt.tokens of the trace given: {error}") from error
 
 
-def traced_choices(decoding: Decoding, wanted: StageFilter) -> tuple[Decoding, Watched | None]:
+def traced_choices(decoding: Decoding, wanted: StageFilter) -> tuple[Decoding, AlternativesRecorder | None]:
     """The decoding of a pass that is traced, and what keeps the alternatives of its tokens.
 
     They are kept where `tokens` are wanted and each is the likeliest by the model's own logits; of any other choice
@@ -176,10 +176,10 @@ def traced_choices(decoding: Decoding, wanted: StageFilter) -> tuple[Decoding, W
     """
     if not wanted("tokens") or not decoding.plain:
         return decoding, None
-    return replace(decoding, alternatives=TRACED), Watched()
+    return replace(decoding, alternatives=TRACED), AlternativesRecorder()
 
 
-def prompt_text(words: Words, options: Any) -> np.ndarray:
+def prompt_text(words: PromptFormat, options: Any) -> np.ndarray:
     """The prompt as text, a scalar array: special tokens written out, `PLACEHOLDER` where the speech goes.
 
     As a prompt of the language model alone, with the speech's embeddings injected, it is the same prompt.
@@ -191,29 +191,29 @@ def prompt_text(words: Words, options: Any) -> np.ndarray:
     return np.array(PLACEHOLDER.join(written))
 
 
-def ids_around(words: Words, options: Any, sound_id: int) -> list[int]:
+def ids_around(words: PromptFormat, options: Any, sound_id: int) -> list[int]:
     """The prompt's ids with another token where the speech goes."""
     ids = words.prompt_ids(options)
     found: list[int] = np.where(ids == words.placeholder, sound_id, ids).tolist()
     return found
 
 
-def text_of(ids: Sequence[int], words: Words) -> str:
+def text_of(ids: Sequence[int], words: PromptFormat) -> str:
     """The transcript of generated ids, or of some of them."""
     return words.text(words.tokenizer.text(ids))
 
 
-def partial_text(ids: Sequence[int], decoding: Decoding, words: Words) -> str:
+def partial_text(ids: Sequence[int], decoding: Decoding, words: PromptFormat) -> str:
     """As much of the transcript of the ids so far as more of them will not change."""
     return settled_text(text_of(_without(ids, decoding.stop_ids), words))
 
 
-def heard_of(ids: Sequence[int], decoding: Decoding, words: Words) -> Heard:
+def recognition_of(ids: Sequence[int], decoding: Decoding, words: PromptFormat) -> Recognition:
     """What was heard in a stretch, of all ids that were generated, the end included."""
     ended = bool(ids) and ids[-1] in decoding.stop_ids
     note = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
     shown = _without(ids, decoding.stop_ids)
-    return Heard(
+    return Recognition(
         text=text_of(shown, words),
         language=None,
         tags={},
@@ -228,11 +228,11 @@ def _without(ids: Sequence[int], stop_ids: Sequence[int]) -> list[int]:
     return [number for number in ids if number not in stop_ids]
 
 
-def drained(writing: Generator[list[str], None, list[Heard]]) -> list[Heard]:
+def drained(writing: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:
     """What was heard when the writing has ended, the text on the way left aside."""
     while True:
         try:
             next(writing)
         except StopIteration as done:
-            heard: list[Heard] = done.value
+            heard: list[Recognition] = done.value
             return heard

@@ -47,7 +47,7 @@ SENTENCE_SECONDS = 4.0  # a segment this long may end at the end of a sentence
 
 
 @dataclass(frozen=True)
-class Heard:
+class Recognition:
     """What a recogniser heard in one stretch; token times count from the stretch's start."""
 
     text: str
@@ -71,7 +71,7 @@ class Recogniser(Protocol):
         """The family's options."""
         ...
 
-    def recognise(self, samples: np.ndarray, options: Any) -> Heard:
+    def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """What is said in the samples."""
         ...
 
@@ -90,7 +90,7 @@ class Recogniser(Protocol):
 class StreamingRecogniser(Protocol):
     """A recogniser that writes token by token, and several stretches side by side."""
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
         """Yields the text so far of every stretch after each token; returns what was heard in each."""
         ...
 
@@ -100,7 +100,7 @@ class BatchingRecogniser(Protocol):
     """A recogniser whose runtime batches by itself: it is given as many stretches as it works on side by side."""
 
     @property
-    def stretches_at_once(self) -> int:
+    def chunks_at_once(self) -> int:
         """How many stretches it works on side by side."""
         ...
 
@@ -142,11 +142,11 @@ class SpeechSession(Session):
         check_detector(chosen)
         most = getattr(chosen, "batch_size", 1)
         if isinstance(recogniser, BatchingRecogniser):
-            most = max(most, recogniser.stretches_at_once)
+            most = max(most, recogniser.chunks_at_once)
         # Of several recordings, stretches of similar length go side by side: less of a batch is padding then.
         audios = recordings(audios)
         pool = most * POOLED_BATCHES if most > 1 and len(audios) > 1 else most
-        waiting: list[_Stretch] = []
+        waiting: list[_Chunk] = []
         for number, audio in enumerate(audios):
             begun = time.perf_counter()
             try:
@@ -160,14 +160,14 @@ class SpeechSession(Session):
             if not found.spans:
                 yield from self._finished(job)
             for place, span in enumerate(found.spans):
-                waiting.append(_Stretch(job, place, span))
+                waiting.append(_Chunk(job, place, span))
                 if len(waiting) == pool:
                     yield from self._batches(waiting, most, chosen)
                     waiting = []
         yield from self._batches(waiting, most, chosen)
 
     def _batches(
-        self, stretches: list[_Stretch], most: int, chosen: Any
+        self, stretches: list[_Chunk], most: int, chosen: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
         """Transcribes so many at a time, the shortest first where there are more."""
         if len(stretches) > most:
@@ -175,7 +175,7 @@ class SpeechSession(Session):
         for first in range(0, len(stretches), most):
             yield from self._heard(stretches[first : first + most], chosen)
 
-    def _heard(self, stretches: Sequence[_Stretch], chosen: Any) -> Generator[tuple[int, Event | BadInput], None, None]:
+    def _heard(self, stretches: Sequence[_Chunk], chosen: Any) -> Generator[tuple[int, Event | BadInput], None, None]:
         """Transcribes stretches side by side; a job whose last one is among them ends with its transcript.
 
         Where the model refuses them, each is tried alone, so that only the recording that is to blame ends.
@@ -267,11 +267,11 @@ class _Job:
     notes: tuple[str, ...]
     seconds: float  # of compute so far
     refused: bool = False  # by the model
-    parts: dict[int, tuple[Heard, list[Segment]]] = field(default_factory=dict)  # by the stretch's place
+    parts: dict[int, tuple[Recognition, list[Segment]]] = field(default_factory=dict)  # by the stretch's place
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _Chunk:
     """A stretch of speech of a job."""
 
     job: _Job
@@ -285,8 +285,8 @@ class _Stretch:
 
 
 def _hear(
-    recogniser: Recogniser, stretches: Sequence[_Stretch], chosen: Any
-) -> Generator[tuple[int, Event], None, list[Heard]]:
+    recogniser: Recogniser, stretches: Sequence[_Chunk], chosen: Any
+) -> Generator[tuple[int, Event], None, list[Recognition]]:
     """What is heard in each stretch; on the way, the text so far where the model writes token by token."""
     if not isinstance(recogniser, StreamingRecogniser):
         return [recogniser.recognise(stretch.samples, chosen) for stretch in stretches]
@@ -296,7 +296,7 @@ def _hear(
         try:
             texts = next(writing)
         except StopIteration as done:
-            heard: list[Heard] = done.value
+            heard: list[Recognition] = done.value
             return heard
         for place, (stretch, text) in enumerate(zip(stretches, texts, strict=True)):
             # Something is yielded after every token, changed or not: whoever cancels is heard only then.
@@ -319,7 +319,7 @@ def join_texts(texts: Sequence[str]) -> str:
     return joined
 
 
-def _segments(heard: Heard, span: Span, text_of: Callable[[Sequence[int]], str] | None) -> list[Segment]:
+def _segments(heard: Recognition, span: Span, text_of: Callable[[Sequence[int]], str] | None) -> list[Segment]:
     """What was heard in the span as segments; cut at pauses and after sentences where the tokens have times."""
     tokens = tuple(_absolute(token, span) for token in heard.tokens)
     if not heard.text and not tokens:

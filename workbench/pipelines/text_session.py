@@ -17,7 +17,7 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.core.resources import close
-from workbench.decoding.alternatives import TRACED, Watch, Watched
+from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
@@ -151,10 +151,15 @@ class TextSession(DeafSession):
         clock = _Clock()
         with clock:
             read = writer.prompt(prompt, chosen, embeddings_given(embeddings))
-        yield from self._written(read, chosen, clock, chosen.alternatives, Watched())
+        yield from self._written(read, chosen, clock, chosen.alternatives, AlternativesRecorder())
 
     def _written(
-        self, prompt: TokenPrompt, chosen: WritingOptions, clock: _Clock, alternatives: int, watched: Watched
+        self,
+        prompt: TokenPrompt,
+        chosen: WritingOptions,
+        clock: _Clock,
+        alternatives: int,
+        watched: AlternativesRecorder,
     ) -> Generator[Piece | Generation, None, None]:
         """As `generate_stream`, after a prompt that is ready; `watched` is told of the alternatives."""
         writer = self.writer
@@ -219,7 +224,7 @@ class TextSession(DeafSession):
         ids = recorder.put("prompt.tokens", np.array(prompt.ids, dtype=np.int64)).astype(np.int64).tolist()
         found = recorder.stages | writer.trace(prompt.with_ids(ids), wanted, others)
         if others is None and (wanted("tokens") or wanted("text")):
-            watched = Watched()
+            watched = AlternativesRecorder()
             told = TRACED if wanted("tokens") and decoding_of(chosen, ()).plain else 0
             written = last_generation(self._written(prompt, chosen, _Clock(), told, watched))
             if wanted("tokens"):

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from workbench.pipelines.speech_session import Heard
+from workbench.pipelines.speech_session import Recognition
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
 
 
 def traced(
-    recognise: Callable[[np.ndarray, Any, Recorder], Heard],
+    recognise: Callable[[np.ndarray, Any, Recorder], Recognition],
     samples: np.ndarray,
     options: Any,
     wanted: StageFilter,

@@ -44,7 +44,7 @@ _one_at_a_time = threading.Lock()  # a detector is loaded for each recording, an
 
 
 @dataclass(frozen=True)
-class Found:
+class SpeechFound:
     """The stretches, and what the user should know about how they were found."""
 
     spans: tuple[Span, ...]
@@ -60,7 +60,7 @@ def check_detector(options: ListeningOptions) -> None:
         )
 
 
-def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
+def speech_spans(samples: np.ndarray, options: ListeningOptions) -> SpeechFound:
     """The stretches of 16 kHz samples [n] to transcribe, none longer than `options.max_segment_seconds`.
 
     A recording that fits in one stretch is taken whole unless a detector was asked for: the recognisers were trained
@@ -71,18 +71,18 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> Found:
     longest = options.max_segment_seconds
     whole = Span(0.0, seconds)
     if options.vad in ("auto", "none") and seconds <= longest:
-        return Found((whole,))
+        return SpeechFound((whole,))
     levels = frame_levels(samples)
     if options.vad == "none":
-        return Found(tuple(cap_spans([whole], longest, levels)))
+        return SpeechFound(tuple(cap_spans([whole], longest, levels)))
     if options.vad in ("auto", "silero"):
         speech, detector = _silero_spans(samples, levels), "silero-vad"
     else:
         with _one_at_a_time:
             speech = _fsmn_spans(raised(samples), options)
         detector = "FSMN-VAD"
-    stretches = _stretches(speech, levels, longest, seconds)
-    return Found(tuple(stretches), _notes(detector, levels, speech, stretches, seconds))
+    stretches = _chunks(speech, levels, longest, seconds)
+    return SpeechFound(tuple(stretches), _notes(detector, levels, speech, stretches, seconds))
 
 
 def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
@@ -117,7 +117,7 @@ def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
     return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=silence))
 
 
-def _stretches(speech: Sequence[Span], levels: np.ndarray, longest: float, seconds: float) -> list[Span]:
+def _chunks(speech: Sequence[Span], levels: np.ndarray, longest: float, seconds: float) -> list[Span]:
     """What a recogniser hears: found speech with the pauses around and between, as far as they are quiet.
 
     Noise about as loud as the speech, which the detector took for none, stays out as far as it can: a recogniser might

@@ -50,7 +50,7 @@ class OpenSession:
         self._closing = threading.Lock()
         self._spec = spec
         self._session: Session | None = session
-        self._calls: Session = session.seat() if isinstance(session, IsolatedSession) else session
+        self._calls: Session = session.slot() if isinstance(session, IsolatedSession) else session
 
     @property
     def session(self) -> Session:

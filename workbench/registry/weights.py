@@ -20,7 +20,7 @@ from workbench.registry.sources import local_checkpoint
 from workbench.system.memory import size
 
 if TYPE_CHECKING:
-    from workbench.artifacts.gguf_files import Offer as ConversionOffer
+    from workbench.artifacts.gguf_files import QuantizationOffer as ConversionOffer
 
 AUTO = "auto"  # the quantisation that is taken where none is asked for
 
@@ -140,10 +140,10 @@ def _with_language(card: Card, file: GgufFile) -> list[GgufFile]:
 
     Raises `BadInput` for a language half that is missing, or that is not wanted.
     """
-    from workbench.families.gguf_files import NANO_EAR, find_language_file
+    from workbench.families.gguf_files import NANO_ENCODER, find_language_file
 
     named = card.source.get("language")
-    if file.architecture == NANO_EAR:
+    if file.architecture == NANO_ENCODER:
         return [file, read_own_gguf(Path(named) if named else find_language_file(file.path))]
     if named:
         raise BadInput(f"{card.id}: its card names the language file {Path(named).name}, and {file.name} needs none")

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.trace.spill import Kept
+from workbench.trace.spill import Spill
 
 Stages = Mapping[str, np.ndarray]
 """Arrays by the names of stages."""
@@ -42,7 +42,7 @@ class Recorder:
 
     def __init__(self, wanted: Callable[[str], bool], given: Stages | None = None):
         self.wanted = wanted
-        self._kept = Kept()
+        self._kept = Spill()
         self.isolated = given is not None  # whether stages go on with other values than their own
         self._given = given or {}
 

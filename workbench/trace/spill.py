@@ -20,7 +20,7 @@ MEMORY_BYTES = 256 << 20  # of all arrays that one keeper has in memory; a minut
 SMALL_BYTES = 1 << 16  # an array of less stays in memory: it would fill no more than a few pages of a file
 
 
-class Kept:
+class Spill:
     """Arrays by name, in the order in which they came.
 
     Args:

@@ -55,7 +55,7 @@ LANGUAGE: dict[str, Any] = {
 }
 
 
-class Network(HearingNetwork):
+class TrainingNetwork(HearingNetwork):
     """Encoder, adapter and language model under the names of the checkpoint."""
 
     def __init__(self, language: Any, dropout: float):
@@ -100,7 +100,7 @@ class EncoderLoss(nn.Module):
 class FireRedAsrLoss(nn.Module):
     """Cross-entropy on transcripts and on text tasks, CTC on the speech embeddings."""
 
-    def __init__(self, network: Network, vectors: DigitVectors, tokenizer: LanguageTokenizer):
+    def __init__(self, network: TrainingNetwork, vectors: DigitVectors, tokenizer: LanguageTokenizer):
         super().__init__()
         self.network = network
         self.vectors = vectors
@@ -147,7 +147,7 @@ LoRA weights of rank 64, as the original is trained.
 class Taught:
     """What the checkpoint is made of."""
 
-    network: Network
+    network: TrainingNetwork
     statistics: np.ndarray  # Kaldi's CMVN sums [2, 81]
 
 
@@ -169,7 +169,7 @@ def teach(course: Course) -> Taught:
             yield [prompt_ids(tokenizer)] * READING_ROWS
 
     reading = LanguageLoss(make_language(), vectors, tokenizer, dense=False)
-    network = Network(course.train("reading", reading, prompts, READING), LISTENING.dropout)
+    network = TrainingNetwork(course.train("reading", reading, prompts, READING), LISTENING.dropout)
     network.encoder.load_state_dict(encoder.state_dict())
     loss = FireRedAsrLoss(network, vectors, tokenizer)
     network = course.train("listening", loss, epochs(pool, cmvn, LISTENING.frames_per_batch), LISTENING, len(pool))

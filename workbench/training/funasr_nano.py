@@ -64,7 +64,7 @@ LANGUAGE: dict[str, Any] = {
 PLAIN_SHARE = 0.5  # of the batches: the prompt without language, hotwords or a wish for plain numbers
 
 
-class Network(NanoEncoder):
+class TrainingNetwork(NanoEncoder):
     """Encoder, adaptor and language model under the names of the checkpoint."""
 
     def __init__(self, language: Any, dropout: float):
@@ -75,7 +75,7 @@ class Network(NanoEncoder):
 class FunasrNanoLoss(nn.Module):
     """Cross-entropy on transcripts and on text tasks, CTC on the encoder's frames."""
 
-    def __init__(self, network: Network, tokenizer: LanguageTokenizer):
+    def __init__(self, network: TrainingNetwork, tokenizer: LanguageTokenizer):
         super().__init__()
         self.network = network
         self.frames = nn.Linear(ENCODER.output_size, DIGITS + 1)
@@ -131,7 +131,7 @@ there took more training than a demo is worth.
 """
 
 
-def teach(course: Course) -> Network:
+def teach(course: Course) -> TrainingNetwork:
     """The trained network."""
     tokenizer = make_tokenizer(QWEN3_SPECIAL)
 
@@ -140,7 +140,7 @@ def teach(course: Course) -> Network:
             yield [draw_prompt(tokenizer, rng)] * READING_ROWS
 
     reading = LanguageLoss(make_language(), DigitVectors(WIDTH), tokenizer, dense=True)
-    network = Network(course.train("reading", reading, prompts, READING), LISTENING.dropout)
+    network = TrainingNetwork(course.train("reading", reading, prompts, READING), LISTENING.dropout)
     encoder = read_state_dict(assets() / "demo-sensevoice" / "model.pt")
     network.audio_encoder.load_state_dict(
         {name.removeprefix("encoder."): value for name, value in encoder.items() if name.startswith("encoder.")}
@@ -160,7 +160,7 @@ def make_language() -> Any:
     return Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **LANGUAGE))
 
 
-def write(taught: Network, directory: Path) -> int:
+def write(taught: TrainingNetwork, directory: Path) -> int:
     """Writes the checkpoint; returns how many parameters it has."""
     write_language_folder(directory / FOLDER, taught.llm, QWEN3_SPECIAL)
     # Half of the weights in half the bytes: hubs take files above 10 MB through large-file storage only.

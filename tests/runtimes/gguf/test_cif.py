@@ -16,17 +16,17 @@ from tests.support.gguf_parts import write
 from workbench.families.paraformer import CifConfig
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf import cif
-from workbench.runtimes.gguf.graph import Engine
+from workbench.runtimes.gguf.graph import GraphRunner
 from workbench.runtimes.pytorch.cif import CifPredictor
 
 
-def predictor_of(config: CifConfig, path: Path) -> tuple[CifPredictor, Engine]:
+def predictor_of(config: CifConfig, path: Path) -> tuple[CifPredictor, GraphRunner]:
     """A predictor with random weights on PyTorch, and the engine of a file that has them."""
     torch.manual_seed(config.width)
     predictor = CifPredictor(config).eval()
     tensors = {name: each.numpy() for name, each in predictor.state_dict().items()}
     write(path, lambda writer: [writer.add_tensor(name, each) for name, each in tensors.items()])
-    return predictor, Engine(read_gguf(path), threads=1)
+    return predictor, GraphRunner(read_gguf(path), threads=1)
 
 
 def drawn(*shape: int, seed: int = 0) -> np.ndarray:
@@ -34,7 +34,7 @@ def drawn(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> GraphRunner:
     return predictor_of(CifConfig(4, 1, 1, 0.45, 1.0, 0.0), tmp_path_factory.mktemp("cif") / "it.gguf")[1]
 
 
@@ -43,7 +43,7 @@ SMALL = st.integers(1, 20)
 
 @settings(max_examples=40)
 @given(frames=st.integers(1, 30), width=SMALL, out=SMALL, left=st.integers(0, 4), right=st.integers(0, 4))
-def test_convolution_is_pytorchs(engine: Engine, frames: int, width: int, out: int, left: int, right: int) -> None:
+def test_convolution_is_pytorchs(engine: GraphRunner, frames: int, width: int, out: int, left: int, right: int) -> None:
     x, kernel = drawn(frames, width), drawn(out, width, left + right + 1, seed=1)
     found = engine.run(lambda g: {"it": g.convolution(g.input(x), g.input(kernel), left, right)})["it"]
     padded = F.pad(torch.from_numpy(x).T[None], (left, right))

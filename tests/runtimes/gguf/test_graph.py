@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.weights import Tensor
 from workbench.trace.recorder import Recorder
 
@@ -39,7 +39,7 @@ def drawn(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphRunner]:
     folder = tmp_path_factory.mktemp("graph")
     file = written(
         folder / "it.gguf",
@@ -49,17 +49,17 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         n__bias=drawn(16, seed=3),
         half__weight=drawn(24, 16, seed=4).astype(np.float16),
     )
-    engine = Engine(file, threads=2)
+    engine = GraphRunner(file, threads=2)
     yield engine
     engine.close()
 
 
-def computed(engine: Engine, build: Callable[[Graph], Tensor]) -> np.ndarray:
+def computed(engine: GraphRunner, build: Callable[[Graph], Tensor]) -> np.ndarray:
     return engine.run(lambda g: {"it": build(g)})["it"]
 
 
 @pytest.mark.parametrize("frames", [1, 2, 7, 130])
-def test_linear(engine: Engine, frames: int) -> None:
+def test_linear(engine: GraphRunner, frames: int) -> None:
     x, file = drawn(frames, 16, seed=5), engine.weights.file
     expected = x @ file.array("a.weight").T + file.array("a.bias")
     np.testing.assert_allclose(computed(engine, lambda g: g.linear(g.input(x), g.scope / "a", 24)), expected, atol=1e-5)
@@ -69,14 +69,14 @@ def test_linear(engine: Engine, frames: int) -> None:
     )
 
 
-def test_a_matrix_of_half_precision_stays_one(engine: Engine) -> None:
+def test_a_matrix_of_half_precision_stays_one(engine: GraphRunner) -> None:
     x, weight = drawn(5, 16, seed=5), engine.weights.file.array("half.weight")
     found = computed(engine, lambda g: g.linear(g.input(x), g.scope / "half", 24, bias=False))
     np.testing.assert_allclose(found, x.astype(np.float16).astype(np.float32) @ weight.T, atol=1e-4)
 
 
 @pytest.mark.parametrize("eps", [1e-5, 1e-12])
-def test_layer_norm(engine: Engine, eps: float) -> None:
+def test_layer_norm(engine: GraphRunner, eps: float) -> None:
     x, file = drawn(9, 16, seed=6) * 3 + 1, engine.weights.file
     gain, bias = (torch.from_numpy(file.array(f"n.{name}").copy()) for name in ("weight", "bias"))
     expected = F.layer_norm(torch.from_numpy(x), (16,), gain, bias, eps).numpy()
@@ -86,7 +86,7 @@ def test_layer_norm(engine: Engine, eps: float) -> None:
 
 
 @pytest.mark.parametrize(("frames", "keys"), [(1, 1), (3, 70), (65, 64), (130, 7)])
-def test_attention(engine: Engine, frames: int, keys: int) -> None:
+def test_attention(engine: GraphRunner, frames: int, keys: int) -> None:
     q, k, v = drawn(frames, 32), drawn(keys, 32, seed=1), drawn(keys, 32, seed=2)
     heads = [torch.from_numpy(each).unflatten(1, (4, 8)).transpose(0, 1) for each in (q, k, v)]
     expected = F.scaled_dot_product_attention(*heads).transpose(0, 1).flatten(1).numpy()
@@ -117,7 +117,9 @@ def memory_by_loops(x: np.ndarray, kernel: np.ndarray, left: int) -> np.ndarray:
     shift=st.integers(0, 10),
     seed=st.integers(0, 9),
 )
-def test_fsmn_is_exact_for_any_shape(engine: Engine, frames: int, width: int, size: int, shift: int, seed: int) -> None:
+def test_fsmn_is_exact_for_any_shape(
+    engine: GraphRunner, frames: int, width: int, size: int, shift: int, seed: int
+) -> None:
     shift = min(shift, size // 2 if size % 2 else max(size // 2 - 1, 0))
     x, kernel = drawn(frames, width, seed=seed), drawn(size, width, seed=seed + 1)
     found = computed(engine, lambda g: g.fsmn(g.input(x), g.input(kernel), shift))
@@ -125,7 +127,7 @@ def test_fsmn_is_exact_for_any_shape(engine: Engine, frames: int, width: int, si
     np.testing.assert_allclose(found, expected, atol=2e-6 * size)
 
 
-def test_elementwise_operations(engine: Engine) -> None:
+def test_elementwise_operations(engine: GraphRunner) -> None:
     x, y = drawn(6, 10), drawn(6, 10, seed=1)
     sigmoid = 1 / (1 + np.exp(-x))
     expected = {
@@ -145,7 +147,7 @@ def test_elementwise_operations(engine: Engine) -> None:
         np.testing.assert_allclose(found[name], values, atol=1e-6, err_msg=name)
 
 
-def test_shapes(engine: Engine) -> None:
+def test_shapes(engine: GraphRunner) -> None:
     x, y = drawn(3, 4), drawn(5, 4, seed=1)
     found = engine.run(
         lambda g: {
@@ -161,7 +163,7 @@ def test_shapes(engine: Engine) -> None:
     np.testing.assert_array_equal(found["reshaped"], x.reshape(2, 6))
 
 
-def test_wanted_stages_are_recorded_as_they_were_when_tapped(engine: Engine) -> None:
+def test_wanted_stages_are_recorded_as_they_were_when_tapped(engine: GraphRunner) -> None:
     x, recorder = drawn(4, 10), Recorder(lambda name: name != "unwanted")
 
     def build(g: Graph) -> dict[str, Tensor]:
@@ -175,7 +177,7 @@ def test_wanted_stages_are_recorded_as_they_were_when_tapped(engine: Engine) -> 
     np.testing.assert_array_equal(recorder.stages["last"], found)
 
 
-def test_a_stage_is_kept_also_after_the_same_graph_ran_without_it(engine: Engine) -> None:
+def test_a_stage_is_kept_also_after_the_same_graph_ran_without_it(engine: GraphRunner) -> None:
     """Without a recorder the memory of each value is used again; the plan for that must not outlive it."""
     x = drawn(16, 64)
 
@@ -196,7 +198,7 @@ def test_a_stage_is_kept_also_after_the_same_graph_ran_without_it(engine: Engine
                 np.testing.assert_allclose(recorder.stages[f"layers.{number}"], expected, atol=1e-5)
 
 
-def test_a_graph_larger_than_there_was_room_for_is_built_again(engine: Engine) -> None:
+def test_a_graph_larger_than_there_was_room_for_is_built_again(engine: GraphRunner) -> None:
     engine._nodes = 8
     x, times = drawn(2, 4), []
 
@@ -211,7 +213,7 @@ def test_a_graph_larger_than_there_was_room_for_is_built_again(engine: Engine) -
     assert len(times) > 1
 
 
-def test_results_do_not_depend_on_what_was_computed_before(engine: Engine) -> None:
+def test_results_do_not_depend_on_what_was_computed_before(engine: GraphRunner) -> None:
     """The compute buffer is used again: a longer graph before must not show in a shorter one."""
 
     def once(frames: int) -> np.ndarray:
@@ -227,13 +229,13 @@ def test_results_do_not_depend_on_what_was_computed_before(engine: Engine) -> No
     ("name", "shape", "what"),
     [("b", 24, "no tensor b.weight"), ("a", 25, r"shape \(24, 16\); expected \(25, 16\)")],
 )
-def test_weights_that_do_not_fit_are_bad_input(engine: Engine, name: str, shape: int, what: str) -> None:
+def test_weights_that_do_not_fit_are_bad_input(engine: GraphRunner, name: str, shape: int, what: str) -> None:
     with pytest.raises(BadInput, match=what):
         engine.check(lambda g: {"it": g.linear(g.input(drawn(2, 16)), g.scope / name, shape)})
 
 
 @pytest.mark.parametrize("wanted", ["", "layers.1", "nothing"])
-def test_what_is_given_at_a_tap_is_gone_on_with(engine: Engine, wanted: str) -> None:
+def test_what_is_given_at_a_tap_is_gone_on_with(engine: GraphRunner, wanted: str) -> None:
     """Also at the graph's end, at an input, and where nothing is recorded."""
     x = drawn(4, 10)
     others = {"begin": drawn(4, 10, seed=1), "layers.0": drawn(4, 10, seed=2).astype(np.float64), "end": drawn(4, 10)}
@@ -257,7 +259,7 @@ def test_what_is_given_at_a_tap_is_gone_on_with(engine: Engine, wanted: str) -> 
         np.testing.assert_allclose(values, own[stage], rtol=1e-6, atol=1e-6, err_msg=stage)
 
 
-def test_a_graph_that_is_full_is_built_again_with_what_is_given(engine: Engine) -> None:
+def test_a_graph_that_is_full_is_built_again_with_what_is_given(engine: GraphRunner) -> None:
     engine._nodes = 2
     other = drawn(3, 5, seed=4)
     recorder = Recorder(lambda _: True, {"a": other})

@@ -15,7 +15,7 @@ import torch
 
 from tests.support.tiny_gguf import tiny_gguf, tiny_halves
 from workbench.core.errors import BadInput
-from workbench.decoding.alternatives import Watched
+from workbench.decoding.alternatives import AlternativesRecorder
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.formats.gguf_file import read_gguf
@@ -106,7 +106,7 @@ def test_greedy_ids_equal_those_of_transformers(models: dict[str, tuple[Language
 @pytest.mark.parametrize("case", CASES)
 def test_alternatives_are_those_of_transformers(models: dict[str, tuple[LanguageModel, Any]], case: str) -> None:
     language, network = models[case]
-    told = [Watched(row) for row in range(len(ROWS))]
+    told = [AlternativesRecorder(row) for row in range(len(ROWS))]
 
     def watch(*step: Any) -> None:
         for each in told:
@@ -125,7 +125,7 @@ def test_alternatives_are_those_of_transformers(models: dict[str, tuple[Language
             # Margins between the likeliest, which tell a near tie, agree as closely.
             np.testing.assert_allclose(values[0] - values, expected.topk(5).values[0] - expected[numbers], atol=1e-3)
     with pytest.raises(BadInput, match=r"^alternatives is 2 and beam_size 3"):
-        language.generate(language.prompt([PROMPT]), Decoding((), beam_size=3, alternatives=2), Watched())
+        language.generate(language.prompt([PROMPT]), Decoding((), beam_size=3, alternatives=2), AlternativesRecorder())
 
 
 @pytest.mark.parametrize("case", CASES)

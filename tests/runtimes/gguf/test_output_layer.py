@@ -10,7 +10,7 @@ import pytest
 from tests.support.gguf_parts import write
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf import output_layer
-from workbench.runtimes.gguf.graph import Engine
+from workbench.runtimes.gguf.graph import GraphRunner
 from workbench.runtimes.gguf.weights import Scope
 
 
@@ -29,6 +29,6 @@ def test_rows_and_blocks_make_one_layer(
         writer.add_tensor("out.layer.weight", weight)
         writer.add_tensor("out.layer.bias", bias)
 
-    engine = Engine(read_gguf(write(tmp_path / "it.gguf", fill)), threads=1)
+    engine = GraphRunner(read_gguf(write(tmp_path / "it.gguf", fill)), threads=1)
     found = output_layer.logits(engine, x, Scope(engine.weights) / "out" / "layer", vocabulary)
     np.testing.assert_allclose(found, x @ weight.T + bias, atol=1e-5)

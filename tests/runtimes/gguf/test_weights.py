@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType, quants
 from tests.runtimes.gguf.test_graph import drawn
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.runtimes.gguf.graph import Engine
+from workbench.runtimes.gguf.graph import GraphRunner
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
 # ggml rounds what it multiplies with to the type of the product: 8 bits for the quantised types and for bfloat16.
@@ -42,7 +42,7 @@ def stored(folder: Path, kind: str, values: np.ndarray, alignment: int = 32) -> 
 @pytest.mark.parametrize("kind", TYPES)
 def test_products_with_every_type(tmp_path: Path, kind: str, alignment: int, repack: bool) -> None:
     file = stored(tmp_path, kind, drawn(48, 64), alignment)
-    engine, x = Engine(file, threads=1, repack=repack), drawn(10, 64, seed=1)
+    engine, x = GraphRunner(file, threads=1, repack=repack), drawn(10, 64, seed=1)
     for rows in (slice(0, 48), slice(16, 40)):
         found = engine.run(lambda g, rows=rows: {"it": g.linear(g.input(x), g.scope / "m", 48, False, rows)})["it"]  # type: ignore[misc]
         expected = x @ file.array("m.weight")[rows].T
@@ -54,7 +54,7 @@ def test_products_with_every_type(tmp_path: Path, kind: str, alignment: int, rep
 @pytest.mark.parametrize("kind", ["F16", "Q8_0"])
 def test_what_is_wanted_in_float32_is_converted(tmp_path: Path, kind: str) -> None:
     file = stored(tmp_path, kind, drawn(32, 64))
-    engine = Engine(file, threads=1)
+    engine = GraphRunner(file, threads=1)
     found = engine.run(
         lambda g: {"it": g.add(g.scale(g.scope.array("m.weight", (32, 64)), 1.0), g.input(drawn(1, 64)))}
     )
@@ -70,13 +70,13 @@ def test_a_type_that_ggml_cannot_multiply_with_is_bad_input(tmp_path: Path) -> N
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    engine = Engine(read_gguf(path), threads=1)
+    engine = GraphRunner(read_gguf(path), threads=1)
     with pytest.raises(BadInput, match=r"m\.weight is of type I8"):
         engine.check(lambda g: {"it": g.linear(g.input(drawn(1, 32)), g.scope / "m", 4, bias=False)})
 
 
 def test_closing_twice_is_harmless(tmp_path: Path) -> None:
-    engine = Engine(stored(tmp_path, "F32", drawn(4, 32)), threads=1)
+    engine = GraphRunner(stored(tmp_path, "F32", drawn(4, 32)), threads=1)
     engine.run(lambda g: {"it": g.linear(g.input(drawn(1, 32)), g.scope / "m", 4, bias=False)})
     engine.close()
     engine.close()

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.support.tiny_language import change_json, tiny_language
 from workbench.core.errors import BadInput
-from workbench.decoding.alternatives import Watched
+from workbench.decoding.alternatives import AlternativesRecorder
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
@@ -69,9 +69,9 @@ def reference(language: LanguageModel, rows: Sequence[Sequence[int]], stops: Seq
     )
 
 
-def watched(language: Any, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[Watched]:
+def watched(language: Any, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[AlternativesRecorder]:
     """What is told of each row while its tokens come."""
-    found = [Watched(row) for row in range(len(rows))]
+    found = [AlternativesRecorder(row) for row in range(len(rows))]
 
     def watch(row: int, ids: np.ndarray, logprobs: np.ndarray) -> None:
         for each in found:
@@ -129,11 +129,11 @@ def test_nobody_is_told_what_was_not_asked_for(language: LanguageModel) -> None:
     assert watched_steps(language, Decoding((), max_new_tokens=2)) == 0
     assert len(list(language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=2, alternatives=5)))) == 2
     with pytest.raises(BadInput, match=r"^alternatives is 2 and beam_size 3"):
-        language.generate(language.prompt([PROMPT]), Decoding((), beam_size=3, alternatives=2), Watched())
+        language.generate(language.prompt([PROMPT]), Decoding((), beam_size=3, alternatives=2), AlternativesRecorder())
 
 
 def watched_steps(language: LanguageModel, decoding: Decoding) -> int:
-    told = Watched()
+    told = AlternativesRecorder()
     list(language.generate(language.prompt([PROMPT]), decoding, told))
     return len(told.steps)
 

@@ -29,7 +29,7 @@ from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import ADAPTOR_EPS, SPEECH, FunasrNanoModel, FunasrNanoOptions, audio_tokens
-from workbench.pipelines.funasr_nano import NanoEar
+from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.funasr_nano import NanoRunner, open_session
 from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
@@ -121,8 +121,8 @@ class Pair:
     network: Any  # transformers' FunAsrNanoForConditionalGeneration
 
     @property
-    def ear(self) -> NanoEar:
-        assert isinstance(self.ours.ear, NanoEar)
+    def ear(self) -> NanoAudioEncoder:
+        assert isinstance(self.ours.ear, NanoAudioEncoder)
         return self.ours.ear
 
     @property
@@ -189,7 +189,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     tiny_funasr_nano(directory, audio_adaptor_conf={"use_low_frame_rate": request.param})
     session = open_session(directory, "nano", Settings())
     recogniser = session.recogniser
-    assert isinstance(recogniser, SpeechLanguagePipeline) and isinstance(recogniser.ear, NanoEar)
+    assert isinstance(recogniser, SpeechLanguagePipeline) and isinstance(recogniser.ear, NanoAudioEncoder)
     yield Pair(recogniser, transformers_network(recogniser.ear.model))
     session.close()
 

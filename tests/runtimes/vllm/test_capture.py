@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.runtimes.vllm import capture as module
-from workbench.runtimes.vllm.capture import Capture, Captures, Span, begin_capture, captured, capturing, spans
+from workbench.runtimes.vllm.capture import Capture, Captures, RowSpan, begin_capture, captured, capturing, spans
 
 
 @st.composite
@@ -91,7 +91,7 @@ def test_spans_are_the_rows_of_prompts_of_captured_requests(requests: list[tuple
 
 
 def test_a_prompt_that_ends_within_a_step_is_cut_there() -> None:
-    assert spans([0, 7], [0, 3, 8], [5, 2], [9, 4]) == [Span(7, 3, 5, 2, 4)]
+    assert spans([0, 7], [0, 3, 8], [5, 2], [9, 4]) == [RowSpan(7, 3, 5, 2, 4)]
 
 
 def whole(patterns: Sequence[str] = ("*",), prompt: int = 2) -> Capture:

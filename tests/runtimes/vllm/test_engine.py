@@ -21,7 +21,7 @@ import torch
 from tests.support.tiny_language import VOCABULARY, put_tokenizer, random_network
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import listening
-from workbench.decoding.alternatives import Watched, likeliest
+from workbench.decoding.alternatives import AlternativesRecorder, likeliest
 from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
@@ -103,7 +103,7 @@ def test_how_requests_end(engine: Engine, reference: LanguageModel) -> None:
     assert written(engine, [Request(ids)], late)[0] == expected(reference, ids, late)
 
 
-def _told_all(told: Sequence[Watched], *step: Any) -> None:
+def _told_all(told: Sequence[AlternativesRecorder], *step: Any) -> None:
     for each in told:
         each(*step)
 
@@ -114,7 +114,7 @@ def test_alternatives_are_the_likeliest_of_pytorch(engine: Engine, reference: La
     greedy = Decoding((), max_new_tokens=6, alternatives=10)
     drawn = replace(greedy, temperature=1.5, top_k=3, repetition_penalty=1.5, alternatives=4)
     for decoding, count in ((greedy, 10), (drawn, 4)):
-        told = [Watched(row) for row in range(len(asked))]
+        told = [AlternativesRecorder(row) for row in range(len(asked))]
         ids: list[list[int]] = [[] for _ in asked]
         stream = engine.stream([Request(each) for each in asked], [decoding] * 3, partial(_told_all, told))
         for row, tokens in stream:

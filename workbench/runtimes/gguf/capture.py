@@ -15,7 +15,7 @@ from typing import Any
 from workbench.runtimes.gguf.ggml import EvalCallback, Library
 
 
-class Watched:
+class TensorCapture:
     """The memory and the order of one computation; a `with` block, in which the results are read.
 
     Args:
@@ -28,7 +28,7 @@ class Watched:
         backends = (ctypes.c_void_p * 1)(backend)
         self._scheduler = library.backend_sched_new(backends, None, 1, nodes, False, False)
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> TensorCapture:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -14,11 +14,11 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.families.fireredasr import FireRedAsrModel, read_fireredasr
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.pipelines.fireredasr import FireRedEar
+from workbench.pipelines.fireredasr import FireRedAudioEncoder
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf.conformer import EncoderInput, adapt, encode, encoder_input
-from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.language import open_language
 from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.gguf.weights import Tensor
@@ -28,7 +28,7 @@ ARGUMENTS = "workbench.cli.arguments"
 
 
 class FireRedGraph:
-    """The loaded hearing half, arrays in and out: `workbench.pipelines.fireredasr.Network`.
+    """The loaded hearing half, arrays in and out: `workbench.pipelines.fireredasr.FireRedNetwork`.
 
     Raises `BadInput` where the file's tensors are not those that its arguments call for.
     """
@@ -37,7 +37,7 @@ class FireRedGraph:
         self.encoder = model.encoder
         self.downsample_rate = model.downsample_rate
         self.width = model.language.hidden_size
-        self._engine = Engine(file, threads)
+        self._engine = GraphRunner(file, threads)
         shortest = np.zeros((4 * model.downsample_rate, self.encoder.idim), dtype=np.float32)
         self._engine.check(lambda g: self._build(g, encoder_input(shortest, 1, self.encoder)))
 
@@ -46,7 +46,7 @@ class FireRedGraph:
         return {"speech": adapt(g, encoded, g.scope / "encoder_projector", self.width, self.downsample_rate)}
 
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> np.ndarray:
-        """As `Network.hear`; zeros stand behind the rows of the shorter stretches."""
+        """As `FireRedNetwork.hear`; zeros stand behind the rows of the shorter stretches."""
         heard = []
         for number, (row, count) in enumerate(zip(features, valid, strict=True)):
             sound, wanted = encoder_input(row, count, self.encoder), recorder if number == 0 else None
@@ -92,5 +92,5 @@ def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
     except BaseException:
         network.close()
         raise
-    ear = FireRedEar(model, cmvn, network)
+    ear = FireRedAudioEncoder(model, cmvn, network)
     return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language))

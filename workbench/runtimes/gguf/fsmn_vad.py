@@ -20,7 +20,7 @@ from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.detection_session import DetectionSession
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
@@ -28,7 +28,7 @@ FAST = 16  # sizes that are multiples of this are
 
 
 class FsmnGraph:
-    """A loaded network, arrays in and out: `workbench.pipelines.fsmn_vad.Network`.
+    """A loaded network, arrays in and out: `workbench.pipelines.fsmn_vad.FsmnNetwork`.
 
     Raises `BadInput` where the file's tensors are not those that its configuration calls for.
     """
@@ -38,15 +38,15 @@ class FsmnGraph:
         self.config = config
         self.classes = config.output_dim
         self.past = (config.lorder - 1) * config.lstride
-        self._engine = Engine(file, threads)
+        self._engine = GraphRunner(file, threads)
         self._engine.check(lambda g: self._network(g, np.zeros((2, config.input_dim), np.float32), self.start()))
 
     def start(self) -> list[np.ndarray]:
-        """As `Network.start`: zeros, one [P, M] per block."""
+        """As `FsmnNetwork.start`: zeros, one [P, M] per block."""
         return [np.zeros((self.past, _rounded(self.config.proj_dim)), np.float32)] * self.config.fsmn_layers
 
     def score(self, features: np.ndarray, past: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """As `Network.score`."""
+        """As `FsmnNetwork.score`."""
         found = self._engine.run(lambda g: self._network(g, features, past))
         after = [_last(np.concatenate([each, found[f"memory.{n}"]]), self.past) for n, each in enumerate(past)]
         return _softmax(found["logits"][:, : self.classes]), after

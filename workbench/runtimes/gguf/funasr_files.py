@@ -15,7 +15,7 @@ import yaml
 
 from workbench.audio.constants import NUM_MELS, VAD_LFR_M, VAD_LFR_N
 from workbench.core.errors import BadInput
-from workbench.families.gguf_files import NANO_EAR
+from workbench.families.gguf_files import NANO_ENCODER
 from workbench.families.paraformer import MARKERS
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.cmvn import am_mvn, read_cmvn
@@ -261,7 +261,7 @@ def _decimal(value: float) -> float:
 CONFIGURATIONS: Mapping[str, Callable[[GgufFile], dict[str, Any]]] = {
     "sensevoice-small": _sensevoice,
     "paraformer": _paraformer,
-    NANO_EAR: _nano,
+    NANO_ENCODER: _nano,
     "fsmn-vad": _fsmn_vad,
 }
 """By architecture: what stands in `config.yaml`."""

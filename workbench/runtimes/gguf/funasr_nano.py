@@ -10,11 +10,11 @@ import numpy as np
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import FunasrNanoModel, audio_tokens, read_funasr_nano
 from workbench.formats.gguf_file import GgufFile
-from workbench.pipelines.funasr_nano import NanoEar
+from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.language import open_language
 from workbench.runtimes.gguf.nano_adaptor import adapt
 from workbench.runtimes.gguf.sanm import encode, encoder_input
@@ -26,7 +26,7 @@ ENCODER, ADAPTOR = "audio_encoder", "audio_adaptor"
 
 
 class NanoGraph:
-    """The loaded hearing half, arrays in and out: `workbench.pipelines.funasr_nano.Network`.
+    """The loaded hearing half, arrays in and out: `workbench.pipelines.funasr_nano.NanoNetwork`.
 
     Raises `BadInput` where the file's tensors are not those that its configuration calls for.
     """
@@ -34,7 +34,7 @@ class NanoGraph:
     def __init__(self, file: GgufFile, model: FunasrNanoModel, threads: int | None = None):
         self.encoder = model.encoder
         self.adaptor = model.adaptor
-        self._engine = Engine(file, threads)
+        self._engine = GraphRunner(file, threads)
         self._engine.check(lambda g: self._build(g, np.zeros((2, self.encoder.input_size), dtype=np.float32)))
 
     def _build(self, g: Graph, features: np.ndarray) -> dict[str, Tensor]:
@@ -43,7 +43,7 @@ class NanoGraph:
         return {"speech": adapt(g, encoded, g.scope / ADAPTOR, self.adaptor, audio_tokens(len(features), self.adaptor))}
 
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
-        """As `Network.hear`; zeros stand behind the rows of the shorter stretches."""
+        """As `NanoNetwork.hear`; zeros stand behind the rows of the shorter stretches."""
         heard = []
         for number, row in enumerate(features):
             wanted = recorder if number == 0 else None
@@ -74,5 +74,5 @@ def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
     except BaseException:
         network.close()
         raise
-    ear = NanoEar(model, cmvn, network)
+    ear = NanoAudioEncoder(model, cmvn, network)
     return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language), (*notes(file), *language.notes))

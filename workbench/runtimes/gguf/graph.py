@@ -1,7 +1,7 @@
 """Graphs of ggml in which a network reads like its paper: linear, layer norm, FSMN memory, attention, convolution.
 
-An `Engine` holds what lives as long as a model: threads, weights, the compute buffer. A `Graph` is one computation: it
-is built for the length at hand, computed once and dropped; its memory stays with the engine for the next. Shapes are
+A `GraphRunner` holds what lives as long as a model: threads, weights, the compute buffer. A `Graph` is one computation:
+it is built for the length at hand, computed once and dropped; its memory stays with the runner for the next. Shapes are
 numpy's, slowest dimension first; ggml's own order is the reverse and does not leave this file.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import GgufFile
-from workbench.runtimes.gguf.capture import Watched
+from workbench.runtimes.gguf.capture import TensorCapture
 from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, load_library
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
 from workbench.trace.recorder import Recorder
@@ -37,7 +37,7 @@ def available_processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Engine:
+class GraphRunner:
     """Computes graphs over the weights of one file.
 
     Args:
@@ -90,9 +90,9 @@ class Engine:
 
 
 class Graph:
-    """One computation; made by `Engine.run`."""
+    """One computation; made by `GraphRunner.run`."""
 
-    def __init__(self, engine: Engine, nodes: int, recorder: Recorder | None):
+    def __init__(self, engine: GraphRunner, nodes: int, recorder: Recorder | None):
         self._engine = engine
         self._library = engine.library
         self._room, self._count = nodes, 0
@@ -147,7 +147,7 @@ class Graph:
         for tensor in (*self._tapped.values(), *outputs.values()):
             library.build_forward_expand(graph, tensor.pointer)
         if self._tapped:
-            with Watched(library, backend, 2 * self._room) as watched:
+            with TensorCapture(library, backend, 2 * self._room) as watched:
                 self._placed(watched.allocate(graph))
                 self._done(watched.compute(graph, *self._watch()))
                 return {name: self._read(tensor) for name, tensor in outputs.items()}

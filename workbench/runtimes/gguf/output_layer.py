@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
 BLOCK = 96  # frames in one go
@@ -27,7 +27,7 @@ def logit_parts(g: Graph, x: Tensor, layer: Scope, vocabulary: int) -> dict[str,
     return {name: g.linear(x, layer, vocabulary, rows=part) for name, part in parts.items() if part.stop > part.start}
 
 
-def logit_blocks(engine: Engine, x: np.ndarray, layer: Scope, vocabulary: int) -> Iterator[np.ndarray]:
+def logit_blocks(engine: GraphRunner, x: np.ndarray, layer: Scope, vocabulary: int) -> Iterator[np.ndarray]:
     """Yields logits of x [T, D] in blocks of frames, together [T, V]; `layer` as with `logit_parts`."""
     for first in range(0, len(x), BLOCK):
         block = x[first : first + BLOCK]
@@ -35,6 +35,6 @@ def logit_blocks(engine: Engine, x: np.ndarray, layer: Scope, vocabulary: int) -
         yield np.concatenate(list(parts.values()), axis=1)
 
 
-def logits(engine: Engine, x: np.ndarray, layer: Scope, vocabulary: int) -> np.ndarray:
+def logits(engine: GraphRunner, x: np.ndarray, layer: Scope, vocabulary: int) -> np.ndarray:
     """All of them at once, [T, V]."""
     return np.concatenate([*logit_blocks(engine, x, layer, vocabulary)])

@@ -15,7 +15,7 @@ from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import cif, output_layer, sanm_decoder
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
@@ -23,7 +23,7 @@ from workbench.trace.recorder import Recorder
 
 
 class ParaformerGraph:
-    """A loaded network, arrays in and out: `workbench.pipelines.paraformer.Network`.
+    """A loaded network, arrays in and out: `workbench.pipelines.paraformer.ParaformerNetwork`.
 
     Raises `BadInput` where the file's tensors are not those that its configuration calls for.
     """
@@ -33,7 +33,7 @@ class ParaformerGraph:
         self.encoder, self.predictor, self.decoder = model.encoder, model.predictor, model.decoder
         self.vocabulary = len(model.vocabulary)
         self._fine = cif.FineWeights(file, "predictor.", model.predictor) if model.predictor.upsample else None
-        self._engine = Engine(file, threads)
+        self._engine = GraphRunner(file, threads)
         self._engine.check(self._everything)
 
     def _everything(self, g: Graph) -> dict[str, Tensor]:
@@ -50,7 +50,7 @@ class ParaformerGraph:
         return cif.fine_parts(g, encoded, g.scope / "predictor", self.predictor)
 
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
-        """As `Network.decode`."""
+        """As `ParaformerNetwork.decode`."""
 
         def encoder(g: Graph) -> dict[str, Tensor]:
             x = encode(g, g.input(encoder_input(features, self.encoder)), g.scope / "encoder", self.encoder)
@@ -76,7 +76,7 @@ class ParaformerGraph:
         return recorder.put("logits", found) if recorder else found
 
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
-        """As `Network.fine_alphas`."""
+        """As `ParaformerNetwork.fine_alphas`."""
         assert self._fine is not None, "asked of a model without the second head"
         return self._fine(self._engine.run(lambda g: self._fine_parts(g, g.input(encoded))), tokens)
 

@@ -14,7 +14,7 @@ from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf import output_layer
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Engine, Graph
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.sanm import encode, encoder_input
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
@@ -22,7 +22,7 @@ from workbench.trace.recorder import Recorder
 
 
 class SenseVoiceGraph:
-    """A loaded network, arrays in and out: `workbench.pipelines.sensevoice.Network`.
+    """A loaded network, arrays in and out: `workbench.pipelines.sensevoice.SenseVoiceNetwork`.
 
     Raises `BadInput` where the file's tensors are not those that its configuration calls for.
     """
@@ -33,7 +33,7 @@ class SenseVoiceGraph:
         self.vocabulary = len(model.vocabulary)
         file.expect("embed.weight", (QUERIES, model.encoder.input_size))
         self._file = file
-        self._engine = Engine(file, threads)
+        self._engine = GraphRunner(file, threads)
         self._engine.check(self._everything)
 
     def _everything(self, g: Graph) -> dict[str, Tensor]:
@@ -42,7 +42,7 @@ class SenseVoiceGraph:
         return output_layer.logit_parts(g, encoded, g.scope / "ctc" / "ctc_lo", self.vocabulary)
 
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
-        """As `Network.logits`."""
+        """As `SenseVoiceNetwork.logits`."""
         rows = self._file.rows("embed.weight", queries)
         x = encoder_input(np.concatenate([rows, features]), self.config)
         encoded = self._engine.run(

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.families.gguf_files import FORMAT_VERSION, NANO_EAR, NANO_LANGUAGES, find_language_file
+from workbench.families.gguf_files import FORMAT_VERSION, NANO_ENCODER, NANO_LANGUAGES, find_language_file
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.funasr_files import CONFIGURATIONS, funasr_files, vocabulary_note
@@ -59,7 +59,7 @@ def read_gguf_pair(path: str | Path, language: Path | None = None) -> tuple[Gguf
         language: the file of the language half, where there is one; without it, the one beside FunASR's encoder file.
     """
     ear = read_gguf(path)
-    if ear.architecture != NANO_EAR:
+    if ear.architecture != NANO_ENCODER:
         return ear, ear
     half = read_gguf(language or find_language_file(ear.path))
     if half.architecture not in NANO_LANGUAGES:
@@ -75,7 +75,7 @@ def notes(file: GgufFile) -> tuple[str, ...]:
 def _files(file: GgufFile, language: GgufFile | None) -> dict[str, bytes]:
     if FILES in file.metadata:
         return _embedded(file)
-    if file.architecture == NANO_EAR:
+    if file.architecture == NANO_ENCODER:
         language = language or read_gguf_pair(file.path)[1]
         inside = {f"{language.name}/{name}": content for name, content in language_files(language).items()}
         return {**funasr_files(file, language.name), **inside}

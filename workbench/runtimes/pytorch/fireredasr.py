@@ -24,7 +24,7 @@ from workbench.families.fireredasr import (
     check_files,
     read_fireredasr,
 )
-from workbench.pipelines.fireredasr import FireRedEar
+from workbench.pipelines.fireredasr import FireRedAudioEncoder
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
@@ -122,7 +122,7 @@ def _check_widths(hearing: Mapping[str, Tensor], model: FireRedAsrModel, where: 
 
 
 class FireRedRunner:
-    """The loaded hearing half, arrays in and embeddings out: `workbench.pipelines.fireredasr.Network`."""
+    """The loaded hearing half, arrays in and embeddings out: `workbench.pipelines.fireredasr.FireRedNetwork`."""
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype = torch.float32):
         model = checkpoint.model
@@ -141,7 +141,7 @@ class FireRedRunner:
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Tensor:
-        """As `Network.hear`."""
+        """As `FireRedNetwork.hear`."""
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         counted = torch.tensor(valid, device=self.device)
@@ -179,6 +179,6 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
     runner = FireRedRunner(checkpoint, device, network_dtype(settings.dtype, settings.stepwise))
-    ear = FireRedEar(model, read_cmvn_ark(model.cmvn_file), runner)
+    ear = FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), runner)
     half = open_fireredasr_language(checkpoint, device, settings.dtype, settings.stepwise)
     return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))

@@ -110,7 +110,7 @@ class FsmnNetwork(nn.Module):
 
 
 class FsmnRunner:
-    """A loaded network, arrays in and out: `workbench.pipelines.fsmn_vad.Network`."""
+    """A loaded network, arrays in and out: `workbench.pipelines.fsmn_vad.FsmnNetwork`."""
 
     def __init__(self, network: FsmnNetwork, device: str | torch.device):
         self.network = network.to(device).eval()
@@ -122,12 +122,12 @@ class FsmnRunner:
         return name_of(next(self.network.parameters()).dtype)
 
     def start(self) -> list[Tensor]:
-        """As `Network.start`."""
+        """As `FsmnNetwork.start`."""
         return self.network.start()
 
     @torch.inference_mode()
     def score(self, features: np.ndarray, past: Sequence[Tensor]) -> tuple[np.ndarray, list[Tensor]]:
-        """As `Network.score`."""
+        """As `FsmnNetwork.score`."""
         scores, after = self.network(torch.from_numpy(features)[None].to(past[0]), past)
         return array_of(scores[0]), after
 

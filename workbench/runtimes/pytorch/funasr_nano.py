@@ -12,7 +12,7 @@ from torch import Tensor
 from workbench.audio.cmvn import read_am_mvn
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
-from workbench.pipelines.funasr_nano import NanoEar
+from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
@@ -28,7 +28,7 @@ LANGUAGE_PREFIX = "llm."
 
 
 class NanoRunner:
-    """The loaded hearing half, arrays in and embeddings out: `workbench.pipelines.funasr_nano.Network`."""
+    """The loaded hearing half, arrays in and embeddings out: `workbench.pipelines.funasr_nano.NanoNetwork`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class NanoRunner:
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Tensor, np.ndarray]:
-        """As `Network.hear`."""
+        """As `NanoNetwork.hear`."""
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
@@ -80,6 +80,8 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     model = read_funasr_nano(directory)
     hearing, language = split_language(read_state_dict(model.checkpoint.weights))
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    ear = NanoEar(model, cmvn, NanoRunner(model, hearing, device, network_dtype(settings.dtype, settings.stepwise)))
+    ear = NanoAudioEncoder(
+        model, cmvn, NanoRunner(model, hearing, device, network_dtype(settings.dtype, settings.stepwise))
+    )
     half = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
     return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))

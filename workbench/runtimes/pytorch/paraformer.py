@@ -50,7 +50,7 @@ class ParaformerNetwork(nn.Module):
     ) -> ParaformerOutput:
         """Decodes features [B, T, input], `lengths` [B] frames each (None when all rows are full).
 
-        `cif_residual` as in `workbench.pipelines.paraformer.Network.decode`.
+        `cif_residual` as in `workbench.pipelines.paraformer.ParaformerNetwork.decode`.
         """
         encoded = self.encoder(features, lengths, tap)
         cif = self.predictor(encoded, lengths, tap, cif_residual)
@@ -61,7 +61,7 @@ class ParaformerNetwork(nn.Module):
 
 
 class ParaformerRunner:
-    """A loaded network, arrays in and out: `workbench.pipelines.paraformer.Network`."""
+    """A loaded network, arrays in and out: `workbench.pipelines.paraformer.ParaformerNetwork`."""
 
     def __init__(self, model: ParaformerModel, device: torch.device, dtype: torch.dtype = torch.float32):
         self.device = device
@@ -80,7 +80,7 @@ class ParaformerRunner:
 
     @torch.inference_mode()
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
-        """As `Network.decode`."""
+        """As `ParaformerNetwork.decode`."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         with in_steps(self.kind):
             logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
@@ -89,7 +89,7 @@ class ParaformerRunner:
 
     @torch.inference_mode()
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
-        """As `Network.fine_alphas`."""
+        """As `ParaformerNetwork.fine_alphas`."""
         return array_of(self.network.predictor.fine_alphas(encoded, tokens))
 
 

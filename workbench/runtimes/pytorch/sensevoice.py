@@ -62,7 +62,7 @@ class SenseVoiceNetwork(nn.Module):
 
 
 class SenseVoiceRunner:
-    """A loaded network, arrays in and out: `workbench.pipelines.sensevoice.Network`."""
+    """A loaded network, arrays in and out: `workbench.pipelines.sensevoice.SenseVoiceNetwork`."""
 
     def __init__(self, model: SenseVoiceModel, device: torch.device, dtype: torch.dtype = torch.float32):
         self.device = device
@@ -80,7 +80,7 @@ class SenseVoiceRunner:
 
     @torch.inference_mode()
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
-        """As `Network.logits`, in one block."""
+        """As `SenseVoiceNetwork.logits`, in one block."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         with in_steps(self.kind):
             found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))

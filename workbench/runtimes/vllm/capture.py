@@ -21,7 +21,7 @@ import numpy as np
 
 from workbench.core.errors import SessionDied, Unavailable
 from workbench.trace.recorder import Recorder
-from workbench.trace.spill import Kept, release
+from workbench.trace.spill import Spill, release
 from workbench.trace.trace import StageFilter
 
 EXTRA_ARGUMENT = "workbench_capture"
@@ -31,7 +31,7 @@ Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Span:
+class RowSpan:
     """Rows of a step which are consecutive positions of the prompt of one captured request."""
 
     number: int  # of the capture
@@ -41,7 +41,9 @@ class Span:
     prompt: int  # how many positions the prompt has
 
 
-def spans(numbers: Sequence[int], starts: Sequence[int], computed: Sequence[int], prompts: Sequence[int]) -> list[Span]:
+def spans(
+    numbers: Sequence[int], starts: Sequence[int], computed: Sequence[int], prompts: Sequence[int]
+) -> list[RowSpan]:
     """The rows of a step that belong to prompts of captured requests.
 
     Args:
@@ -55,7 +57,7 @@ def spans(numbers: Sequence[int], starts: Sequence[int], computed: Sequence[int]
         start, position = int(starts[request]), int(computed[request])
         rows = min(int(starts[request + 1]) - start, int(prompts[request]) - position)
         if number and rows > 0:
-            found.append(Span(number, start, start + rows, position, int(prompts[request])))
+            found.append(RowSpan(number, start, start + rows, position, int(prompts[request])))
     return found
 
 
@@ -70,7 +72,7 @@ class Capture:
         self.wanted = StageFilter(",".join(patterns))
         self.recorder: Recorder = _Guarded(self)  # what the network before the language model records; comes first
         self.problem = ""
-        self._kept = Kept()
+        self._kept = Spill()
         self._seen = np.zeros(0, dtype=bool)
 
     def begin_step(self, prompt: int) -> None:
@@ -203,7 +205,7 @@ def captured(call: Call, number: int) -> dict[str, np.ndarray]:
     answer = call("workbench_take_capture", number)
     if answer["problem"]:
         raise Unavailable(answer["problem"])
-    kept = Kept()
+    kept = Spill()
     for stage, dtype, shape in answer["stages"]:
         array = kept.room(stage, shape, dtype)
         place = array.reshape(-1).view(np.uint8)

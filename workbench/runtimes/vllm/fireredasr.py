@@ -8,7 +8,7 @@ from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.settings import Settings
 from workbench.families.fireredasr import read_served_fireredasr
 from workbench.pipelines.features import Features
-from workbench.pipelines.fireredasr import STAGES, FireRedWords
+from workbench.pipelines.fireredasr import STAGES, FireRedPromptFormat
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.vllm.recogniser import open_speech
 
@@ -18,4 +18,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     model = read_served_fireredasr(directory)
     features = Features(model.frontend, read_cmvn_ark(model.cmvn_file), STAGES)
     options = ("dither", "cmvn", "length_rule")
-    return open_speech(FireRedWords(model), features, options, directory, name, settings)
+    return open_speech(FireRedPromptFormat(model), features, options, directory, name, settings)

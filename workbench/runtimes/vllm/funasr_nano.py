@@ -8,7 +8,7 @@ from workbench.audio.cmvn import read_am_mvn
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import read_served_funasr_nano
 from workbench.pipelines.features import Features
-from workbench.pipelines.funasr_nano import NanoWords
+from workbench.pipelines.funasr_nano import NanoPromptFormat
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.vllm.recogniser import open_speech
 
@@ -17,4 +17,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     """A session of the model in `directory`, called `name` in its results."""
     model = read_served_funasr_nano(directory)
     features = Features(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
-    return open_speech(NanoWords(model), features, ("dither", "cmvn"), directory, name, settings)
+    return open_speech(NanoPromptFormat(model), features, ("dither", "cmvn"), directory, name, settings)

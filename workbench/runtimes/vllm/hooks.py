@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import Unavailable
-from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, Span, spans
+from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, RowSpan, spans
 
 INPUT = "hidden_states"  # the argument of vLLM's decoder layers
 LOGIT_ROWS = 64  # computed at a time: with 150 000 words that is 40 MB
@@ -75,7 +75,7 @@ class Hooks:
         self._runner = runner
         self._model: Any = runner.get_model()
         self._keeps = keeps
-        self._spans: list[Span] = []
+        self._spans: list[RowSpan] = []
         self._handles: list[Any] = []
         found = decoder(self._model)
         assert found is not None  # as `unable` has told
@@ -113,7 +113,7 @@ class Hooks:
         finally:
             self._spans = []
 
-    def _find(self) -> list[Span]:
+    def _find(self) -> list[RowSpan]:
         batch, requests = self._runner.input_batch, self._runner.requests
         states = [requests[name] for name in batch.req_ids]
         numbers = [_number(state) for state in states]

@@ -17,16 +17,16 @@ from workbench.decoding.generation import Decoding
 from workbench.families.language import AUDIO
 from workbench.pipelines.features import Features
 from workbench.pipelines.speech_language import (
-    Words,
+    PromptFormat,
     drained,
-    heard_of,
     ids_around,
     partial_text,
     prompt_text,
+    recognition_of,
     text_of,
     traced_choices,
 )
-from workbench.pipelines.speech_session import Heard, SpeechSession
+from workbench.pipelines.speech_session import Recognition, SpeechSession
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
@@ -46,7 +46,7 @@ class EngineRecogniser:
         front_end: names of the options that it takes.
     """
 
-    def __init__(self, words: Words, features: Features, engine: Engine, front_end: Sequence[str]):
+    def __init__(self, words: PromptFormat, features: Features, engine: Engine, front_end: Sequence[str]):
         self.words = words
         self.features = features
         self.engine = engine
@@ -67,11 +67,11 @@ class EngineRecogniser:
         return self.engine.dtype
 
     @property
-    def stretches_at_once(self) -> int:
+    def chunks_at_once(self) -> int:
         """As `BatchingRecogniser`: the engine batches by itself whatever it has room for."""
         return self.engine.requests_at_once
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
         """As `StreamingRecogniser.hear`; every stretch is a request of its own."""
         counts = np.array([self.words.count(len(samples)) for samples in stretches])
         requests = [self._request(samples, int(count), options) for samples, count in zip(stretches, counts)]
@@ -80,7 +80,7 @@ class EngineRecogniser:
 
     def _written(
         self, requests: Sequence[Request], decodings: Sequence[Decoding], watch: Watch | None = None
-    ) -> Generator[list[str], None, list[Heard]]:
+    ) -> Generator[list[str], None, list[Recognition]]:
         """As `hear`, of requests that are ready."""
         ids: list[list[int]] = [[] for _ in requests]
         texts = [""] * len(requests)
@@ -89,10 +89,10 @@ class EngineRecogniser:
             texts[row] = partial_text(ids[row], decodings[row], self.words)
             yield list(texts)
         notes = (PENALTY_NOTE,) if decodings and decodings[0].repetition_penalty != 1.0 else ()
-        heard = [heard_of(row, decoding, self.words) for row, decoding in zip(ids, decodings)]
+        heard = [recognition_of(row, decoding, self.words) for row, decoding in zip(ids, decodings)]
         return [replace(each, notes=(*each.notes, *notes)) for each in heard]
 
-    def recognise(self, samples: np.ndarray, options: Any) -> Heard:
+    def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """What is said in float32 samples [n] at 16 kHz."""
         return drained(self.hear([samples], options))[0]
 
@@ -143,7 +143,7 @@ def _in_order(stages: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]) 
 
 
 def open_speech(
-    words: Words, features: Features, front_end: Sequence[str], directory: Path, name: str, settings: Settings
+    words: PromptFormat, features: Features, front_end: Sequence[str], directory: Path, name: str, settings: Settings
 ) -> SpeechSession:
     """A session whose engine has started; arguments as of `EngineRecogniser` and `started_engine`."""
     engine = started_engine(directory, name, settings, limit_mm_per_prompt={"audio": 1})

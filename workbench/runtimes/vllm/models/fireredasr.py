@@ -15,7 +15,7 @@ from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import FireRedAsrModel, FireRedAsrOptions, read_served_fireredasr, tidy
 from workbench.pipelines.features import Features
-from workbench.pipelines.fireredasr import FireRedWords
+from workbench.pipelines.fireredasr import FireRedPromptFormat
 from workbench.pipelines.speech_language import ids_around
 from workbench.runtimes.vllm.models.audio import (
     AudioDummyInputs,
@@ -38,7 +38,7 @@ class FireRedFrontEnd(FrontEnd):
 
     def __init__(self, model: FireRedAsrModel):
         self.model = model
-        self.words = FireRedWords(model)
+        self.words = FireRedPromptFormat(model)
         self.features = Features(model.frontend, read_cmvn_ark(model.cmvn_file))
 
     @property

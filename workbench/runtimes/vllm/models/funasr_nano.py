@@ -21,7 +21,7 @@ from workbench.families.funasr_nano import (
     tidy,
 )
 from workbench.pipelines.features import Features
-from workbench.pipelines.funasr_nano import NanoWords
+from workbench.pipelines.funasr_nano import NanoPromptFormat
 from workbench.pipelines.speech_language import ids_around
 from workbench.runtimes.vllm.models.audio import (
     AudioDummyInputs,
@@ -44,7 +44,7 @@ class NanoFrontEnd(FrontEnd):
 
     def __init__(self, model: FunasrNanoModel):
         self.model = model
-        self.words = NanoWords(model)
+        self.words = NanoPromptFormat(model)
         cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
         self.features = Features(model.frontend, cmvn)
 

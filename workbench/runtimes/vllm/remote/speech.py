@@ -17,7 +17,7 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, build_options
 from workbench.pipelines.speech_language import drained
-from workbench.pipelines.speech_session import Heard, SpeechSession
+from workbench.pipelines.speech_session import Recognition, SpeechSession
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
@@ -46,7 +46,7 @@ class RemoteRecogniser:
     """
 
     dtype = "as the server has it"
-    stretches_at_once = 32  # as `workbench.pipelines.speech_session.BatchingRecogniser`: the server batches by itself
+    chunks_at_once = 32  # as `workbench.pipelines.speech_session.BatchingRecogniser`: the server batches by itself
 
     def __init__(self, client: Client, service: Service, wording: Wording):
         if not service.routes & {CHAT, TRANSCRIPTIONS}:
@@ -77,7 +77,7 @@ class RemoteRecogniser:
             self.wording.fields(options)
             form_fields(options, 1)
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Heard]]:
+    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
         """As `StreamingRecogniser.hear`; the stretches are sent at once and the server computes them side by side."""
         self.check(options)
         calls = [self._call(row, samples, options) for row, samples in enumerate(stretches)]
@@ -96,7 +96,7 @@ class RemoteRecogniser:
         notes = [] if options.repetition_penalty == 1.0 else [PENALTY_NOTE]
         return [self._heard(*each, notes) for each in zip(texts, ids, finish, strict=True)]
 
-    def recognise(self, samples: np.ndarray, options: Any) -> Heard:
+    def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """What is said in float32 samples [n] at 16 kHz."""
         return drained(self.hear([samples], options))[0]
 
@@ -126,12 +126,12 @@ class RemoteRecogniser:
         fields = sampling_fields(options, most, self.service.stop_ids, row) | streaming_fields()
         return Call(CHAT, {**model, "messages": [message], **fields})
 
-    def _heard(self, text: str, ids: Sequence[int], finish: str, notes: Sequence[str]) -> Heard:
+    def _heard(self, text: str, ids: Sequence[int], finish: str, notes: Sequence[str]) -> Recognition:
         ended = finish == "stop"
         shown = ids[:-1] if ended else ids  # the end is a token too, and no text
         known = self._read(shown)
         notes = [*([] if self.chats else [NO_TOKENS]), *([] if ended else [CUT_OFF]), *notes]
-        return Heard(
+        return Recognition(
             text=self.wording.text(text),
             language=None,
             tags={},

@@ -21,6 +21,7 @@ def bursts_of_tone(level: float, seconds: float = 4.0) -> np.ndarray:
 def test_what_is_loud_enough_is_left_as_it_is() -> None:
     samples = bursts_of_tone(ENOUGH_DB + 0.1)
     assert raised(samples) is samples
+    assert raised(samples, ENOUGH_DB + 0.2) is not samples
     none = np.zeros(0, np.float32)
     assert raised(none) is none
 

@@ -21,7 +21,7 @@ from workbench.core.options import ListeningOptions
 from workbench.core.settings import SessionSpec, Settings
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.isolation.loader import open_here
-from workbench.pipelines.voice_activity import EDGE_SECONDS, MERGE_SECONDS, PAD_SECONDS, SHORTEST_MS, speech_spans
+from workbench.pipelines.voice_activity import MERGE_SECONDS, PAD_SECONDS, SILERO, speech_spans
 from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
 from workbench.runtimes.pytorch import fsmn_vad
@@ -37,7 +37,7 @@ def detector(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float]) -> li
     asked: list[int] = []
 
     def silero_spans(samples: np.ndarray, options: SileroOptions) -> list[Span]:
-        assert options == SileroOptions(min_speech_ms=SHORTEST_MS)
+        assert options == SileroOptions(**SILERO)
         asked.append(len(samples))
         return [Span(*span) for span in spans]
 
@@ -82,11 +82,11 @@ def test_noise_as_loud_as_the_speech_beside_it_is_left_out(monkeypatch: pytest.M
     samples[round(20.3 * RATE) :] = 0
     spans = speech_spans(samples, ListeningOptions()).spans
     rounded = [(round(span.start, 4), round(span.end, 4)) for span in spans]
-    assert rounded == [(0.9, 1.4), (4.9, 8.4), (19.9, 20.8)]
+    assert rounded == [(1.0, 1.3), (5.0, 8.3), (20.0, 20.8)]
 
 
 def test_speech_longer_than_the_cap_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    detector(monkeypatch, (1.0 + EDGE_SECONDS, 70.0 - EDGE_SECONDS))
+    detector(monkeypatch, (1.0, 70.0))
     samples = noise(75.0)[0]
     samples[int(17.9 * RATE) : int(18.1 * RATE)] = 0  # the only pause in reach of the first cut
     spans = speech_spans(samples, ListeningOptions(max_segment_seconds=20.0)).spans
@@ -107,7 +107,7 @@ def test_speech_is_found_in_a_long_recording() -> None:
     silence = np.zeros(30 * RATE, np.float32)
     found = speech_spans(np.concatenate([silence, speech, silence]), ListeningOptions())
     assert found.spans and not found.notes
-    assert found.spans[0].start > 30.0 and found.spans[-1].end < 30.0 + len(speech) / RATE + PAD_SECONDS
+    assert found.spans[0].start > 30.0 and found.spans[-1].end < 30.6 + len(speech) / RATE
 
 
 def joined(speaker: str, pauses: tuple[float, float], seconds: float) -> np.ndarray:
@@ -165,7 +165,7 @@ def test_speech_is_found_where_the_networks_memory_takes_it_for_noise() -> None:
 
 def test_what_is_loud_enough_and_found_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = read(shared("fsmn-vad/vad_example.wav")).samples
-    expected = silero_spans(samples, SileroOptions(min_speech_ms=SHORTEST_MS))
+    expected = silero_spans(samples, SileroOptions(**SILERO))
 
     def fresh_spans(samples: np.ndarray, options: SileroOptions) -> list[Span]:
         raise AssertionError("nothing loud was left out")
@@ -193,9 +193,9 @@ def test_much_that_is_as_loud_as_the_speech_and_was_left_out_is_said(monkeypatch
     detector(monkeypatch, (1.0, 5.0))
     samples = np.random.default_rng(0).uniform(-0.1, 0.1, 40 * RATE).astype(np.float32)
     samples[20 * RATE :] = 0
-    [note] = speech_spans(samples, ListeningOptions()).notes  # all but 0.5 to 5.5 s of the 20
+    [note] = speech_spans(samples, ListeningOptions()).notes  # all but 1 to 5 s of the 20
     assert note == (
-        "silero-vad left out 15 s that are about as loud as the speech that it found; "
+        "silero-vad left out 16 s that are about as loud as the speech that it found; "
         "if words are missing, try --vad none"
     )
     samples[6 * RATE :] *= 0.1

@@ -8,7 +8,7 @@ import numpy as np
 from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
 from workbench.audio.spans import frame_levels
 
-ENOUGH_DB = -23.0  # of full scale: speech whose loudest half second has this level is loud enough for every detector
+ENOUGH_DB = -23.0  # of full scale: speech whose loudest half second has this level is loud enough for silero
 MOST_DB = 60.0  # of amplification; the rounding noise of 16 bits stays 35 dB below full scale
 _LOUD_FRAMES = round(0.5 * SAMPLE_RATE / FRAME_SHIFT)
 
@@ -21,8 +21,8 @@ def loud_level(levels: np.ndarray) -> float:
     return float(np.partition(levels, place)[place])
 
 
-def raised(samples: np.ndarray) -> np.ndarray:
-    """The samples [n], amplified to `ENOUGH_DB` where they are quieter; those that are loud enough as they are.
+def raised(samples: np.ndarray, enough: float = ENOUGH_DB) -> np.ndarray:
+    """The samples [n], amplified to the level `enough` where they are quieter; those that are loud enough as they are.
 
     A constant offset counts for nothing, and is taken away where samples are amplified.
     """
@@ -30,7 +30,7 @@ def raised(samples: np.ndarray) -> np.ndarray:
     if len(frames) == 0:
         return samples
     means = frames.mean(axis=1, keepdims=True)
-    gain = min(ENOUGH_DB - loud_level(frame_levels((frames - means).reshape(-1))), MOST_DB)
+    gain = min(enough - loud_level(frame_levels((frames - means).reshape(-1))), MOST_DB)
     if gain <= 0:
         return samples
     louder: np.ndarray = (samples - np.median(means)) * np.float32(10 ** (gain / 20))

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
-from workbench.audio.levels import loud_level, raised
+from workbench.audio.levels import ENOUGH_DB, loud_level, raised
 from workbench.audio.spans import Span, between, cap_spans, frame_levels, joined_short, widened
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
@@ -29,18 +29,30 @@ MERGE_SECONDS = 1.0  # a shorter pause between the padded stretches stays inside
 SHORT_SECONDS = 8.0  # a shorter stretch is joined with a neighbour: trained on strings, recognisers mishear lone words
 JOIN_SECONDS = 4.0  # where that is no further away
 SHORT_PAUSE_SECONDS = 0.6  # so much between two stretches is heard however loud it is
-EDGE_SECONDS = 0.1  # and so much around a stretch
-SHORTEST_MS = 100  # silero's own 250 ms drop short words
+SILERO = {"min_speech_ms": 100, "pad_ms": 100}  # its own 250 ms drop short words, its 30 ms cut them
 
 _SPEECH_RANGE = 25.0  # dB: what lies further below the loudest speech needs no second look
 _SUSPECT_SECONDS = 0.2  # of such frames make silero look again
-_QUIETER = 12.0  # dB below the mean level of found speech: a pause, to be heard with the speech
 _AS_LOUD = 10.0  # dB below the mean level of found speech: what the user should know was left out
 _MUCH_SECONDS = 3.0  # and how much of it
 _MUCH_SHARE = 0.1  # of the found speech
 _INAUDIBLE = -85.0  # dB of full scale, little more than the rounding noise of 16 bits
 
 _one_at_a_time = threading.Lock()  # a detector is loaded for each recording, and its libraries with the first
+
+
+@dataclass(frozen=True)
+class _Detector:
+    """What is known of a voice activity model."""
+
+    name: str
+    level_db: float  # quieter recordings are amplified to this level
+    pause_db: float  # so far below the mean level of found speech lies a pause that is heard with the speech
+
+
+# FSMN-VAD takes some music for speech, the more the louder it hears it, and a recogniser writes words for it.
+_SILERO = _Detector("silero-vad", ENOUGH_DB, 8.0)
+_FSMN = _Detector("FSMN-VAD", -40.0, 12.0)
 
 
 @dataclass(frozen=True)
@@ -76,26 +88,25 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> SpeechFound:
     if options.vad == "none":
         return SpeechFound(tuple(cap_spans([whole], longest, levels)))
     if options.vad in ("auto", "silero"):
-        speech, detector = _silero_spans(samples, levels), "silero-vad"
+        speech, detector = _silero_spans(samples, levels), _SILERO
     else:
         with _one_at_a_time:
-            speech = _fsmn_spans(raised(samples), options)
-        detector = "FSMN-VAD"
-    stretches = _chunks(speech, levels, longest, seconds)
-    return SpeechFound(tuple(stretches), _notes(detector, levels, speech, stretches, seconds))
+            speech, detector = _fsmn_spans(raised(samples, _FSMN.level_db), options), _FSMN
+    chunks = _chunks(speech, levels, detector.pause_db, longest, seconds)
+    return SpeechFound(tuple(chunks), _notes(detector.name, levels, speech, chunks, seconds))
 
 
 def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
     """By the network that the package carries, and by a fresh one in what that left out although it is loud."""
     from workbench.audio.silero import SileroOptions, fresh_spans, silero_spans
 
-    options = SileroOptions(min_speech_ms=SHORTEST_MS)
-    spans = silero_spans(raised(samples), options)
+    options = SileroOptions(**SILERO)
+    spans = silero_spans(raised(samples, _SILERO.level_db), options)
     loud = _loud_in(levels, spans or [Span(0.0, len(samples) / SAMPLE_RATE)])
     again = []
     for gap in between(spans, len(samples) / SAMPLE_RATE):
         if _seconds_above(levels, gap, max(loud - _SPEECH_RANGE, _INAUDIBLE)) >= _SUSPECT_SECONDS:
-            found = fresh_spans(raised(samples[gap.slice]), options)
+            found = fresh_spans(raised(samples[gap.slice], _SILERO.level_db), options)
             again += [Span(gap.start + each.start, min(gap.start + each.end, gap.end)) for each in found]
     return sorted([*spans, *again])
 
@@ -117,7 +128,7 @@ def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
     return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=silence))
 
 
-def _chunks(speech: Sequence[Span], levels: np.ndarray, longest: float, seconds: float) -> list[Span]:
+def _chunks(speech: Sequence[Span], levels: np.ndarray, pause_db: float, longest: float, seconds: float) -> list[Span]:
     """What a recogniser hears: found speech with the pauses around and between, as far as they are quiet.
 
     Noise about as loud as the speech, which the detector took for none, stays out as far as it can: a recogniser might
@@ -125,7 +136,7 @@ def _chunks(speech: Sequence[Span], levels: np.ndarray, longest: float, seconds:
     """
     if not speech:
         return []
-    limit = max(_mean_level(levels, speech) - _QUIETER, _INAUDIBLE)
+    limit = max(_mean_level(levels, speech) - pause_db, _INAUDIBLE)
     edges = [0.0, *(edge for span in speech for edge in (span.start, span.end)), seconds]
     gaps = [Span(*edge) for edge in zip(edges[::2], edges[1::2], strict=True)]
     quiet = [gap.seconds <= SHORT_PAUSE_SECONDS or np.median(levels[_frames(gap)]) < limit for gap in gaps]
@@ -134,8 +145,8 @@ def _chunks(speech: Sequence[Span], levels: np.ndarray, longest: float, seconds:
     for last in range(len(speech)):
         if quiet[last + 1] and last + 1 < len(speech):
             continue
-        low = gaps[first].start if quiet[first] else max(speech[first].start - EDGE_SECONDS, gaps[first].start)
-        high = gaps[last + 1].end if quiet[last + 1] else min(speech[last].end + EDGE_SECONDS, gaps[last + 1].end)
+        low = gaps[first].start if quiet[first] else speech[first].start
+        high = gaps[last + 1].end if quiet[last + 1] else speech[last].end
         wide = widened(speech[first : last + 1], PAD_SECONDS, low, high)
         merged = cap_spans(wide, longest, levels, merge_gap=MERGE_SECONDS)
         found += joined_short(merged, SHORT_SECONDS, JOIN_SECONDS, longest)

@@ -1,5 +1,5 @@
 # make app        the page on http://127.0.0.1:7860 (HOST=, PORT=)
-# make test       the whole test suite (ARGS="-k name" and the like go to pytest)
+# make test       the whole test suite (ARGS="-k name" and the like go to pytest; JOBS=0 for one test at a time)
 # make check      format, lint and types
 # make reference  adds the original FunASR package, for the tests and benchmarks that compare with it
 # make demo       trains the demo checkpoints again (DATA=folder of the Free Spoken Digit Dataset)
@@ -10,6 +10,8 @@
 HOST = 127.0.0.1
 PORT =
 ARGS =
+# Files of tests that run at a time.
+JOBS = 2
 DATA =
 # Where pip may look for PyTorch's CPU build, which is a tenth of the size of PyPI's. Left out where it cannot be reached.
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
@@ -34,7 +36,7 @@ app: $(READY)
 	@exec $(PY) app.py --host $(HOST) $(if $(PORT),--port $(PORT))
 
 test: $(READY) programs
-	@$(PY) -m pytest -ra --durations=15 $(ARGS)
+	@$(PY) -m pytest -ra --durations=15 --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 check: $(READY)
 	@$(PY) -m ruff format --check .

@@ -7,6 +7,7 @@ import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
@@ -84,18 +85,29 @@ def _left_behind() -> list[psutil.Process]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails the run if a session's process, a page or a browser survived it, and ends what did."""
-    _, alive = psutil.wait_procs(_left_behind(), GRACE_SECONDS)
-    lines = []
-    for process in alive:
-        try:
-            lines.append(f"{process.pid}: {' '.join(process.cmdline())[:200]}")
-            process.kill()
-        except psutil.Error:
-            continue
-    session.config.stash[SURVIVORS] = lines
-    if lines:
+    """Fails the run if a session's process, a page or a browser survived it, and ends what did.
+
+    Where several processes run tests, each looks for its own and tells the one that started it.
+    """
+    lines = session.config.stash.setdefault(SURVIVORS, [])
+    if not session.config.pluginmanager.has_plugin("dsession"):  # else all tests ran in other processes
+        _, alive = psutil.wait_procs(_left_behind(), GRACE_SECONDS)
+        for process in alive:
+            try:
+                lines.append(f"{process.pid}: {' '.join(process.cmdline())[:200]}")
+                process.kill()
+            except psutil.Error:
+                continue
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["survivors"] = lines
+    elif lines:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Takes note of what survived a process that ran tests."""
+    node.config.stash.setdefault(SURVIVORS, []).extend(getattr(node, "workeroutput", {}).get("survivors", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

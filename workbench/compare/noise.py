@@ -68,8 +68,8 @@ SAME = Factors(8.0, 2.6, 12.0, 4.5)
 
 In float32, right kernels differ by how they sum. In half precision they all round the same weights, and sum in float32;
 what they differ by is which steps they round. Measured with 600 ports of the demo models in bfloat16 and float16
-(`tests.support.ports`), of recordings and prompts of 20 to 139 positions, with 14,760 stages: at most 2.7 times the peer's
-distance at the median position, 3 times for 99.9 % of the wholes, 7 times where attention amplified one position, and
+(`tests.support.ports`), of recordings and prompts of 20 to 139 positions, with 14,760 stages: at most 2.7 times the
+peer's distance at the median position, 3 times for 99.9 % of the wholes, 7 times where attention amplified one, and
 channels at most 83 % of their bound. A port that rounds the mean or the variance inside a norm is none of them.
 """
 

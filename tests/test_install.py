@@ -1,0 +1,98 @@
+"""The installer of the environment: what it shows, what it leaves out, and how it ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def install() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("install", ROOT / ".ci" / "install.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def index() -> Iterator[str]:
+    """An index of packages on this machine that has one package."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/whl/torch/" else 404)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/whl"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_an_index_is_used_where_it_has_the_package(install: ModuleType, index: str) -> None:
+    assert install.reachable(index, "torch") == ["--extra-index-url", index]
+    assert install.reachable(index, "llama-cpp-python") == []
+
+
+def test_no_index_is_used_that_does_not_answer(install: ModuleType, index: str) -> None:
+    assert install.reachable("", "torch") == [] and install.reachable("no address", "torch") == []
+    assert install.reachable("http://127.0.0.1:1", "torch") == []
+
+
+def test_progress_is_what_pip_and_ninja_have_done(install: ModuleType, tmp_path: Path) -> None:
+    assert install.packages_progress("", 3, tmp_path) == "" and install.compile_progress("Preparing metadata") == ""
+    text = "Collecting a\n  Downloading a.whl\nCollecting b\n"
+    assert install.packages_progress(text, 3, tmp_path) == "2 of 3 downloaded"
+    (tmp_path / "a-1.dist-info").mkdir()
+    text += "Installing collected packages: a, b\n"
+    assert install.packages_progress(text, 3, tmp_path) == "1 of 3 installed"
+    assert install.compile_progress("  [1/83] one\n  [12/83] two\n") == "12 of 83 files compiled"
+
+
+def run(install: ModuleType, tmp_path: Path, code: str) -> object:
+    return install.Step("it", [sys.executable, "-c", code], tmp_path / "it.log", lambda text: "")
+
+
+def test_a_step_that_fails_shows_the_end_of_its_log_and_ends_the_others(
+    install: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = install.Step(
+        "other",
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        tmp_path / "other.log",
+        lambda text: "",
+        PYTHONDEVMODE="0",
+    )
+    failing = run(install, tmp_path, "print(*range(100), sep='\\n'); raise SystemExit('no compiler')")
+    with pytest.raises(SystemExit, match=r"it failed; the whole log is .*it\.log"):
+        install.follow([failing, other])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "no compiler" and len(lines) <= install.FAILURE_LINES + 1
+    assert other.process.returncode is not None
+
+
+def test_a_wheel_of_other_flags_is_not_taken(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = install.build_cache()
+    changed = tmp_path / "llama_cpp.cmake"
+    changed.write_text("# other flags\n")
+    monkeypatch.setattr(install, "FLAGS", (changed, install.FLAGS[1]))
+    assert install.build_cache() != before and install.build_cache().is_relative_to(tmp_path)

@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.opening import SessionSpec, Settings, open_here
-from workbench.registry import Registry
-from workbench.scoring import Score, pool_scores, score
-from workbench.session import Session
-from workbench.sources import local_checkpoint
+from workbench.core.settings import SessionSpec, Settings
+from workbench.isolation.loader import open_here
+from workbench.registry.registry import Registry
+from workbench.registry.sources import local_checkpoint
+from workbench.session.protocols import Session
+from workbench.text.rates import Score, pool_scores, score
 from workbench.training.augment import filtered, mu_law, noise, passband, power, quantised, reverberated, with_noise
 from workbench.training.corpus import TakeBank
 from workbench.training.digits import Take, load_fsdd, words_of

@@ -57,7 +57,7 @@ class Step:
 def packages_progress(text: str, packages: int, site: Path) -> str:
     """Packages found while pip downloads, packages there while it installs."""
     if "Installing collected packages" in text:
-        return f"{len(list(site.glob('*.dist-info')))} of {packages} installed"
+        return f"{min(len(list(site.glob('*.dist-info'))), packages)} of {packages} installed"
     found = len(re.findall(r"^Collecting |^Processing ", text, flags=re.MULTILINE))
     return f"{found} of {packages} downloaded" if found else ""
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.audio.levels import ENOUGH_DB, MOST_DB, loud_level, raised
+from workbench.audio.levels import ENOUGH_DB, MOST_DB, loud_level, noise_like, raised
 from workbench.audio.spans import frame_levels
+from workbench.training.augment import noise
 
 RATE = 16_000
 
@@ -54,3 +55,22 @@ def test_the_loudest_half_second_is_the_level() -> None:
     levels[149] = -20.0
     assert loud_level(levels) == -20.0
     assert loud_level(levels[:1]) == -60.0 and loud_level(levels[:0]) == -100.0
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(("white", "pink")), st.floats(0.6, 4.0), st.floats(-80.0, 0.0), st.integers(0, 2**32 - 1))
+def test_noise_of_any_colour_level_and_length_is_noise(colour: str, seconds: float, level: float, seed: int) -> None:
+    samples = noise(round(seconds * RATE), colour, np.random.default_rng(seed)) * 10 ** (level / 20)
+    assert noise_like(samples)
+
+
+@settings(max_examples=25)
+@given(st.floats(350.0, 7000.0), st.floats(0.6, 4.0), st.integers(0, 2**32 - 1))
+def test_a_tone_in_noise_is_no_noise(frequency: float, seconds: float, seed: int) -> None:
+    time = np.arange(round(seconds * RATE)) / RATE
+    samples = noise(len(time), "white", np.random.default_rng(seed)) + np.sin(2 * np.pi * frequency * time)
+    assert not noise_like(samples)
+
+
+def test_silence_is_noise_and_a_moment_is_not_enough_to_tell() -> None:
+    assert noise_like(np.zeros(RATE)) and not noise_like(np.zeros(700)) and not noise_like(np.zeros(0))

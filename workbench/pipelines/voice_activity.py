@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
-from workbench.audio.levels import ENOUGH_DB, loud_level, raised
+from workbench.audio.levels import ENOUGH_DB, loud_level, noise_like, raised
 from workbench.audio.spans import Span, between, cap_spans, frame_levels, joined_short, widened
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
@@ -48,11 +48,12 @@ class _Detector:
     name: str
     level_db: float  # quieter recordings are amplified to this level
     pause_db: float  # so far below the mean level of found speech lies a pause that is heard with the speech
+    tones_db: float  # the same of a pause with tones in it, which the recogniser may write words for
 
 
 # FSMN-VAD takes some music for speech, the more the louder it hears it, and a recogniser writes words for it.
-_SILERO = _Detector("silero-vad", ENOUGH_DB, 8.0)
-_FSMN = _Detector("FSMN-VAD", -40.0, 12.0)
+_SILERO = _Detector("silero-vad", ENOUGH_DB, 8.0, 8.0)
+_FSMN = _Detector("FSMN-VAD", -40.0, 8.0, 12.0)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> SpeechFound:
     else:
         with _one_at_a_time:
             speech, detector = _fsmn_spans(raised(samples, _FSMN.level_db), options), _FSMN
-    chunks = _chunks(speech, levels, detector.pause_db, longest, seconds)
+    chunks = _chunks(samples, speech, levels, detector, longest)
     return SpeechFound(tuple(chunks), _notes(detector.name, levels, speech, chunks, seconds))
 
 
@@ -128,7 +129,9 @@ def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
     return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=silence))
 
 
-def _chunks(speech: Sequence[Span], levels: np.ndarray, pause_db: float, longest: float, seconds: float) -> list[Span]:
+def _chunks(
+    samples: np.ndarray, speech: Sequence[Span], levels: np.ndarray, detector: _Detector, longest: float
+) -> list[Span]:
     """What a recogniser hears: found speech with the pauses around and between, as far as they are quiet.
 
     Noise about as loud as the speech, which the detector took for none, stays out as far as it can: a recogniser might
@@ -136,10 +139,10 @@ def _chunks(speech: Sequence[Span], levels: np.ndarray, pause_db: float, longest
     """
     if not speech:
         return []
-    limit = max(_mean_level(levels, speech) - pause_db, _INAUDIBLE)
+    seconds, mean = len(samples) / SAMPLE_RATE, _mean_level(levels, speech)
     edges = [0.0, *(edge for span in speech for edge in (span.start, span.end)), seconds]
     gaps = [Span(*edge) for edge in zip(edges[::2], edges[1::2], strict=True)]
-    quiet = [gap.seconds <= SHORT_PAUSE_SECONDS or np.median(levels[_frames(gap)]) < limit for gap in gaps]
+    quiet = [gap.seconds <= SHORT_PAUSE_SECONDS or _is_pause(samples, gap, levels, mean, detector) for gap in gaps]
     found: list[Span] = []
     first = 0
     for last in range(len(speech)):
@@ -152,6 +155,14 @@ def _chunks(speech: Sequence[Span], levels: np.ndarray, pause_db: float, longest
         found += joined_short(merged, SHORT_SECONDS, JOIN_SECONDS, longest)
         first = last + 1
     return found
+
+
+def _is_pause(samples: np.ndarray, gap: Span, levels: np.ndarray, mean: float, detector: _Detector) -> bool:
+    """Whether a recogniser may hear a gap in the speech, whose mean level is `mean` dB."""
+    level = np.median(levels[_frames(gap)])
+    if level < max(mean - max(detector.pause_db, detector.tones_db), _INAUDIBLE):
+        return True
+    return bool(level < max(mean - detector.pause_db, _INAUDIBLE)) and noise_like(samples[gap.slice])
 
 
 def _notes(

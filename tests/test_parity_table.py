@@ -214,15 +214,15 @@ def test_the_document_is_not_written_of_a_few_inputs() -> None:
     assert parity_table.PAGE.read_text(encoding="utf-8") == TEXT
 
 
-# What the README shows.
+# What docs/parity.md shows.
 
 
 def shown() -> str:
-    return (ROOT / "README.md").read_text(encoding="utf-8").partition("## Comparing two computations")[2]
+    return (ROOT / "docs" / "parity.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_the_output_in_the_readme_is_real(registry: Registry) -> None:
+def test_the_output_in_the_docs_is_real(registry: Registry) -> None:
     [(candidates, stages)] = re.findall(r"`--candidates (\S+) --stages \"(\S+)\"` prints", shown())
     block = re.findall(r"```text\n(.*?)```", shown(), flags=re.DOTALL)[0]
     recording = assets() / "samples" / "three_seven_one.wav"
@@ -233,7 +233,7 @@ def test_the_output_in_the_readme_is_real(registry: Registry) -> None:
     assert found == said
 
 
-def test_the_mapping_in_the_readme_does_what_it_says(tmp_path: Path) -> None:
+def test_the_mapping_in_the_docs_does_what_it_says(tmp_path: Path) -> None:
     [block] = re.findall(r"```text\n(\[meta\].*?)```", shown(), flags=re.DOTALL)
     (tmp_path / "names.toml").write_text(block, encoding="utf-8")
     layer = np.arange(6.0, dtype=np.float32).reshape(2, 3)

@@ -291,16 +291,23 @@ def test_a_wheel_holds_the_page_and_the_assets(tmp_path: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "assets/"))]
 
 
-# The README.
+# The README and the pages of docs/.
 
 
 def readme() -> str:
     return (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def pages() -> dict[Path, str]:
+    """The README and the pages of docs/, by path."""
+    return {
+        path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    }
+
+
 def shell_lines() -> list[list[str]]:
-    """The commands in the README's code blocks, split into words, comments dropped."""
-    blocks = re.findall(r"```(?:sh|bash|shell)\n(.*?)```", readme(), flags=re.DOTALL)
+    """The commands in the code blocks of all pages, split into words, comments dropped."""
+    blocks = re.findall(r"```(?:sh|bash|shell)\n(.*?)```", "\n".join(pages().values()), flags=re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
@@ -334,7 +341,7 @@ def test_every_command_of_the_readme_exists_and_every_one_is_named() -> None:
 
 
 def test_the_cards_of_the_readme_are_cards(tmp_path: Path) -> None:
-    blocks = re.findall(r"```toml\n(.*?)```", readme(), flags=re.DOTALL)
+    blocks = re.findall(r"```toml\n(.*?)```", "\n".join(pages().values()), flags=re.DOTALL)
     blocks += [
         f"[[model]]\nid = 'x'\nfamily = 'funasr_nano'\nsource = {{ demo = 'x' }}\n{line}" for line in readme_settings()
     ]
@@ -348,7 +355,7 @@ def test_the_cards_of_the_readme_are_cards(tmp_path: Path) -> None:
 
 def readme_settings() -> list[str]:
     """The lines of cards' settings that stand in the running text."""
-    return re.findall(r"`(settings = .*?)`", readme())
+    return re.findall(r"`(settings = .*?)`", "\n".join(pages().values()))
 
 
 def test_every_make_target_of_the_readme_exists() -> None:
@@ -357,8 +364,14 @@ def test_every_make_target_of_the_readme_exists() -> None:
     assert {"app", "test"} <= used <= targets
 
 
-def test_every_link_of_the_readme_leads_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", readme()) + re.findall(r'src="([^"]+)"', readme())
-    local = [link for link in links if "://" not in link]
-    assert local
-    assert [link for link in local if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize("page", pages(), ids=lambda path: path.name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", pages()[page], flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_the_readme_is_short_and_names_every_page() -> None:
+    text = readme()
+    assert len(text.splitlines()) <= 150
+    assert [path.name for path in pages() if path.parent.name == "docs" and f"docs/{path.name}" not in text] == []

@@ -54,7 +54,7 @@ def sentence(source: object) -> str:
     text = str(caught.value)
     assert text and "\n" not in text
     if isinstance(source, Path):
-        assert source.name in text
+        assert source.name[:60] in text  # very long names are cut
         assert str(source.parent) not in text
     return text
 

@@ -53,7 +53,7 @@ class _Detector:
 
 # FSMN-VAD takes some music for speech, the more the louder it hears it, and a recogniser writes words for it.
 _SILERO = _Detector("silero-vad", ENOUGH_DB, 8.0, 8.0)
-_FSMN = _Detector("FSMN-VAD", -40.0, 8.0, 12.0)
+_FSMN = _Detector("FSMN-VAD", -40.0, 3.0, 12.0)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def test_a_library_that_fails_is_tried_out_once_and_named(tried: Callable[[str],
     fault = amx.amx_fault()
     assert fault == (
         f"llama.cpp runs without the processor's matrix units (AMX), so slower: its installed library {how} there; "
-        'compile it again as the README says under "AMX"'
+        'compile it again as docs/troubleshooting.md says under "AMX"'
     )
     assert (amx.amx_fault(), of.runs) == (fault, 1)
 

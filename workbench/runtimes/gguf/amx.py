@@ -60,7 +60,7 @@ def _processor_has_amx() -> bool:
 def _sentence(how: str) -> str:
     return (
         f"llama.cpp runs without the processor's matrix units (AMX), so slower: its installed library {how} there; "
-        'compile it again as the README says under "AMX"'
+        'compile it again as docs/troubleshooting.md says under "AMX"'
     )
 
 

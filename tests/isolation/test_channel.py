@@ -134,10 +134,10 @@ def test_a_killed_app_leaves_nothing(kind: str, do: str) -> None:
     script = f"""
         import json, sys, threading
         from pathlib import Path
-        from workbench import worker, parallel_worker
+        from workbench.isolation import concurrent, serial
         from workbench.core.settings import SessionSpec
-        worker.CHILD = ("-P", "-m", "tests.support.fake_worker")
-        kind = getattr(worker, {kind!r}, None) or getattr(parallel_worker, {kind!r})
+        serial.CHILD = ("-P", "-m", "tests.support.fake_worker")
+        kind = getattr(serial, {kind!r}, None) or getattr(concurrent, {kind!r})
         session = kind(SessionSpec("fake", "fake", "fake", Path("/")))
         meta = session.trace("x", do="spawn").meta
         if {do!r}:

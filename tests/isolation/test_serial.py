@@ -275,10 +275,10 @@ def test_a_child_ends_with_its_parent_even_while_it_loads() -> None:
     script = """
         import sys, threading
         from pathlib import Path
-        from workbench import worker
+        from workbench.isolation import serial
         from workbench.core.settings import SessionSpec
-        worker.CHILD = ("-P", "-m", "tests.support.fake_worker")
-        session = worker.ProcessSession(SessionSpec("never", "fake", "fake", Path("/")))
+        serial.CHILD = ("-P", "-m", "tests.support.fake_worker")
+        session = serial.ProcessSession(SessionSpec("never", "fake", "fake", Path("/")))
         threading.Thread(target=session.start, daemon=True).start()
         while session.pid is None:
             pass

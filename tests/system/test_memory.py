@@ -63,7 +63,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("known", [True, False])
 def test_what_a_process_has_started_counts_and_what_they_share_counts_once(known: bool) -> None:
     """Two processes below the first, with 50 MB each beside the 100 MB that all three share."""
-    unknown = "from workbench import memory; memory._field = lambda *_: None; block ="
+    unknown = "from workbench.system import memory; memory._field = lambda *_: None; block ="
     code = TREE if known else TREE.replace("block =", unknown)
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

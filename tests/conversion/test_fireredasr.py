@@ -62,7 +62,7 @@ def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
 def test_the_arguments_go_along_as_plain_values(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "tiny", lora_alpha=32, length_rule="head")
     (read,) = converted_file(directory, "fireredasr", "f16", tmp_path / "it.gguf")
-    found = json.loads(read.keys["workbench.cli.arguments"])
+    found = json.loads(read.keys["workbench.arguments"])
     assert found["model"]["lora_alpha"] == 32 and found["model"]["length_rule"] == "head"
     assert found["encoder"]["n_layers_enc"] == 2 and found["encoder"]["residual_dropout"] == 0.1
     assert read.keys["general.architecture"] == "fireredasr-llm"

@@ -47,7 +47,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     language = model.language.directory
     files = {CMVN: model.cmvn_file, **small_files(language, LANGUAGE_FILES, language.name)}
     values: dict[str, Value] = {
-        "workbench.cli.arguments": _arguments(model.directory),
+        "workbench.arguments": _arguments(model.directory),
         "workbench.language.architecture": half.architecture,
         **half.values,
         **travelling("fireredasr", files),

@@ -84,9 +84,9 @@ def test_a_sound_longer_than_the_positions_reach_is_told_of(tmp_path: Path) -> N
 
 def test_other_dimensions_than_the_tensors_have_are_refused_when_opened(checkpoint: Path, tmp_path: Path) -> None:
     [plan] = fireredasr.plans(checkpoint, "workbench")
-    arguments = json.loads(str(plan.values["workbench.cli.arguments"]))
+    arguments = json.loads(str(plan.values["workbench.arguments"]))
     arguments["encoder"]["kernel_size"] = 7
-    plan.values["workbench.cli.arguments"] = json.dumps(arguments)
+    plan.values["workbench.arguments"] = json.dumps(arguments)
     [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
     with pytest.raises(BadInput, match=r"depthwise_conv\.weight.*expected \(7, 32\)"):
         open_session(path, "m", SETTINGS)

@@ -24,7 +24,7 @@ from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.gguf.weights import Tensor
 from workbench.trace.recorder import Recorder
 
-ARGUMENTS = "workbench.cli.arguments"
+ARGUMENTS = "workbench.arguments"
 
 
 class FireRedGraph:

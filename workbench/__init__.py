@@ -35,8 +35,12 @@ __all__ = [
     "Unavailable",
     "WorkbenchError",
 ]
-_ERRORS = ("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError")
-_HOMES = {"Registry": "workbench.registry.registry"} | dict.fromkeys(_ERRORS, "workbench.core.errors")
+_HOMES = {
+    "Registry": "workbench.registry.registry",
+    "Session": "workbench.session.protocols",
+    "Trace": "workbench.trace.trace",
+    **dict.fromkeys(("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError"), "workbench.core.errors"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -45,7 +49,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES.get(name, "workbench.session.protocols")), name)
+    return getattr(import_module(_HOMES.get(name, "workbench.session.values")), name)
 
 
 def __dir__() -> list[str]:

@@ -137,8 +137,8 @@ def test_nothing_stays_of_a_process_that_is_killed(scratch: Path) -> None:
         import signal, sys, tempfile
         tempfile.tempdir = {str(scratch)!r}
         import numpy as np
-        from workbench.trace.spill import Kept
-        kept = Kept(0)
+        from workbench.trace.spill import Spill
+        kept = Spill(0)
         kept.put("a", np.ones(1_000_000))
         print(kept.arrays["a"].sum(), flush=True)
         signal.pause()

@@ -178,11 +178,14 @@ def test_a_closed_stream_is_aborted_in_the_engine(engine: Engine) -> None:
 
 
 def test_no_request_waits_for_what_is_over(engine: Engine) -> None:
-    """The end of a stream must not wait for its own cleaning up; a hundred in turn would show it."""
+    """The end of a stream must not wait for its own cleaning up; a hundred in turn would show it.
+
+    Where it does, every tenth request waits for `ABORT_SECONDS`. Half of that is far more than a busy machine needs.
+    """
     begun = time.perf_counter()
     for number in range(100):
         written(engine, [Request([number])], Decoding((), max_new_tokens=1))
-    assert time.perf_counter() - begun < ABORT_SECONDS
+    assert time.perf_counter() - begun < 5 * ABORT_SECONDS
 
 
 def test_threads_share_the_engine(engine: Engine, reference: LanguageModel) -> None:

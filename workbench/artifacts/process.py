@@ -1,4 +1,4 @@
-"""The caller's end of a conversion in a process of its own; `child` is the other end, and says what they exchange."""
+"""The caller's end of a conversion in a process of its own; `workbench.conversion.child` is the other end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ERRORS = {error.__name__: error for error in (BadInput, Unavailable, WorkbenchEr
 
 
 def run_child(given: dict[str, Any], name: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
-    """Runs a conversion and returns what it found out (see `child`).
+    """Runs a conversion and returns what it found out (see `workbench.conversion.child`).
 
     Args:
         given: what the child is called with.

@@ -4,9 +4,9 @@
 >>> judge(comparison).sentence
 'encoder.layers.3 is the first of 76 stages beyond tolerance f32: relative L2 0.013, limit 0.0001; ...'
 
-The parts: `formats` reads traces of any program, `measures` and its neighbours say how far two arrays are apart,
-`presets` what to expect, `verdict` and `noise` what it means, `report` puts it down. All of it knows arrays and
-`Trace`, no models.
+The parts: `measures` and its neighbours say how far two arrays are apart, `presets` says what to expect,
+`verdict` and `noise` say what it means, and `report` writes it down. All of it knows arrays and `Trace`, no models;
+`workbench.trace.read` reads traces of any program.
 """
 
 from workbench.compare.compare import Comparison, compare

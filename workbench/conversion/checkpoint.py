@@ -1,6 +1,6 @@
 """Converts checkpoint directories: the family's plan, carried out by the writer.
 
-It runs in whatever process asks for it and imports torch there; `cache` gives it one of its own.
+It runs in the caller's process and imports torch there; `workbench.artifacts` gives it a process of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process of one conversion: `cache` starts it, so that its caller never imports torch.
+"""The process of one conversion: `workbench.artifacts` starts it, so that its caller never imports torch.
 
 Called with JSON of directory and family, and unless only sizes are wanted, of quantization and the names of the file in
 every type; or for vLLM, with the directory to write as `served`. It writes a line of JSON for each thing it has to say:

@@ -30,7 +30,7 @@ MOST_DEVICES = 64  # of one machine, with room to spare
 
 @dataclass(frozen=True)
 class Settings:
-    """How a session computes, as opposed to what. Which of these a runtime has, `workbench.runtimes` says."""
+    """How a session computes, as opposed to what. `workbench.core.runtimes` says which runtime has which."""
 
     threads: int | None = option(
         None, "processor threads; by itself a runtime takes as many as it sees fit", minimum=1, maximum=MOST_THREADS

@@ -5,8 +5,8 @@
 ...         print(outcome.name, outcome.sentence)
 ...     write_page(run, "report.html")
 
-`sides` reads what is to be compared, `run` has it computed and compared, `outcome` holds what was found, `page` puts it
-down for a browser. What a comparison is, `workbench.compare` knows.
+`sides` reads what is to be compared, `run` has it computed and compared, `outcome` holds what was found, and
+`html_report` writes it for a browser. `workbench.compare` compares two traces.
 """
 
 from workbench.parity_lab.html_report import page, report_place, write_page

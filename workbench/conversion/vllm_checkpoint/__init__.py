@@ -1,8 +1,8 @@
 """Makes the directories that vLLM loads: a checkpoint in Hugging Face's form, its speech half under our own classes.
 
-`directory` says what one holds and writes it, `language` plans a language model's tensors, a module per family plans
-the whole, and `cache` runs that in another process and keeps what it made. `cache` imports nothing heavy; the others
-import torch and transformers.
+`directory` says what one holds and writes it, `language` plans a language model's tensors, and one module per family
+plans the whole. `workbench.artifacts` runs that in another process and keeps the directory. These modules import torch
+and transformers.
 """
 
 from __future__ import annotations

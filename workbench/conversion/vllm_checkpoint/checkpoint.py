@@ -1,4 +1,4 @@
-"""Plans and writes the directory of a checkpoint, in whatever process asks for it; `cache` gives it one of its own."""
+"""Plans and writes the directory of a checkpoint in the caller's process; `workbench.artifacts` gives it its own."""
 
 from __future__ import annotations
 

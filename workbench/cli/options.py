@@ -49,12 +49,10 @@ def described(card: Card) -> dict[str, Any]:
     for runtime in runtimes if card.kind != "server" else ():  # the server has its own
         for spec in settings_of(runtime).values():
             if _applies(spec, card, family):
-                own = card.settings.get(runtime, {})
-                known = settings.setdefault(
-                    spec.name, {**_entry(_fitted(spec, family)), "defaults": {}, "runtimes": []}
-                )
-                known["choices"] = list(dict.fromkeys([*known["choices"], *_fitted(spec, family).choices]))
-                known["defaults"][runtime] = own.get(spec.name, spec.default)
+                entry = _entry(_fitted(spec, family))
+                known = settings.setdefault(spec.name, {**entry, "defaults": {}, "runtimes": []})
+                known["choices"] = list(dict.fromkeys([*known["choices"], *entry["choices"]]))
+                known["defaults"][runtime] = card.settings.get(runtime, {}).get(spec.name, spec.default)
                 known["runtimes"].append(runtime)
     options = option_specs(family.options_class)
     return {

@@ -14,8 +14,6 @@ from workbench.core.options import MOST_TOKENS, OptionSpec, check_value, option,
 from workbench.core.runtimes import RUNTIMES
 
 DTYPES = tuple(dict.fromkeys(name for runtime in RUNTIMES.values() for name in runtime.dtypes))
-
-
 KV_CACHES = ("f32", "f16", "q8_0")
 
 

@@ -18,11 +18,7 @@ KV_CACHES = ("f32", "f16", "q8_0")
 
 
 MOST_THREADS = 1024  # the largest machines have so many processors; more threads take memory and do no work
-
-
 MOST_GIGABYTES = 10_000  # no machine has more memory
-
-
 MOST_DEVICES = 64  # of one machine, with room to spare
 
 

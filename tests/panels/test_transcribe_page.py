@@ -20,7 +20,7 @@ from tests.support.browser import PATIENCE
 from tests.support.fake_panels import broken, tone
 from workbench.text.exports import FORMATS
 
-LONG = 60_000  # milliseconds; a first run loads its models
+LONG = 180_000  # milliseconds; a first run loads its models
 
 
 @pytest.fixture

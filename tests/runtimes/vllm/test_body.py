@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 
+from tests.support.coroutines import finished
 from workbench.embeddings import LIMIT
 from workbench.embeddings.payload import as_base64
 from workbench.runtimes.vllm.body import MOST, LimitedBody
@@ -91,4 +91,4 @@ def test_other_faults_are_not_taken_for_it() -> None:
 
     for kind in ("http", "websocket"):
         with pytest.raises(RuntimeError, match="of its own"):
-            asyncio.run(LimitedBody(broken)({"type": kind, "headers": []}, unused, unused))
+            finished(LimitedBody(broken)({"type": kind, "headers": []}, unused, unused))

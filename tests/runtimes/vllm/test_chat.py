@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +16,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.exceptions import VLLMValidationError
 from vllm.renderers import chat_utils
 
+from tests.support.coroutines import finished
 from workbench.runtimes.vllm import chat
 from workbench.runtimes.vllm.embedding_part import embedding_part, placeholder_told
 from workbench.runtimes.vllm.models.refused import Refused
@@ -69,7 +69,7 @@ def parsed(messages: list[Any], form: str, later: bool = False, model: Any = Non
     request = ChatCompletionRequest.model_validate({"model": "it", "messages": messages})
     arguments = (request.messages, model or configured(), form)
     if later:
-        conversation, data, uuids = asyncio.run(chat_utils.parse_chat_messages_async(*arguments))
+        conversation, data, uuids = finished(chat_utils.parse_chat_messages_async(*arguments))
     else:
         conversation, data, uuids = chat_utils.parse_chat_messages(*arguments)
     items = (data or {}).get("embedding", [])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from workbench.registry.registry import Registry
 __all__ = ["chromium"]  # one browser for all tests that need it
 
 MARK = "WORKBENCH_TEST_RUN"  # an environment variable that every process started by this run inherits
+SHARED_CACHE = "WORKBENCH_TEST_CACHE"  # an environment variable with the folder of what tests share
 LATE = ("slow", "reference", "browser")
 GRACE_SECONDS = 5.0  # a process that was told to end has this long
 SURVIVORS = pytest.StashKey[list[str]]()
@@ -32,10 +36,25 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that put the tests into the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that they start inherit what is ignored
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # those that are started later inherit it
+        _share_caches(config)
     _take_one_core()
     # On a busy machine a deadline would fail whichever example is unlucky; pytest-timeout guards against hanging.
     hypothesis.settings.register_profile("workbench", deadline=None)
     hypothesis.settings.load_profile("workbench")
+
+
+def _share_caches(config: pytest.Config) -> None:
+    """Gives the run a folder for what takes long to make and is the same for every test; it goes with the run.
+
+    Those are the fonts that matplotlib finds and what vLLM writes down of each model's class: without it, each engine
+    imports vLLM in one more process. What fixtures of whole modules convert goes there as well.
+    """
+    folder = tempfile.mkdtemp(prefix="workbench-tests-")
+    config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+    os.environ["MPLCONFIGDIR"] = f"{folder}/matplotlib"
+    os.environ["VLLM_CACHE_ROOT"] = f"{folder}/vllm"
+    os.environ[SHARED_CACHE] = os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
 
 
 def _take_one_core() -> None:
@@ -73,6 +92,17 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name in ("WORKBENCH_MODELS", "WORKBENCH_MEMORY_GB"):
             patch.delenv(name, raising=False)
         yield home
+
+
+@pytest.fixture
+def shared_cache(user_folders: Path) -> Iterator[None]:
+    """What the test converts is kept for the whole run, and it finds what others have converted.
+
+    For tests of whole demo models that do not ask whether or where something is converted.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", os.environ[SHARED_CACHE])
+        yield
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ def test_it_explains_and_checks_what_it_says(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("shared_cache")
 @each_notebook
 def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = pytest.importorskip("nbclient", reason="needs nbclient: pip install .[notebooks]")

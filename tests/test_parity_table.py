@@ -29,6 +29,7 @@ TEXT = parity_table.PAGE.read_text(encoding="utf-8")
 PAGE = read(TEXT)
 ROWS = [(model, each) for model, table in PAGE.tables.items() for each in table]
 COMPARED = [(model, each) for model, each in ROWS if each.preset]
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
 # The document.

@@ -38,6 +38,7 @@ FIELDS = [
 ]
 """Promised to scripts; more may follow them."""
 Capture = pytest.CaptureFixture[str]
+lasting = pytest.mark.usefixtures("lasting_sessions")
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,7 @@ def test_a_bad_card_is_one_line_among_the_models(
 # Transcripts.
 
 
+@lasting
 def test_json_has_the_promised_fields_first(capsys: Capture) -> None:
     status, out, err = run(
         capsys, "transcribe", "long.wav", "--model", "sensevoice", "--format", "json", "--language", "en", "--itn"
@@ -139,6 +141,7 @@ def test_json_has_the_promised_fields_first(capsys: Capture) -> None:
     assert found["load_seconds"] > 0 and found["compute_seconds"] > 0
 
 
+@lasting
 def test_several_recordings_are_one_object_per_line_in_order_and_a_bad_one_spoils_no_other(capsys: Capture) -> None:
     words = ("transcribe", "long.wav", "bad.wav", "missing.wav", "short.wav", "-m", "paraformer", "--format", "json")
     status, out, err = run(capsys, *words)
@@ -146,6 +149,7 @@ def test_several_recordings_are_one_object_per_line_in_order_and_a_bad_one_spoil
     assert [line.split()[:2] for line in err] == [["workbench:", "bad.wav"], ["workbench:", "there"]]
 
 
+@lasting
 def test_one_bad_recording_is_one_line_and_exit_2(capsys: Capture) -> None:
     status, out, err = run(capsys, "transcribe", "bad.wav", "--model", "sensevoice")
     assert (status, out, len(err)) == (2, [], 1) and err[0].startswith("workbench: bad.wav is not a sound file")
@@ -183,6 +187,7 @@ def test_a_table_names_the_recordings_where_there_are_several(capsys: Capture, f
     assert [row["file"] for row in rows] == ["one.wav", "two.wav"] and printed.err == "workbench: the fake refuses\n"
 
 
+@lasting
 def test_recordings_are_transcribed_as_one_batch_with_the_options_of_the_model(capsys: Capture, folder: Path) -> None:
     tiny_funasr_nano(folder / "nano")
     words = (
@@ -238,6 +243,7 @@ def test_a_checkpoint_runs_quantised(capsys: Capture, folder: Path) -> None:
 # Language models.
 
 
+@lasting
 def test_text_is_written_after_a_prompt(
     capsys: Capture, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -261,6 +267,7 @@ def test_notes_of_a_text_go_to_stderr(capsys: Capture, fake: None, form: str) ->
     assert (status, err) == (0, ["fake: this is a note"])
 
 
+@lasting
 def test_alternatives_are_listed_beside_the_text(capsys: Capture, folder: Path) -> None:
     words = ("generate", "hello", "-m", "qwen3", "--max-new-tokens", "3", "--alternatives", "2")
     status, [line], _ = run(capsys, *words, "--format", "json")
@@ -273,6 +280,7 @@ def test_alternatives_are_listed_beside_the_text(capsys: Capture, folder: Path) 
     assert all(line.count("*") == 1 and line.endswith("%") for line in err[:3])
 
 
+@lasting
 def test_embeddings_are_injected(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(0).normal(size=(3, 32)).astype(np.float32)
     np.save(tmp_path / "one.npy", values[:2])
@@ -306,6 +314,7 @@ def test_embeddings_are_injected(capsys: Capture, tmp_path: Path, monkeypatch: p
     assert status == 2 and "gone.npy cannot be read: there is no such file" in said
 
 
+@lasting
 def test_a_prompt_is_traced(capsys: Capture, tmp_path: Path) -> None:
     out_file = tmp_path / "t.safetensors"
     words = ("trace", "hello", "-m", "qwen3", "--out", str(out_file), "--stages", "logits,tokens", "--no-chat")
@@ -315,12 +324,14 @@ def test_a_prompt_is_traced(capsys: Capture, tmp_path: Path) -> None:
     assert Trace.load(out_file).meta["options"] == {"chat": False, "max_new_tokens": 4}
 
 
+@lasting
 def test_an_empty_prompt_on_stdin_is_bad_input(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     status, out, err = run(capsys, "generate", "-", "-m", "qwen3")
     assert (status, out, err) == (2, [], ["workbench: the prompt is empty; expected a text"])
 
 
+@lasting
 def test_bytes_on_stdin_that_are_no_text_are_bad_input(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
     status, out, err = run(capsys, "generate", "-", "-m", "qwen3")
@@ -339,6 +350,7 @@ def test_every_recipe_can_be_asked_for() -> None:
 # What is wrong.
 
 
+@lasting
 @pytest.mark.parametrize(
     ("words", "status", "sentence"),
     [
@@ -549,6 +561,7 @@ def test_the_page_gets_what_was_given_and_nothing_else(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("family", ["sensevoice", "paraformer"])
+@lasting
 def test_a_demo_model_writes_down_a_sample(capsys: Capture, family: str) -> None:
     checkpoint, sample = ROOT / "assets" / f"demo-{family}", ROOT / "assets" / "samples" / "three_seven_one.wav"
     for needed in (checkpoint, sample):

@@ -15,6 +15,8 @@ from workbench.core.errors import BadInput
 from workbench.registry.registry import Registry
 from workbench.trace.trace import Trace
 
+pytestmark = pytest.mark.usefixtures("lasting_sessions")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -239,6 +239,7 @@ def test_a_trace_goes_on_from_another_of_the_same_embeddings(session: Session) -
         session.trace(f"a {P}", given=whole, chat=False, embeddings=[rows(3, seed=4)], max_new_tokens=2)
 
 
+@pytest.mark.usefixtures("shared_cache")
 @pytest.mark.parametrize(("runtime", "settings"), [("pytorch", {}), ("gguf", {"quantization": "f32"})])
 def test_embeddings_of_speech_give_its_transcript(runtime: str, settings: dict[str, Any]) -> None:
     """As one and as two side by side, in the speech model's own prompt, in processes of their own."""

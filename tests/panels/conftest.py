@@ -85,7 +85,7 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture
-def demos() -> Iterator[Served]:
+def demos(shared_cache: None) -> Iterator[Served]:
     """The page over the shipped models; skips where they do not run on PyTorch."""
     registry = Registry()
     try:

@@ -11,6 +11,7 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
 def test_sensevoice_on_ggml_is_noise_and_a_missing_cmvn_is_found() -> None:

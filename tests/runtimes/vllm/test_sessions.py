@@ -23,14 +23,18 @@ from workbench.families.language import PLACEHOLDER
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.session.values import Transcript
+from workbench.trace.trace import Trace
 
 pytest.importorskip("vllm")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("shared_cache")]
 
 SAMPLES = sorted((Path(__file__).parents[3] / "assets" / "samples").glob("*.wav"))
 SMALL = {"threads": 1, "kv_gigabytes": 0.1}
 EXACT = 1e-4  # of hidden states in float32
 STRINGS = 300
+PART_BYTES = 30 * 16000 * 2  # a longer recording is transcribed in parts and traced in one
+WITHOUT_PARTS = [path for path in SAMPLES if path.stat().st_size < PART_BYTES]
+ROUNDS = 3
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,13 @@ def registry() -> Iterator[Registry]:
 def nano(registry: Registry) -> Iterator[OpenSession]:
     """Held open for all tests: each that opens it so shares its engine, which takes long to start."""
     with registry.open("demo/funasr-nano", "vllm", **SMALL) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def language(registry: Registry) -> Iterator[OpenSession]:
+    """A language model by itself, held open likewise."""
+    with registry.open("demo/qwen3", "vllm", **SMALL) as engine:
         yield engine
 
 
@@ -107,11 +118,9 @@ def test_options_reach_the_front_end_and_the_prompt(registry: Registry, nano: Op
         nano.transcribe(SAMPLES[0], max_new_tokens=0)
 
 
-def test_text_of_the_language_half_is_that_of_pytorch(registry: Registry) -> None:
-    with (
-        registry.open("demo/qwen3", "vllm", **SMALL) as engine,
-        registry.open("demo/qwen3", "pytorch", threads=1) as reference,
-    ):
+def test_text_of_the_language_half_is_that_of_pytorch(registry: Registry, language: OpenSession) -> None:
+    engine = language
+    with registry.open("demo/qwen3", "pytorch", threads=1) as reference:
         for prompt in ("one two three", "Count from three to nine.", [{"role": "user", "content": "7 0 4"}]):
             ours, theirs = (each.generate(prompt, max_new_tokens=40) for each in (engine, reference))
             assert (ours.tokens, ours.text, ours.finish) == (theirs.tokens, theirs.text, theirs.finish)
@@ -126,30 +135,76 @@ def test_text_of_the_language_half_is_that_of_pytorch(registry: Registry) -> Non
             assert [each.logprob for each in found] == pytest.approx([each.logprob for each in expected], abs=EXACT)
 
 
-def test_embeddings_of_speech_give_its_transcript(registry: Registry, nano: OpenSession) -> None:
+def test_embeddings_of_speech_give_its_transcript(language: OpenSession, nano: OpenSession) -> None:
     """As one and as two, in the speech model's own prompt; the stages of the prompt are those of the speech model."""
     heard = nano.trace(SAMPLES[0], "prompt.text,adaptor.output,llm.*,tokens")
     rows, prompt, expected = heard["adaptor.output"], str(heard["prompt.text"]), tuple(heard["tokens"].tolist())
-    with registry.open("demo/qwen3", "vllm", **SMALL) as engine:
-        ours = engine.generate(prompt, embeddings=[rows], chat=False, alternatives=2)
-        assert ours.tokens == expected and ours.prompt_tokens == len(heard["llm.embeddings"])
-        assert tuple(step[0].id for step in ours.alternatives) == expected
-        twice = prompt.replace(PLACEHOLDER, PLACEHOLDER * 2)
-        with ThreadPoolExecutor(8) as pool:  # beside requests without embeddings
-            split = [pool.submit(engine.generate, twice, embeddings=[rows[:3], rows[3:]], chat=False) for _ in range(4)]
-            plain = [pool.submit(engine.generate, "one two three", max_new_tokens=20) for _ in range(4)]
-            assert {call.result().tokens for call in split} == {expected}
-            assert {call.result().tokens for call in plain} == {
-                engine.generate("one two three", max_new_tokens=20).tokens
-            }
-        trace = engine.trace(prompt, "llm.*,tokens", embeddings=[rows], chat=False)
-        for stage in trace:
-            if stage.startswith("llm."):
-                np.testing.assert_allclose(trace[stage], heard[stage], rtol=0, atol=EXACT, err_msg=stage)
-        with pytest.raises(BadInput, match=r"holds the placeholder .* once and comes with 2 embeddings"):
-            engine.generate(prompt, embeddings=[rows, rows], chat=False)
-        with pytest.raises(BadInput, match="expects vectors of"):
-            engine.generate(prompt, embeddings=[rows[:, 1:]], chat=False)
+    ours = language.generate(prompt, embeddings=[rows], chat=False, alternatives=2)
+    assert ours.tokens == expected and ours.prompt_tokens == len(heard["llm.embeddings"])
+    assert tuple(step[0].id for step in ours.alternatives) == expected
+    twice = prompt.replace(PLACEHOLDER, PLACEHOLDER * 2)
+    with ThreadPoolExecutor(8) as pool:  # beside requests without embeddings
+        split = [pool.submit(language.generate, twice, embeddings=[rows[:3], rows[3:]], chat=False) for _ in range(4)]
+        plain = [pool.submit(language.generate, "one two three", max_new_tokens=20) for _ in range(4)]
+        assert {call.result().tokens for call in split} == {expected}
+        assert {call.result().tokens for call in plain} == {
+            language.generate("one two three", max_new_tokens=20).tokens
+        }
+    trace = language.trace(prompt, "llm.*,tokens", embeddings=[rows], chat=False)
+    for stage in trace:
+        if stage.startswith("llm."):
+            np.testing.assert_allclose(trace[stage], heard[stage], rtol=0, atol=EXACT, err_msg=stage)
+    with pytest.raises(BadInput, match=r"holds the placeholder .* once and comes with 2 embeddings"):
+        language.generate(prompt, embeddings=[rows, rows], chat=False)
+    with pytest.raises(BadInput, match="expects vectors of"):
+        language.generate(prompt, embeddings=[rows[:, 1:]], chat=False)
+
+
+# What capturing changes: nothing of what is heard, alone or beside others.
+
+
+def heard(session: OpenSession, sample: Path) -> tuple[tuple[int, ...], str]:
+    transcript = session.transcribe(sample, vad="none")
+    return transcript.tokens, transcript.text
+
+
+def ends(trace: Trace) -> tuple[tuple[int, ...], str]:
+    return tuple(trace["tokens"].tolist()), str(trace["text"])
+
+
+def test_tokens_are_those_without_capture_also_of_requests_beside_it(nano: OpenSession, tmp_path: Path) -> None:
+    alone = {sample: heard(nano, sample) for sample in WITHOUT_PARTS}
+    traces = {sample: nano.trace(sample) for sample in WITHOUT_PARTS[:2]}
+    assert all(ends(trace) == alone[sample] for sample, trace in traces.items())
+    with ThreadPoolExecutor(max_workers=4 * len(WITHOUT_PARTS)) as pool:
+        beside = [(sample, pool.submit(heard, nano, sample)) for _ in range(ROUNDS) for sample in WITHOUT_PARTS]
+        traced = [
+            (sample, pool.submit(nano.trace, sample, out=tmp_path / f"{number}.safetensors"))
+            for number, sample in enumerate(WITHOUT_PARTS)
+        ]
+        assert all(call.result() == alone[sample] for sample, call in beside)
+        found = [(sample, call.result()) for sample, call in traced]
+    assert all(ends(trace) == alone[sample] for sample, trace in found)
+    for sample, trace in found:
+        for stage in traces.get(sample, ()):
+            if trace[stage].dtype.kind == "f":
+                # Rows of a batch are summed in another order than those of one request.
+                np.testing.assert_allclose(trace[stage], traces[sample][stage], rtol=0, atol=1e-4, err_msg=stage)
+    assert len(list(tmp_path.iterdir())) == len(WITHOUT_PARTS)
+
+
+def test_only_the_stages_asked_for_come_and_a_trace_that_fails_leaves_no_file(
+    nano: OpenSession, tmp_path: Path
+) -> None:
+    place = tmp_path / "t.safetensors"
+    assert list(nano.trace(WITHOUT_PARTS[0], "encoder.output,llm.norm", out=place)) == ["encoder.output", "llm.norm"]
+    place.unlink()
+    with pytest.raises(BadInput, match="matches 'decoder"):
+        nano.trace(WITHOUT_PARTS[0], "decoder.*", out=place)
+    assert not list(tmp_path.iterdir())
+
+
+# Engines that end.
 
 
 def test_killed_at_work_every_call_has_its_error_and_the_next_is_served(nano: OpenSession) -> None:

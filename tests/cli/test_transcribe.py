@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wcwidth import iter_graphemes
 
 from workbench.cli.transcribe import ProgressLine, transcripts
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
@@ -143,5 +144,13 @@ def test_a_clipped_text_is_the_longest_part_that_fits(text: str, width: int, kee
     assert text.endswith(part) if keep_end else text.startswith(part)
     assert display_width(part) <= width
     if part != text:
-        longer = text[-len(part) - 1 :] if keep_end else text[: len(part) + 1]
-        assert display_width(longer) > width
+        characters = list(iter_graphemes(text))
+        kept = len(list(iter_graphemes(part)))
+        longer = characters[-kept - 1 :] if keep_end else characters[: kept + 1]
+        assert sum(map(display_width, longer)) > width
+
+
+def test_a_character_is_not_cut_from_what_belongs_to_it() -> None:
+    family = "👨\u200d👩\u200d👧"
+    assert clipped(f"a{family}b", 2) == "a" and clipped(f"a{family}b", 2, keep_end=True) == "b"
+    assert clipped(f"a{family}b", 3) == f"a{family}" and clipped("cafe\u0301s", 2, keep_end=True) == "e\u0301s"

@@ -106,7 +106,13 @@ def test_mixed_units_survive_being_joined(text: str) -> None:
     assert mixed_units(join_units(mixed_units(text))) == mixed_units(text)
 
 
-@pytest.mark.parametrize(("text", "width"), [("abc", 3), ("今a", 3), ("e\u0301", 1), ("ｶﾅ", 2), ("ＡＢ", 4), ("", 0)])
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [
+        ("abc", 3), ("今a", 3), ("e\u0301", 1), ("ｶﾅ", 2), ("ＡＢ", 4), ("", 0), ("a\tb\0", 4),
+        ("👨\u200d👩\u200d👧", 2), ("❤\ufe0f", 2), ("하\u1112\u1161", 4), ("नि", 2),
+    ],
+)  # fmt: skip
 def test_display_width(text: str, width: int) -> None:
     assert display_width(text) == width
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from workbench.session.values import Alternative, Generation
-from workbench.text.scripts import clipped, display_width
+from workbench.text.scripts import clipped, display_width, padded
 
 TOKEN_WIDTH = 16  # columns of a token's text
 
@@ -22,7 +22,7 @@ def alternatives_table(generation: Generation) -> Iterator[str]:
     ]
     widths = [max(map(display_width, column)) for column in zip_longest(*lines, fillvalue="")]
     for line in lines:
-        cells = (cell + " " * (width - display_width(cell)) for cell, width in zip(line, widths))
+        cells = (padded(cell, width) for cell, width in zip(line, widths))
         yield "  ".join(cells).rstrip()
 
 

@@ -17,7 +17,7 @@ from workbench.compare.measures import Measures
 from workbench.compare.noise import NoiseReport
 from workbench.compare.stage import StageComparison
 from workbench.compare.verdict import Verdict
-from workbench.text.scripts import display_width
+from workbench.text.scripts import display_width, padded
 
 FORMAT = 1  # of the JSON; goes up when a key changes its meaning
 
@@ -169,7 +169,7 @@ def table(
     widths = _widths(lines)
     for line in lines:
         cells = [
-            cell + " " * (room - display_width(cell)) if column < 2 else cell.rjust(room)
+            padded(cell, room) if column < 2 else cell.rjust(room)
             for column, (cell, room) in enumerate(zip(line[:-1], widths))
         ]
         row, remark = "  ".join(cells).rstrip(), line[-1]

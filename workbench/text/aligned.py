@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.core.errors import BadInput
 from workbench.text.rates import Difference, Score
-from workbench.text.scripts import display_width
+from workbench.text.scripts import display_width, padded
 
 _MARKS = {"equal": " ", "substitute": "S", "delete": "D", "insert": "I"}
 _LABELS = ("reference ", "hypothesis ", "")
@@ -56,4 +56,4 @@ def _cells(piece: Difference) -> tuple[list[str], int]:
     columns = max(display_width(piece.reference), display_width(piece.hypothesis), 1)
     missing = "*" * columns
     cells = [piece.reference or missing, piece.hypothesis or missing, _MARKS[piece.kind]]
-    return [cell + " " * (columns - display_width(cell)) for cell in cells], columns
+    return [padded(cell, columns) for cell in cells], columns

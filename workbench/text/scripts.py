@@ -6,6 +6,7 @@ This file knows nothing of scores, subtitles or models.
 from __future__ import annotations
 
 import bisect
+import re
 import unicodedata
 from collections.abc import Iterable
 
@@ -34,6 +35,7 @@ _UNSPACED = (
     (0x20000, 0x3FFFF),  # Han, extensions B and later
 )
 _FIRST = [first for first, _ in _UNSPACED]
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def is_unspaced(char: str) -> bool:
@@ -102,14 +104,18 @@ def characters(text: str) -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """Columns of a text in a terminal or subtitle: wide characters (CJK) 2, marks and format characters 0, else 1."""
-    width = 0
-    for char in text:
-        if unicodedata.east_asian_width(char) in "WF":
-            width += 2
-        elif unicodedata.category(char) not in ("Mn", "Me", "Cf"):
-            width += 1
-    return width
+    """Columns of a text in a terminal or subtitle: wide characters (CJK, emoji, sequences of emoji) 2, marks 0, else 1.
+
+    A control character counts 1.
+    """
+    from wcwidth import wcswidth
+
+    return wcswidth(_CONTROL.sub(" ", text))
+
+
+def padded(text: str, columns: int) -> str:
+    """A text with spaces behind it, up to so many columns."""
+    return text + " " * (columns - display_width(text))
 
 
 def settled_text(text: str) -> str:
@@ -118,11 +124,13 @@ def settled_text(text: str) -> str:
 
 
 def clipped(text: str, width: int, keep_end: bool = False) -> str:
-    """As much of a text's beginning, or end, as fits in so many columns."""
+    """As much of a text's beginning, or end, as fits in so many columns. Never cuts a character from its marks."""
+    from wcwidth import iter_graphemes, iter_graphemes_reverse
+
     kept, left = [], width
-    for char in reversed(text) if keep_end else text:
-        left -= display_width(char)
+    for character in iter_graphemes_reverse(text) if keep_end else iter_graphemes(text):
+        left -= display_width(character)
         if left < 0:
             break
-        kept.append(char)
+        kept.append(character)
     return "".join(reversed(kept) if keep_end else kept)

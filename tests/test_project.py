@@ -11,8 +11,8 @@ import sys
 import tomllib
 import warnings
 import zipfile
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -220,6 +220,31 @@ def declared(*extras: str) -> list[Requirement]:
         elif requirement not in found:
             found.append(requirement)
     return found
+
+
+def undeclared(files: Mapping[str, Iterable[str]]) -> list[str]:
+    """Which files import a package that no list of dependencies in pyproject.toml names, and which package.
+
+    Args:
+        files: the modules that each file imports.
+    """
+    named = {canonicalize_name(requirement.name) for requirement in declared(*project()["optional-dependencies"])}
+    packages = packages_distributions()
+    own = {*sys.stdlib_module_names, "workbench", "panels"}
+    return [
+        f"{file} imports {name}"
+        for file, names in files.items()
+        for name in sorted({each.split(".")[0] for each in names} - own)
+        if named.isdisjoint(map(canonicalize_name, packages.get(name, ())))
+    ]
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    files = [path for folder in ("workbench", "panels") for path in sorted((ROOT / folder).rglob("*.py"))]
+    files.append(ROOT / "app.py")
+    assert undeclared({str(path.relative_to(ROOT)): imports(path) for path in files}) == []
+    planted = {"a.py": ["json", "numpy.linalg", "workbench.text", "yaml"], "b.py": ["pygments.lexers", "no_such_one"]}
+    assert undeclared(planted) == ["b.py imports no_such_one", "b.py imports pygments"]
 
 
 def test_the_lock_pins_every_declared_dependency() -> None:

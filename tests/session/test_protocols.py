@@ -63,6 +63,21 @@ def test_a_saved_trace_comes_back_whole(tmp_path: Path) -> None:
     assert_same(Trace.load(path), trace())
 
 
+def test_a_loaded_trace_needs_its_file_no_more_and_has_any_name(tmp_path: Path) -> None:
+    path = trace().save(tmp_path / "t.trace")
+    loaded = Trace.load(path)
+    path.unlink()
+    assert_same(loaded, trace())
+    loaded["frontend.fbank"][0] = 7  # it is ours to change
+    assert loaded["frontend.fbank"][0].tolist() == [7, 7, 7, 7]
+
+
+def test_what_other_programs_write_is_loaded_as_it_is_compared(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", **{"tokens": np.arange(3), "encoder.output": np.ones((2, 3), np.float16)})
+    loaded = Trace.load(tmp_path / "t.npz")
+    assert list(loaded) == ["encoder.output", "tokens"] and loaded.meta == {"dtype": "float16"}
+
+
 @given(
     array=st.sampled_from(DTYPES).flatmap(
         lambda dtype: npst.arrays(dtype, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))

@@ -52,7 +52,7 @@ class StoredTrace(Trace):
         return read_trace, self._read_from
 
 
-def read_trace(path: str | Path, mapping: StageMapping | None = None) -> Trace:
+def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise: str = "") -> Trace:
     """The trace in a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files.
 
     In a directory, folders are parts of names: `encoder/layers.0.npy` is `encoder.layers.0`. Metadata stand in
@@ -60,8 +60,11 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None) -> Trace:
     that its arrays are stored in do. Stages come in the order that a trace of ours recorded, else in that of the
     computation. Raises `BadInput` where a file is missing, damaged, or not what it claims to be, and later, when a
     stage is read, where its values are.
+
+    Args:
+        otherwise: the suffix that stands for any other name of a file; without one, such a file is refused.
     """
-    stored = open_stored(path)
+    stored = open_stored(path, otherwise)
     names = list(stored.arrays)
     mapped = mapping.stages(names) if mapping else [Mapped(name, name, None) for name in names]
     stages = {each.stage: each for each in mapped}
@@ -71,4 +74,6 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None) -> Trace:
     if not stored.order and not any(meta.get(key) for key in ("dtype", "quantization")):
         halves = [kind for kind in ("bfloat16", "float16") if kind in stored.types]
         meta |= {"dtype": halves[0]} if halves else {}
-    return StoredTrace(stored, {name: stages[name] for name in order}, meta, (Path(path).absolute(), mapping))
+    return StoredTrace(
+        stored, {name: stages[name] for name in order}, meta, (Path(path).absolute(), mapping, otherwise)
+    )

@@ -50,16 +50,20 @@ class Stored:
     types: frozenset[str] = frozenset()  # of the arrays, such as float16 and bfloat16
 
 
-def open_stored(path: str | Path) -> Stored:
+def open_stored(path: str | Path, otherwise: str = "") -> Stored:
     """Opens a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files. Raises `BadInput` where it is
-    none."""
+    none.
+
+    Args:
+        otherwise: the suffix that stands for any other.
+    """
     path = Path(path)
     try:
         if path.is_dir():
             return _named(_directory(path), path.name)
         if not path.is_file():
             raise BadInput(f"there is no trace {path}; {_EXPECTED}")
-        kind = {".safetensors": _safetensors, ".npz": _npz, ".zip": _zip, ".npy": _single}.get(path.suffix.lower())
+        kind = _KINDS.get(path.suffix.lower()) or _KINDS.get(otherwise)
         if kind is None:
             raise BadInput(f"{path.name} is no trace; {_EXPECTED}")
         return _named(kind(path), path.name)
@@ -273,3 +277,6 @@ def _header(file: IO[bytes], size: int, where: str) -> str:
         )
     check_claim(header, size - file.tell(), LARGEST_ARRAY, where)
     return header.dtype.name
+
+
+_KINDS = {".safetensors": _safetensors, ".npz": _npz, ".zip": _zip, ".npy": _single}

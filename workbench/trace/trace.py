@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -52,63 +51,15 @@ class Trace(Mapping[str, np.ndarray]):
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """Reads a `.safetensors` trace, also one that another program wrote without our metadata.
+        """Reads a trace into memory: a `.safetensors` file by any name, or what else `workbench.trace.read` reads.
 
-        Numbers of type bfloat16, which numpy does not have, come as float32. Raises `BadInput` if the file is missing,
-        truncated or no safetensors file, or if its metadata is damaged.
+        Numbers of type bfloat16, which numpy does not have, come as float32. Raises `BadInput` where the file is
+        missing, damaged, or not what it claims to be.
         """
-        from safetensors import SafetensorError, safe_open
+        from workbench.trace.read import read_trace
 
-        path = Path(path)
-        if not path.is_file():
-            raise BadInput(f"there is no trace file {path}")
-        try:
-            with safe_open(str(path), framework="numpy") as file:
-                header = file.metadata() or {}
-                held = list(file.keys())
-                brain = {name for name in held if file.get_slice(name).get_dtype() == "BF16"}
-                stages = {name: file.get_tensor(name) for name in held if name not in brain}
-            if brain:
-                stages |= _brain_floats(path, brain)
-        except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two: a type numpy has not
-            raise BadInput(f"{path.name} is not a readable safetensors trace: {error}") from error
-        order = _metadata(path, header, "stages", list)
-        strings = _metadata(path, header, "strings", list)
-        meta = _metadata(path, header, "meta", dict)
-        for name in stages.keys() & {name for name in strings if isinstance(name, str)}:
-            stages[name] = np.array(stages[name].astype(np.uint8).tobytes().decode("utf-8", "replace"))
-        named = [name for name in order if isinstance(name, str) and name in stages]
-        return cls({name: stages[name] for name in (*named, *sorted(stages))}, meta)
-
-
-Json = TypeVar("Json", list[Any], dict[str, Any])
-
-
-def _metadata(path: Path, header: Mapping[str, str], key: str, kind: type[Json]) -> Json:
-    """The JSON value that a trace's metadata has under a key; empty where another program wrote none."""
-    try:
-        value = json.loads(header.get(key) or "null")
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"the metadata {key} of {path.name} is not JSON: {error}") from error
-    if value is None:
-        return kind()
-    if not isinstance(value, kind):
-        expected = "an object" if kind is dict else "a list"
-        raise BadInput(f"the metadata {key} of {path.name} is a JSON {type(value).__name__}; expected {expected}")
-    return value
-
-
-def _brain_floats(path: Path, names: set[str]) -> dict[str, np.ndarray]:
-    """The named bfloat16 tensors as float32: the upper half of its bits."""
-    from safetensors import deserialize
-
-    found = {name: tensor for name, tensor in deserialize(path.read_bytes()) if name in names}
-    return {
-        name: (np.frombuffer(tensor["data"], dtype="<u2").astype(np.uint32) << 16)
-        .view(np.float32)
-        .reshape(tensor["shape"])
-        for name, tensor in found.items()
-    }
+        found = read_trace(path, otherwise=".safetensors")
+        return cls({stage: np.array(array) for stage, array in found.items()}, found.meta)
 
 
 class StageFilter:

@@ -1,6 +1,8 @@
 """The types of GGUF files: of metadata values, and of tensors, with their blocks and how they become float32.
 
-A quantised row is a sequence of blocks, each of a fixed number of values in a fixed number of bytes.
+A quantised row is a sequence of blocks, each of a fixed number of values in a fixed number of bytes. The package `gguf`
+has the same table (`GGML_QUANT_SIZES`), and a test compares the two; it is not imported for that, since it brings
+tokenizers that take a second to import, and since files without quantised weights are read without it.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ _CHUNK_VALUES = 1 << 20  # dequantised at a time: what is needed on the way stay
 class TensorType:
     """How a tensor's values are stored."""
 
+    number: int  # in a file, and in ggml
     name: str
     block: int  # values in a block
     block_bytes: int
@@ -42,41 +45,44 @@ class TensorType:
 
 
 TENSOR_TYPES: Mapping[int, TensorType] = {
-    0: TensorType("F32", 1, 4, "<f4"),
-    1: TensorType("F16", 1, 2, "<f2"),
-    2: TensorType("Q4_0", 32, 18),
-    3: TensorType("Q4_1", 32, 20),
-    6: TensorType("Q5_0", 32, 22),
-    7: TensorType("Q5_1", 32, 24),
-    8: TensorType("Q8_0", 32, 34),
-    9: TensorType("Q8_1", 32, 40),
-    10: TensorType("Q2_K", 256, 84),
-    11: TensorType("Q3_K", 256, 110),
-    12: TensorType("Q4_K", 256, 144),
-    13: TensorType("Q5_K", 256, 176),
-    14: TensorType("Q6_K", 256, 210),
-    15: TensorType("Q8_K", 256, 292),
-    16: TensorType("IQ2_XXS", 256, 66),
-    17: TensorType("IQ2_XS", 256, 74),
-    18: TensorType("IQ3_XXS", 256, 98),
-    19: TensorType("IQ1_S", 256, 50),
-    20: TensorType("IQ4_NL", 32, 18),
-    21: TensorType("IQ3_S", 256, 110),
-    22: TensorType("IQ2_S", 256, 82),
-    23: TensorType("IQ4_XS", 256, 136),
-    24: TensorType("I8", 1, 1, "<i1"),
-    25: TensorType("I16", 1, 2, "<i2"),
-    26: TensorType("I32", 1, 4, "<i4"),
-    27: TensorType("I64", 1, 8, "<i8"),
-    28: TensorType("F64", 1, 8, "<f8"),
-    29: TensorType("IQ1_M", 256, 56),
-    30: TensorType("BF16", 1, 2),
-    34: TensorType("TQ1_0", 256, 54),
-    35: TensorType("TQ2_0", 256, 66),
-    39: TensorType("MXFP4", 32, 17),
-    40: TensorType("NVFP4", 64, 36),
-    41: TensorType("Q1_0", 128, 18),
-    42: TensorType("Q2_0", 64, 18),
+    kind.number: kind
+    for kind in (
+        TensorType(0, "F32", 1, 4, "<f4"),
+        TensorType(1, "F16", 1, 2, "<f2"),
+        TensorType(2, "Q4_0", 32, 18),
+        TensorType(3, "Q4_1", 32, 20),
+        TensorType(6, "Q5_0", 32, 22),
+        TensorType(7, "Q5_1", 32, 24),
+        TensorType(8, "Q8_0", 32, 34),
+        TensorType(9, "Q8_1", 32, 40),
+        TensorType(10, "Q2_K", 256, 84),
+        TensorType(11, "Q3_K", 256, 110),
+        TensorType(12, "Q4_K", 256, 144),
+        TensorType(13, "Q5_K", 256, 176),
+        TensorType(14, "Q6_K", 256, 210),
+        TensorType(15, "Q8_K", 256, 292),
+        TensorType(16, "IQ2_XXS", 256, 66),
+        TensorType(17, "IQ2_XS", 256, 74),
+        TensorType(18, "IQ3_XXS", 256, 98),
+        TensorType(19, "IQ1_S", 256, 50),
+        TensorType(20, "IQ4_NL", 32, 18),
+        TensorType(21, "IQ3_S", 256, 110),
+        TensorType(22, "IQ2_S", 256, 82),
+        TensorType(23, "IQ4_XS", 256, 136),
+        TensorType(24, "I8", 1, 1, "<i1"),
+        TensorType(25, "I16", 1, 2, "<i2"),
+        TensorType(26, "I32", 1, 4, "<i4"),
+        TensorType(27, "I64", 1, 8, "<i8"),
+        TensorType(28, "F64", 1, 8, "<f8"),
+        TensorType(29, "IQ1_M", 256, 56),
+        TensorType(30, "BF16", 1, 2),
+        TensorType(34, "TQ1_0", 256, 54),
+        TensorType(35, "TQ2_0", 256, 66),
+        TensorType(39, "MXFP4", 32, 17),
+        TensorType(40, "NVFP4", 64, 36),
+        TensorType(41, "Q1_0", 128, 18),
+        TensorType(42, "Q2_0", 64, 18),
+    )
 }
 """ggml's types by their number in a file. The numbers between are of types that ggml has given up."""
 

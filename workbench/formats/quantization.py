@@ -12,19 +12,13 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
 from workbench.core.errors import BadInput
+from workbench.formats.gguf_types import BY_NAME
 
-BLOCKS = {  # (values, bytes) of a block, along the last axis
-    "f32": (1, 4),
-    "f16": (1, 2),
-    "bf16": (1, 2),
-    "q8_0": (32, 34),
-    "q5_1": (32, 24),
-    "q5_0": (32, 22),
-    "q4_1": (32, 20),
-    "q4_0": (32, 18),
-}
-TYPES = tuple(BLOCKS)
+TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 """The types offered, from exact to small: those that the gguf package quantises to."""
+
+BLOCKS = {name: (BY_NAME[name.upper()].block, BY_NAME[name.upper()].block_bytes) for name in TYPES}
+"""Values and bytes of a block of each, along the last axis."""
 
 FUNASR_TYPES = ("f32", "f16", "q8_0")
 """What FunASR's own export scripts offer."""

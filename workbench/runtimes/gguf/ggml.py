@@ -28,29 +28,18 @@ from typing import Any
 
 from workbench.core.errors import Unavailable
 from workbench.core.runtimes import RUNTIMES
+from workbench.formats.gguf_types import BY_NAME
 
 OLDEST, NEWEST = (0, 25, 0), (0, 26, 0)  # tested are versions from the first on, before the second
-F32, F16, I32 = 0, 1, 26  # ggml_type
 SUCCESS = 0  # ggml_status
 USAGE_WEIGHTS = 1  # of ggml_backend_buffer_usage
-# ggml_type by the name that GGUF tools give it; of those the file reader knows, the ones ggml can multiply with.
-TYPES = {
-    "F32": F32,
-    "F16": F16,
-    "Q4_0": 2,
-    "Q4_1": 3,
-    "Q5_0": 6,
-    "Q5_1": 7,
-    "Q8_0": 8,
-    "Q2_K": 10,
-    "Q3_K": 11,
-    "Q4_K": 12,
-    "Q5_K": 13,
-    "Q6_K": 14,
-    "IQ4_NL": 20,
-    "IQ4_XS": 23,
-    "BF16": 30,
-}
+_MULTIPLIED = (
+    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
+    "IQ4_NL", "IQ4_XS",
+)  # fmt: skip
+TYPES = {name: BY_NAME[name].number for name in _MULTIPLIED}
+"""ggml_type by name, of the types that ggml can multiply with."""
+F32 = TYPES["F32"]
 
 _P, _N, _S = c_void_p, c_int64, c_size_t
 LogCallback = CFUNCTYPE(None, c_int, c_char_p, c_void_p)

@@ -16,7 +16,8 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile
-from workbench.formats.gguf_types import TENSOR_TYPES
+from workbench.formats.gguf_types import BY_NAME
+from workbench.formats.quantization import ALIGNMENT, padded
 from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct, load_library
 from workbench.runtimes.gguf.language_file import (
     EMBEDDINGS,
@@ -28,8 +29,6 @@ from workbench.runtimes.gguf.language_file import (
 from workbench.runtimes.gguf.llama import LlamaModel, cpu_parameters, load_llama, take_reason
 from workbench.runtimes.gguf.repacking import Repacking
 
-ALIGNMENT = 32  # of tensors in a GGUF file
-TYPE_NUMBERS = {kind.name: number for number, kind in TENSOR_TYPES.items()}
 NEUTRAL = {".scale": 1.0, ".input_scale": 1.0, ".bias": 0.0}  # optional tensors by the end of their name
 UNUSED = ("cls.output.weight",)
 
@@ -86,8 +85,8 @@ def metadata_of(file: GgufFile, names: Sequence[str]) -> bytes:
     for name, info in table:
         shape = info.shape[::-1]
         parts.append(_text(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape))
-        parts.append(struct.pack("<IQ", TYPE_NUMBERS[info.type], offset))
-        offset += -(-info.nbytes // ALIGNMENT) * ALIGNMENT
+        parts.append(struct.pack("<IQ", BY_NAME[info.type].number, offset))
+        offset += padded(info.nbytes)
     head = b"".join(parts)
     return head + bytes(-len(head) % ALIGNMENT)
 

@@ -1,6 +1,7 @@
 """Server-sent events: bytes as they arrive, in pieces of any size, to the data of whole events.
 
 After the HTML standard, section 9.2.6. Names, ids and comments of events are of no use here and left out.
+The package httpx-sse is not used: it collects a line or an event of any length, and nothing here may.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import Server, check_setting
+from workbench.system.user_cache import user_config
 
 SHIPPED = Path(__file__).with_name("cards.toml")
 KEYS = {"id", "name", "family", "languages", "tasks", "licence", "source", "runtimes", "settings", "about", "megabytes"}
@@ -85,10 +86,7 @@ class BadCard:
 def user_cards_path() -> Path:
     """Where users put their own cards: $WORKBENCH_MODELS, or models.toml in the configuration folder."""
     named = os.environ.get("WORKBENCH_MODELS")
-    if named:
-        return Path(named)
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(base) / "speech-workbench" / "models.toml"
+    return Path(named) if named else user_config() / "models.toml"
 
 
 def read_cards(path: Path) -> list[Card]:

@@ -1,0 +1,20 @@
+"""The folders of a user are where the XDG variables say, else where other packages of the field have theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.system.user_cache import user_cache, user_config
+
+
+def test_the_variables_come_first_and_the_home_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    assert user_cache() == tmp_path / "cache" / "speech-workbench"
+    assert user_config() == tmp_path / "config" / "speech-workbench"
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    assert user_cache() == Path.home() / ".cache" / "speech-workbench"
+    assert user_config() == Path.home() / ".config" / "speech-workbench"

@@ -312,6 +312,8 @@ def test_a_wheel_holds_the_page_and_the_assets(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assets = {f"workbench/{path.relative_to(ROOT)}" for path in (ROOT / "assets").rglob("*") if path.is_file()}
     assert assets and assets <= names
+    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "panels").rglob("*.html")}
+    assert "panels/transcribe/view.html" in templates and templates <= names
     assert {"workbench/registry/cards.toml", "workbench/cli/commands.py", "panels/page.py", "app.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "assets/"))]
 

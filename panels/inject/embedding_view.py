@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from markupsafe import Markup
+
 from panels.widgets.figures import picture
-from panels.widgets.markup import button, chips, element, figures, text
+from panels.widgets.templates import render
 from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, Embedding
 from workbench.embeddings.components import principal
@@ -19,6 +21,7 @@ from workbench.embeddings.statistics import look_at, norms
 from workbench.session.values import Neighbours
 
 EMPTY = """<p class="muted small">None yet. Add files, or make some from a recording below.</p>"""
+VIEW = "inject/view.html"
 MOST_ROWS = 60  # tokens whose nearest words are listed
 
 
@@ -56,26 +59,18 @@ def listed_html(held: Sequence[Held]) -> str:
     """The embeddings in the order of their placeholders, each with what can be done with it."""
     if not held:
         return EMPTY
-    return element("ol", "".join(_item(number, each) for number, each in enumerate(held)), "held")
+    return render(VIEW, "listed", [(each, _labels(each.embedding)) for each in held], ENCODINGS)
 
 
-def _item(number: int, held: Held) -> str:
-    one = held.embedding
+def _labels(one: Embedding) -> list[tuple[str, str, str]]:
     found = look_at(one.values)
     shape = " × ".join(map(str, one.shape))
     lengths = f"{found.shortest:.3g} to {found.longest:.3g}"
-    labels = [
+    return [
         ("▦", shape, "shape as stored"),
         ("", one.dtype, "type as stored"),
         ("↔", f"norms {lengths}", "lengths of the vectors, of the shortest and the longest"),
     ]
-    notes = "".join(element("p", text(note), "note") for note in one.notes)
-    moves = button("Earlier", "earlier", key=held.key) if number else ""
-    saves = "".join(button(form, "save", key=held.key, form=form) for form in ENCODINGS)
-    buttons = button("Look", "look", key=held.key) + moves + button("Remove", "remove", key=held.key)
-    keep = element("details", element("summary", "Save as") + element("div", saves, "actions"), "keep")
-    head = element("p", f"<b>{text(one.name)}</b>")
-    return element("li", head + chips(labels) + notes + element("div", buttons + keep, "actions"))
 
 
 def look_html(one: Embedding, near: Neighbours | None, model: str) -> str:
@@ -94,13 +89,11 @@ def look_html(one: Embedding, near: Neighbours | None, model: str) -> str:
         ("repeated", str(found.repeated), "vectors that are the same as the one before"),
         ("digest", one.digest, "of the values: the same for the same embedding in another file"),
     ]
-    title = element("h3", f"{text(one.name)} {element('span', text(one.dtype), 'muted')}", tabindex="-1")
-    parts = [title, figures(numbers), *_pictures(one, near, model)]
-    parts.append(_words_html(near, model) if near else element("p", text(f"Words near it: {model}"), "note"))
-    return element("div", "".join(parts), "card look")
+    words = _words_html(near, model) if near else render(VIEW, "no_words", model)
+    return render(VIEW, "look", one, numbers, _pictures(one, near, model), words)
 
 
-def _pictures(one: Embedding, near: Neighbours | None, model: str) -> list[str]:
+def _pictures(one: Embedding, near: Neighbours | None, model: str) -> list[Markup]:
     from workbench.plots.embeddings import norms_figure, plane_figure, values_figure
 
     others = near.sample if near else None
@@ -136,24 +129,5 @@ def _pictures(one: Embedding, near: Neighbours | None, model: str) -> list[str]:
 
 def _words_html(near: Neighbours, model: str) -> str:
     """The nearest words of every token, as many as one can read."""
-    count = near.ids.shape[1]
-    head = "".join(
-        element("th", text(name), scope="col") for name in ("Token", *(f"{n}." for n in range(1, count + 1)))
-    )
-    lines = []
-    for number, (words, cosines) in enumerate(zip(near.texts[:MOST_ROWS], near.cosines)):
-        cells = "".join(
-            element("td", f"<code>{text(word)}</code> {element('small', f'{cosine:.2f}', 'muted')}")
-            for word, cosine in zip(words, cosines.tolist())
-        )
-        lines.append(element("tr", element("th", str(number), scope="row") + cells))
-    more = len(near.texts) - MOST_ROWS
-    table = element("table", element("thead", element("tr", head)) + element("tbody", "".join(lines)))
-    left = element("p", f"{more} more tokens are not listed", "note") if more > 0 else ""
-    said = "By the angle between the vectors (its cosine). What a speech model has heard is often near to no word."
-    return (
-        element("h4", f"Nearest tokens of {text(model)}")
-        + element("p", text(said), "muted small")
-        + element("div", table, "scroll")
-        + left
-    )
+    lines = [zip(words, cosines.tolist()) for words, cosines in zip(near.texts[:MOST_ROWS], near.cosines)]
+    return render(VIEW, "words", model, near.ids.shape[1], lines, len(near.texts) - MOST_ROWS)

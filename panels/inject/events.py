@@ -164,7 +164,7 @@ class InjectActions:
             raise BadInput("no speech model is chosen; pick one that is in the list")
         cell = hearing[0].cell
         said = element("p", f"{text(hearing[0].title)} listens to the recording", role="status")
-        yield (gr.skip(),) * 4 + (element("div", said + '<div class="bar unsure"><i></i></div>', "progress"),)
+        yield (gr.skip(),) * 4 + (element("div", said + element("div", element("i", ""), "bar unsure"), "progress"),)
         try:
             session = self.pool.session(cell.model, cell.runtime, cell.quantization)
             trace = session.trace(recording, STAGES)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from panels.inject.run import Answer, Answers
-from panels.widgets.markup import copy_button, element, failure, figures, seconds, text
+from panels.widgets.markup import seconds
+from panels.widgets.templates import render
 from workbench.decoding.agreement import agreement
-from workbench.session.values import Alternative
+from workbench.session.values import Alternative, Generation
 from workbench.system.memory import size
 
 NOTHING_YET = """<div class="empty">
@@ -23,6 +26,7 @@ NOTHING_YET = """<div class="empty">
 </ol>
 <p>Press <b>Look</b> beside an embedding to see it, and which words of the model it is near to.</p>
 </div>"""
+VIEW = "inject/view.html"
 TINY = 1e-4  # a probability below it is shown as such
 
 
@@ -30,8 +34,8 @@ def answers_html(answers: Answers) -> str:
     """All answers; what to do where there is none yet."""
     if not answers.rows:
         return NOTHING_YET
-    cards = element("div", "".join(map(answer_html, answers.rows)), "answers")
-    return cards + first_token_html([row for row in answers.rows if row.choices])
+    first = first_token_html([row for row in answers.rows if row.choices])
+    return render(VIEW, "answers", map(answer_html, answers.rows), first)
 
 
 def status_html(answers: Answers) -> str:
@@ -39,11 +43,8 @@ def status_html(answers: Answers) -> str:
     if not answers.rows:
         return ""
     settled = sum(row.status in ("done", "failed", "stopped") for row in answers.rows)
-    bar = ""
-    if not answers.finished:
-        percent = round(100 * settled / len(answers.rows))
-        bar = element("div", f'<i style="width:{percent}%"></i>', "bar" if settled else "bar unsure")
-    return element("div", element("p", _line(answers, settled), role="status") + bar, "progress")
+    percent = None if answers.finished else round(100 * settled / len(answers.rows))
+    return render("widgets/parts.html", "progress", _line(answers, settled), percent, settled)
 
 
 def _line(answers: Answers, settled: int) -> str:
@@ -52,8 +53,8 @@ def _line(answers: Answers, settled: int) -> str:
         running = next((row for row in answers.rows if row.status == "running"), None)
         if running is None:
             return "Starting"
-        count = f"{settled + 1} of {total} · " if total > 1 else ""
-        return f"{count}<b>{text(running.title)}</b> · {text(running.activity)}"
+        count = f"{settled + 1} of {total}" if total > 1 else ""
+        return render(VIEW, "underway", count, running.title, running.activity)
     done = [row for row in answers.rows if row.status == "done"]
     failed = sum(row.status == "failed" for row in answers.rows)
     counted = f"{len(done)} of {total} answers" if len(done) < total or total > 1 else "1 answer"
@@ -63,36 +64,16 @@ def _line(answers: Answers, settled: int) -> str:
     ids = {row.generation.tokens for row in done if row.generation}
     if len(done) > 1:
         said += "; all wrote the same tokens" if len(ids) == 1 else f"; {len(ids)} different answers"
-    return text(said)
+    return said
 
 
-def answer_html(row: Answer) -> str:
+def answer_html(row: Answer) -> Markup:
     """One card."""
     name, _, how = row.title.rpartition(" · ")
-    head = element("header", element("h4", f"{text(name)} {element('span', text(how), 'runtime')}"))
-    body = {
-        "waiting": lambda: element("p", "Waiting", "muted"),
-        "running": lambda: _writing(row),
-        "stopped": lambda: _written(row) + element("p", "Stopped before its end", "muted"),
-        "failed": lambda: failure(row.error),
-        "done": lambda: _done(row),
-    }[row.status]()
-    return element("article", head + body, f"result {row.status}", data_key=row.key, data_copy_scope="row")
+    return render(VIEW, "card", row, name, how, _figures(row.generation) if row.generation else ())
 
 
-def _writing(row: Answer) -> str:
-    shown = element("div", element("p", text(row.written)), "heard writing", aria_busy="true")
-    return (shown if row.written else "") + element("p", text(row.activity), "muted working")
-
-
-def _written(row: Answer) -> str:
-    return element("p", text(row.written), "heard", data_copy_source="yes") if row.written else ""
-
-
-def _done(row: Answer) -> str:
-    made = row.generation
-    assert made is not None
-    shown = _written(row) or element("p", element("span", "no text", "muted"), "heard")
+def _figures(made: Generation) -> list[tuple[str, str, str]]:
     values = [
         ("tokens", str(len(made.tokens)), "written, the end included"),
         ("prompt", str(made.prompt_tokens), "positions of the prompt, the embeddings' among them"),
@@ -102,33 +83,22 @@ def _done(row: Answer) -> str:
     ]
     if made.memory_bytes:
         values.append(("memory", size(made.memory_bytes), "most memory that the model's process had in use"))
-    notes = "".join(element("p", text(note), "note") for note in made.notes)
-    if made.finish == "length":
-        notes += element("p", "Cut off at the largest number of new tokens; see the options", "note")
-    return shown + notes + figures(values) + element("div", copy_button("Copy text"), "actions")
+    return values
 
 
 def first_token_html(rows: Sequence[Answer]) -> str:
     """The likeliest first tokens of every answer with their probabilities, and how far the answers agree on them."""
     if not rows:
         return ""
-    head = "".join(element("th", text(row.title.rpartition(" · ")[2]), scope="col") for row in rows)
     tokens: dict[tuple[int, str], None] = {}
     for row in rows:
         tokens |= dict.fromkeys((each.id, each.text) for each in row.choices)
     lines = []
     for token in tokens:
         found = [next((each for each in row.choices if (each.id, each.text) == token), None) for row in rows]
-        cells = "".join(element("td", _probability(each)) for each in found)
-        label = element("code", text(visible(token[1]))) + (element("small", f" {token[0]}") if token[0] >= 0 else "")
-        lines.append(element("tr", element("th", label, scope="row") + cells))
-    table = element(
-        "table",
-        element("thead", element("tr", element("th", "Token", scope="col") + head)) + element("tbody", "".join(lines)),
-    )
-    said = "".join(element("p", text(line), "agreement") for line in agreements(rows))
-    title = element("h3", "The first token")
-    return element("section", title + said + element("div", table, "scroll"), "choices-table")
+        lines.append((visible(token[1]), token[0], [_probability(each) for each in found]))
+    names = [row.title.rpartition(" · ")[2] for row in rows]
+    return render(VIEW, "first_token", agreements(rows), names, lines)
 
 
 def agreements(rows: Sequence[Answer]) -> list[str]:
@@ -146,12 +116,12 @@ def agreements(rows: Sequence[Answer]) -> list[str]:
     return lines
 
 
-def _probability(each: Alternative | None) -> str:
+def _probability(each: Alternative | None) -> tuple[str, str, str] | None:
+    """A probability as its percentage, its bar's width, and its logarithm."""
     if each is None:
-        return element("span", "–", "muted", title="not among the likeliest")
+        return None
     share = math.exp(each.logprob)
-    bar = f'<i style="width:{100 * share:.1f}%"></i>'
-    return element("span", percent(share), title=f"log-probability {each.logprob:.4f}") + element("div", bar, "bar")
+    return percent(share), f"{100 * share:.1f}", f"{each.logprob:.4f}"
 
 
 def percent(share: float) -> str:

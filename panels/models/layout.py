@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -12,15 +12,16 @@ from panels.running.choices import ModelOnRuntime, runtime_title
 from panels.running.error_boundary import guarded
 from panels.running.sessions import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
 from panels.widgets.html_block import html_block
-from panels.widgets.markup import button, datum, element, seconds, text
+from panels.widgets.markup import datum
+from panels.widgets.templates import render
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.runtimes import RUNTIMES
 from workbench.families import FAMILIES
 from workbench.registry.cards import BadCard, Card
 from workbench.registry.registry import Registry, Residency
-from workbench.registry.weights import Weights
 from workbench.system.memory import size
 
+VIEW = "models/view.html"
 REFRESH_SECONDS = 3.0
 LOG_BYTES = 6000  # of the end of a log
 HERE = {
@@ -113,29 +114,14 @@ def residents_html(pool: SessionPool) -> str:
     residents = pool.residents()
     budget = f"of {size(pool.registry.memory_budget)} that models may use"
     if not residents:
-        return element("p", text(f"No model is loaded: 0 MB {budget}."), "muted")
-    rows = "".join(element("tr", _resident(each)) for each in residents)
-    names = ("Model", "Memory", "Start", "State", "")
-    head = element("tr", "".join(element("th", name, scope="col") for name in names))
-    total = size(sum(each.memory_bytes for each in residents))
-    table = element("table", element("thead", head) + element("tbody", rows), "stacking")
-    return table + element("p", text(f"{total} {budget}."), "muted small")
+        return render(VIEW, "nothing_loaded", budget)
+    total = sum(each.memory_bytes for each in residents)
+    return render(VIEW, "residents", [_resident(each) for each in residents], total, budget)
 
 
-def _resident(each: Residency) -> str:
+def _resident(each: Residency) -> tuple[Residency, ModelOnRuntime, str]:
     state = f"idle for {_minutes(each.idle_seconds)}" if each.state == "idle" else each.state
-    cell = ModelOnRuntime(each.model, each.runtime, each.quantization or "")
-    name = f"{text(each.model)} {element('span', text(cell.how), 'runtime')}"
-    buttons = [] if each.busy else [button("Unload", "release", cell=cell.value)]
-    if each.log:
-        buttons.append(button("Log", "log", name=each.log.name))
-    cells = (
-        ("Memory", text(size(each.memory_bytes))),
-        ("Start", text(seconds(each.load_seconds)) if each.load_seconds else "–"),
-        ("State", text(state)),
-        ("", element("div", "".join(buttons), "buttons")),
-    )
-    return element("th", name, scope="row") + "".join(element("td", value, data_label=label) for label, value in cells)
+    return each, ModelOnRuntime(each.model, each.runtime, each.quantization or ""), state
 
 
 def log_html(pool: SessionPool, name: str) -> str:
@@ -149,9 +135,7 @@ def log_html(pool: SessionPool, name: str) -> str:
             written = file.read().decode("utf-8", "replace")
     except OSError as error:
         written = f"it cannot be read: {error.strerror}"
-    head = element("p", f"Log of the engine, {element('code', text(path))} {button('Hide', 'hide')}", "muted small")
-    lines = element("code", text(written.strip() or "nothing yet"))
-    return head + element("pre", lines, "log", tabindex="0")
+    return render(VIEW, "log", path, written.strip())
 
 
 def _minutes(idle: float) -> str:
@@ -160,51 +144,22 @@ def _minutes(idle: float) -> str:
 
 def cards_html(registry: Registry) -> str:
     """All cards as a table that becomes a list on narrow screens."""
-    names = ("Model", "Languages", "Runs on", "Licence", "Source")
-    head = element("tr", "".join(element("th", name, scope="col") for name in names))
-    rows = "".join(element("tr", _card(registry, card)) for card in registry.cards())
-    table = element("table", element("thead", head) + element("tbody", rows), "stacking cards")
-    bad = "".join(element("li", text(each.reason)) for each in registry.bad_cards())
-    return table + (element("h3", "Cards that cannot be used") + element("ul", bad, "bad-cards") if bad else "")
+    return render(VIEW, "cards", [_card(registry, card) for card in registry.cards()], registry.bad_cards())
 
 
-def _card(registry: Registry, card: Card) -> str:
-    about = element("span", text(card.about), "muted small")
-    does = element("span", text(", ".join(TASKS.get(task, task) for task in card.tasks)), "muted small")
-    name = f"<b>{text(card.name)}</b><code>{text(card.id)}</code>{does}{about}"
+def _card(registry: Registry, card: Card) -> tuple[Card, str, str, list[tuple[Any, ...]]]:
+    """A card, what it does, where it comes from, and how it runs on each runtime."""
+    tasks = ", ".join(TASKS.get(task, task) for task in card.tasks)
     source = HERE.get(card.kind, f"{card.kind}: {card.place}")
-    runs = element("ul", "".join(_runtime(registry, card, runtime) for runtime in RUNTIMES), "runtimes")
-    cells = (
-        ("Languages", text(", ".join(card.languages) or "any")),
-        ("Runs on", runs),
-        ("Licence", text(card.licence or "not stated")),
-        ("Source", text(source)),
-    )
-    return element("th", name, scope="row") + "".join(element("td", value, data_label=label) for label, value in cells)
+    return card, tasks, source, [_runtime(registry, card, runtime) for runtime in RUNTIMES]
 
 
-def _runtime(registry: Registry, card: Card, runtime: str) -> str:
+def _runtime(registry: Registry, card: Card, runtime: str) -> tuple[Any, ...]:
     state = registry.availability(card, runtime)
     css, mark, word = (
         ("ready", "✓", "ready") if state.ready else ("fetch", "↓", "") if state.fetches else ("not", "–", "")
     )
-    reason = element("span", text(state.reason or word), "muted small")
-    title = f'<b><span aria-hidden="true">{mark}</span> {text(runtime_title(runtime))}</b>'
-    return element("li", f"{title} {reason}{_files(registry.weights(card, runtime))}", css)
-
-
-def _files(offered: Sequence[Weights]) -> str:
-    """The quantisations with the sizes of their files: those that are there told from those still to be made."""
-    items = [
-        element(
-            "li",
-            f"{text(each.label)}{element('span', ' (there)', 'sr') if each.converted else ''}",
-            "there" if each.converted else "",
-            title="This file is there." if each.converted else "This file is made when it first runs.",
-        )
-        for each in offered
-    ]
-    return element("ul", "".join(items), "weights") if items else ""
+    return css, mark, runtime_title(runtime), state.reason or word, registry.weights(card, runtime)
 
 
 def models_list(registry: Registry) -> list[dict[str, Any]]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from markupsafe import Markup
+
 from panels.parity.run import Step
 from panels.parity.sides import SideChoice
-from panels.widgets.markup import button, element, seconds, text
+from panels.widgets.markup import seconds
+from panels.widgets.templates import render
 from workbench.compare import PRESETS
 from workbench.parity_lab import ParityRun
 from workbench.parity_lab.heat_map import heat_map
 from workbench.parity_lab.html_report import noise_details, sides, verdict
 from workbench.parity_lab.stage_detail import stage_details
 
+VIEW = "parity/view.html"
 NOTHING_YET = """<div class="empty">
 <p class="lead">Where do two runtimes part ways?</p>
 <ol>
@@ -40,42 +44,18 @@ def sides_html(listed: Sequence[SideChoice], traces: Iterable[str], chosen: Coll
         chosen: the candidates as they are written; one with settings of its own counts for its type.
     """
     pressed = {side.partition("+")[0] for side in chosen} | set(chosen)
-    rows = [_offered(each, pressed) for each in listed]
-    files = [_toggle(name, name, "", name in pressed) for name in traces]
-    if files:
-        rows.append(_row("Trace files", "".join(files)))
-    return element("ul", "".join(rows), "choices")
-
-
-def _offered(each: SideChoice, pressed: Collection[str]) -> str:
-    if not each.kinds:
-        return _row(each.title, element("span", text(each.reason), "muted small"))
-    toggles = "".join(_toggle(kind.side, kind.label, kind.size, kind.side in pressed) for kind in each.kinds)
-    return _row(each.title, toggles, each.reason)
-
-
-def _row(title: str, content: str, note: str = "") -> str:
-    small = element("small", text(note)) if note else ""
-    name = element("span", text(title) + small, "name")
-    return element("li", name + element("span", content, "runs"), role="group", aria_label=f"Candidates: {title}")
-
-
-def _toggle(side: str, label: str, note: str, pressed: bool) -> str:
-    content = f"{text(label)} {element('small', text(note)) if note else ''}".strip()
-    state = "true" if pressed else "false"
-    return element("button", content, "toggle", type="button", title=side, aria_pressed=state, data_side=side)
+    return render(VIEW, "sides", listed, list(traces), pressed)
 
 
 def status_html(step: Step) -> str:
     """How far a run is, in a line and a bar; of one that is over, what came of it."""
     if step.run is not None:
-        return element("div", element("p", text(summary(step.run, step.seconds)), role="status"), "progress")
+        return render("widgets/parts.html", "progress", summary(step.run, step.seconds), None, True)
     if step.stopped:
         said = f"Stopped after {seconds(step.seconds)}; nothing of it is kept"
-        return element("div", element("p", text(said), role="status"), "progress")
+        return render("widgets/parts.html", "progress", said, None, True)
     doing = "stopping" if step.stopping else step.activity
-    line = element("p", f"<b>{step.share:.0%}</b> · {text(doing)} · {text(seconds(step.seconds))}")
-    return element("div", line + element("div", f'<i style="width:{100 * step.share:.0f}%"></i>', "bar"), "progress")
+    return render(VIEW, "progress", f"{100 * step.share:.0f}", doing, step.seconds)
 
 
 def summary(run: ParityRun, took: float) -> str:
@@ -89,20 +69,14 @@ def summary(run: ParityRun, took: float) -> str:
 def result_html(run: ParityRun, opened: str = "") -> str:
     """A run: its verdicts, the heat map to press stages in, with the one that is opened marked, and who computed
     what."""
-    about = f"{run.source} · reference {run.reference.name}"
-    parts = [element("h3", f"{text(run.model)} {element('span', text(about), 'muted')}")]
-    if run.isolated:
-        parts.append(element("p", text(run.mode), "faint"))
-    parts += [verdict(each) for each in run.outcomes]
-    if run.no_exact:
-        parts.append(element("p", f"Noise is not told from a bug: {text(run.no_exact)}", "faint"))
-    parts += heat_map(run, pressable=True, opened=opened)
-    for each in run.outcomes:
-        if each.noise:
-            named = element("summary", f"Noise or bug: {text(each.name)}")
-            parts.append(element("details", named + "".join(noise_details(each.noise))))
-    parts.append(element("details", element("summary", "Who computed what") + "".join(sides(run))))
-    return element("div", "".join(parts), "lab")
+    shown = [_joined(part) for part in (map(verdict, run.outcomes), heat_map(run, True, opened), sides(run))]
+    noise = [(each.name, _joined(noise_details(each.noise))) for each in run.outcomes if each.noise]
+    return render(VIEW, "result", run, *shown[:2], noise, shown[2])
+
+
+def _joined(parts: Iterable[str]) -> Markup:
+    """What the report makes as HTML, in which all text is escaped."""
+    return Markup("".join(parts))
 
 
 def closer_html(run: ParityRun, place: int, stage: str) -> str:
@@ -113,12 +87,5 @@ def closer_html(run: ParityRun, place: int, stage: str) -> str:
         for number, each in enumerate(run.outcomes)
         if each.comparison and any(found.stage == stage for found in each.comparison.stages)
     ]
-    tabs = "".join(
-        button(name, "look", stage=stage, side=number, pressed=number == place)
-        for number, name in others
-        if len(others) > 1
-    )
-    title = f"{text(stage)} {element('span', text(f'{outcome.name} against {run.reference.name}'), 'muted')}"
-    head = element("h3", title, tabindex="-1", aria_live="polite")
-    buttons = element("div", tabs, "buttons") if tabs else ""
-    return element("div", head + buttons + "".join(stage_details(run, outcome, stage)), "lab card closer")
+    about = f"{outcome.name} against {run.reference.name}"
+    return render(VIEW, "closer", stage, about, others, place, _joined(stage_details(run, outcome, stage)))

@@ -21,10 +21,11 @@ from panels.transcribe.view import board_html, status_html
 from panels.widgets.audio_views import Sounds, pictures_html
 from panels.widgets.engine_inputs import RUNTIME, read_settings
 from panels.widgets.html_block import run_buttons, seen
-from panels.widgets.markup import button, datum, element, seconds, text
+from panels.widgets.markup import datum, element, seconds, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
 from panels.widgets.option_inputs import Shown, by_family, read_inputs, visible_for
 from panels.widgets.samples import Sample, reference_text, samples_named
+from panels.widgets.templates import render
 from workbench.core.errors import BadInput
 
 Update = dict[str, Any]
@@ -144,7 +145,7 @@ class Actions:
 
     def _opened(self, row: Row, edits: dict[str, Any]) -> tuple[Any, ...]:
         """Values for: panel, title, pictures, editor, player, opened row, edits. `draw` follows with the pictures."""
-        title = element("h3", f"{text(row.title)} {element('span', text(row.recording), 'muted')}", tabindex="-1")
+        title = element("h3", text(row.title) + " " + element("span", text(row.recording), "muted"), tabindex="-1")
         pictures = element("p", "Drawing the waveform and the filter bank", "muted small", role="status")
         quiet = gr.update(value=None, visible=False)
         return gr.update(visible=True), title, pictures, editor_value(row, edits.get(row.key)), quiet, row, edits
@@ -187,26 +188,12 @@ def unavailable_html(listed: Sequence[RuntimeOffer]) -> str:
     missing = [offer for offer in listed if not offer.possible]
     if not missing:
         return ""
-    items = "".join(element("li", f"<b>{text(offer.title)}</b> {text(offer.reason)}") for offer in missing)
-    summary = element("summary", f"Why not others? {len(missing)} combinations cannot run here")
-    return element("details", summary + element("ul", items), "unavailable")
+    return render("transcribe/view.html", "unavailable", missing)
 
 
 def samples_html(samples: Sequence[Sample], several: bool = True) -> str:
     """The samples as buttons: what is said, by whom, how long; where several can be taken, also one for all."""
     if not samples:
         return ""
-    buttons = [
-        element(
-            "button",
-            f"<span>{text(sample.text)}</span><small>{text(seconds(sample.seconds))}</small>",
-            "sample",
-            type="button",
-            title=f"{sample.text}: {sample.credit}",
-            data_event="pick",
-            data_sample=Path(sample.path).name,
-        )
-        for sample in samples
-    ]
-    every = button("All of them", "pick", "sample all", sample="*") if several else ""
-    return element("div", "".join(buttons) + every, "samples", role="group", aria_label="Sample recordings")
+    named = [(sample, Path(sample.path).name) for sample in samples]
+    return render("transcribe/view.html", "samples", named, several)

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from markupsafe import Markup
+
 from panels.transcribe.run import Row, RunState
-from panels.widgets.markup import button, chips, copy_button, element, failure, figures, seconds, text
+from panels.widgets.markup import seconds
+from panels.widgets.templates import render
 from workbench.session.values import Transcript
 from workbench.system.memory import size
 from workbench.text.normalisers import Normaliser
-from workbench.text.rates import Difference, Score, pool_scores
+from workbench.text.rates import Score, pool_scores
 from workbench.text.scripts import is_unspaced
 
+VIEW = "transcribe/view.html"
 PHRASE = 24  # characters of a text that is being written that a screen reader gets at once, or a few more
 LANGUAGES = {
     "zh": "Chinese",
@@ -60,17 +64,13 @@ NOTHING_YET = """<div class="empty">
 </div>"""
 
 
-LEGEND = """<p class="legend" aria-hidden="true"><span class="wrong"><span>heard</span><small>said</small></span>
-<span><del class="missing">missed</del></span><span><ins class="added">added</ins></span></p>"""
-
-
 def board_html(board: RunState) -> str:
     """The whole table; what to do where there is nothing yet."""
     if not board.rows:
         return NOTHING_YET
     groups = [list(rows) for _, rows in groupby(board.rows, key=lambda row: row.key.partition(":")[0])]
-    parts = [_summary(board, len(groups))] if len(groups) > 1 or len(groups[0]) > 1 else []
-    return "".join(parts + [_recording(rows) for rows in groups])
+    summary = _summary(board, len(groups)) if len(groups) > 1 or len(groups[0]) > 1 else ""
+    return render(VIEW, "board", summary, [_recording(rows) for rows in groups])
 
 
 def status_html(board: RunState) -> str:
@@ -78,13 +78,12 @@ def status_html(board: RunState) -> str:
     if not board.rows:
         return ""
     known = any(row.progress and row.progress.total for row in board.rows if row.status == "running")
-    percent = round(100 * board.fraction)
-    bar = element("div", f'<i style="width:{percent}%"></i>', "bar" if known or board.settled else "bar unsure")
-    return element("div", element("p", status_line(board), role="status") + ("" if board.finished else bar), "progress")
+    percent = None if board.finished else round(100 * board.fraction)
+    return render("widgets/parts.html", "progress", status_line(board), percent, known or board.settled)
 
 
 def status_line(board: RunState) -> str:
-    """What is going on, or what has come out, in one line of HTML."""
+    """What is going on, or what has come out, in one line: HTML where it is `Markup`."""
     done = sum(row.status == "done" for row in board.rows)
     total = len(board.rows)
     if board.finished:
@@ -92,12 +91,11 @@ def status_line(board: RunState) -> str:
         whole = "1 transcript" if total == 1 else f"All {total} transcripts"
         outcome = f"{done} of {total} transcripts" if done < total else whole
         ends = "Stopped: " if board.stopped else ""
-        return text(f"{ends}{outcome} in {seconds(board.seconds)}" + (f", {failed} failed" if failed else ""))
+        return f"{ends}{outcome} in {seconds(board.seconds)}" + (f", {failed} failed" if failed else "")
     for row in board.rows:
         if row.status == "running":
             count = f"{board.settled + 1} of {total}" if total > 1 else ""
-            parts = [count, f"<b>{text(row.title)}</b>", text(row.recording), text(_activity(row))]
-            return " · ".join(filter(None, parts))
+            return render(VIEW, "underway", count, row.title, row.recording, _activity(row))
     return "Starting"
 
 
@@ -109,41 +107,23 @@ def _activity(row: Row) -> str:
     return f"{row.progress.activity}, {seconds(row.progress.done)} of {seconds(row.progress.total)}"
 
 
-def _recording(rows: Sequence[Row]) -> str:
+def _recording(rows: Sequence[Row]) -> Markup:
     lengths = [row.transcript.audio_seconds for row in rows if row.transcript]
-    length = element("span", text(seconds(lengths[0])), "muted") if lengths else ""
-    head = element("h3", f"{text(rows[0].recording)} {length}")
-    reference = ""
-    if rows[0].reference:
-        reference = element("p", element("span", "Reference", "label") + text(rows[0].reference), "truth")
     wrong = any(row.score and row.score.counts.errors for row in rows)
-    return element("section", head + reference + "".join(map(row_html, rows)) + (LEGEND if wrong else ""), "recording")
+    return render(VIEW, "recording", rows[0], lengths[0] if lengths else None, map(row_html, rows), wrong)
 
 
-def row_html(row: Row) -> str:
+def row_html(row: Row) -> Markup:
     """One card."""
-    rate = element("span", text(row.score.summary), "rate", title=_rate_title(row.score)) if row.score else ""
-    head = element("header", element("h4", _title(row)) + rate)
     body = {
-        "waiting": lambda: element("p", "Waiting", "muted"),
-        "running": lambda: _writing(row) + element("p", text(_activity(row)), "muted working"),
-        "stopped": lambda: _stopped(row),
-        "failed": lambda: failure(row.error),
-        "done": lambda: _result(row),
+        "waiting": lambda: render(VIEW, "waiting"),
+        # The text so far, visibly unfinished.
+        "running": lambda: render(VIEW, "running", *phrases(row.writing), _activity(row)),
+        "stopped": lambda: render(VIEW, "stopped", row.writing),
+        "failed": lambda: render("widgets/parts.html", "failure", row.error),
+        "done": lambda: _done(row),
     }[row.status]()
-    return element("article", head + body, f"result {row.status}", data_key=row.key, data_copy_scope="row")
-
-
-def _writing(row: Row) -> str:
-    """The text so far, visibly unfinished.
-
-    Phrases are spans of a live region of their own each: what has been read out stays as it is and is not read again.
-    """
-    finished, rest = phrases(row.writing)
-    said = "".join(element("span", text(phrase)) for phrase in finished)
-    live = element("span", said, "said", aria_live="polite", aria_atomic="false", aria_relevant="additions")
-    tail = element("span", text(rest), "tail", aria_hidden="true")
-    return element("div", element("p", live + tail), "heard writing", aria_busy="true")
+    return render(VIEW, "card", row, *_title(row), _rate_title(row.score) if row.score else "", body)
 
 
 def phrases(written: str) -> tuple[list[str], str]:
@@ -158,58 +138,21 @@ def phrases(written: str) -> tuple[list[str], str]:
     return finished, written[begin:]
 
 
-def _stopped(row: Row) -> str:
-    if not row.writing:
-        return element("p", "Not run: the run was stopped before", "muted")
-    return element("p", text(row.writing), "heard cut") + element("p", "Stopped before its end", "muted")
-
-
-def _title(row: Row) -> str:
+def _title(row: Row) -> tuple[str, str]:
+    """The model's name, and how it runs."""
     name, _, runtime = row.title.rpartition(" · ")
-    return f"{text(name or row.title)} {element('span', text(runtime), 'runtime') if name else ''}"
+    return (name, runtime) if name else (row.title, "")
 
 
-def _result(row: Row) -> str:
-    transcript = row.transcript
-    assert transcript is not None
-    heard = text(transcript.text) or element("span", "no words heard", "muted")
-    parts = []
-    if row.score:
-        parts.append(element("p", differences_html(row.score), "heard marked"))
-        changed = row.score.hypothesis != transcript.text
-        label = f"Raw text; above it is normalised ({row.score.normaliser}, version {row.score.normaliser_version})"
-        raw = element("p", heard, data_copy_source="yes")
-        parts.append(element("div", element("span", text(label), "label") + raw, "raw" if changed else "raw same"))
-    else:
-        parts.append(element("p", heard, "heard", data_copy_source="yes"))
-    parts.append(chips(tag_chips(transcript)))
-    parts.append(figures(_figures(transcript, row.score, row.weight_bytes)))
-    parts += [element("p", text(note), "note") for note in transcript.notes]
-    buttons = button("Segments and export", "look", key=row.key) + copy_button("Copy text")
-    parts.append(element("div", buttons, "actions"))
-    return "".join(parts)
+def _done(row: Row) -> Markup:
+    assert row.transcript is not None
+    numbers = _figures(row.transcript, row.score, row.weight_bytes)
+    return render(VIEW, "done", row, tag_chips(row.transcript), numbers)
 
 
-def differences_html(score: Score) -> str:
-    """The normalised hypothesis with its differences to the reference, told apart by shape and words, not colour alone.
-
-    A wrong word stands over the right one, a missing one in a dashed frame, an added one after a plus sign.
-    """
-    return (
-        "".join(text(piece.separator) + _difference(piece) for piece in score.differences)
-        or '<span class="muted">no words</span>'
-    )
-
-
-def _difference(piece: Difference) -> str:
-    if piece.kind == "equal":
-        return text(piece.hypothesis)
-    if piece.kind == "delete":
-        return f'<del class="missing"><span class="sr">missing: </span>{text(piece.reference)}</del>'
-    if piece.kind == "insert":
-        return f'<ins class="added"><span class="sr">added: </span>{text(piece.hypothesis)}</ins>'
-    said = f'<small><span class="sr"> instead of </span>{text(piece.reference)}</small>'
-    return f'<span class="wrong"><span>{text(piece.hypothesis)}</span>{said}</span>'
+def differences_html(score: Score) -> Markup:
+    """The normalised hypothesis with its differences to the reference, told apart by shape and words."""
+    return render(VIEW, "differences", score.differences)
 
 
 def tag_chips(transcript: Transcript) -> list[tuple[str, str, str]]:
@@ -280,14 +223,8 @@ def _summary(board: RunState, recordings: int) -> str:
             f"{compute / audio:.3f}" if audio else "–",
             *([f"{len(done)}"] if recordings > 1 else []),
         ]
-        lines.append(
-            element("th", _title(done[0]), scope="row") + "".join(element("td", text(value)) for value in cells)
-        )
+        lines.append((*_title(done[0]), cells))
     if not lines:
         return ""
     names = ("Model", "Error rate", "Time", "Memory", "Weights", "RTF", *(["Files"] if recordings > 1 else []))
-    head = element("tr", "".join(element("th", name, scope="col") for name in names))
-    body = "".join(element("tr", line) for line in lines)
-    table = element("table", element("thead", head) + element("tbody", body))
-    title = "All recordings together" if recordings > 1 else "Side by side"
-    return element("section", element("h3", title) + element("div", table, "scroll"), "summary")
+    return render(VIEW, "summary", "All recordings together" if recordings > 1 else "Side by side", names, lines)

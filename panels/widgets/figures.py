@@ -7,7 +7,9 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from panels.widgets.markup import element, text
+from markupsafe import Markup
+
+from panels.widgets.templates import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +20,7 @@ NARROW_PIXELS = 640
 
 def picture(
     caption: str, alternative: str, draw: Callable[[float, float], Figure], heights: tuple[float, float]
-) -> str:
+) -> Markup:
     """A figure with its caption.
 
     Args:
@@ -27,9 +29,7 @@ def picture(
         heights: wide and narrow.
     """
     wide, narrow = (_png(draw(width, height)) for width, height in zip((WIDE_INCHES, NARROW_INCHES), heights))
-    source = f'<source media="(max-width: {NARROW_PIXELS}px)" srcset="{narrow}">'
-    image = f'<picture>{source}<img src="{wide}" alt="{text(alternative)}"></picture>'
-    return element("figure", image + element("figcaption", text(caption)), "picture")
+    return render("widgets/parts.html", "figure", wide, narrow, NARROW_PIXELS, alternative, caption)
 
 
 def _png(figure: Figure) -> str:

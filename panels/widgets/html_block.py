@@ -37,7 +37,7 @@ def seen_classes(now: bool, *others: str) -> list[str]:
 
 
 def html_block(value: str = "", *events: str, **settings: Any) -> gr.HTML:
-    """A component that shows HTML; buttons in it (`markup.button`) trigger the named events."""
+    """A component that shows HTML; buttons in it (the macro `button`) trigger the named events."""
     return gr.HTML(value, js_on_load=events_script(*events), apply_default_css=False, **settings)
 
 

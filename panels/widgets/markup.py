@@ -1,41 +1,28 @@
-"""Small pieces of HTML that several tabs use, and the one script that turns buttons in it into events.
+"""Single elements of HTML, the texts in it, and the one script that turns buttons in it into events.
 
-All text from outside goes through `text`. This file knows nothing of models or results.
+What is more than an element is made by `templates`. All text from outside goes through `text`. This file knows nothing
+of models or results.
 """
 
 from __future__ import annotations
 
-import html
 import json
-from collections.abc import Iterable
+
+from markupsafe import Markup, escape
 
 from workbench.core.errors import BadInput
 
 
-def text(value: object) -> str:
+def text(value: object) -> Markup:
     """The value as HTML text, also safe inside a quoted attribute."""
-    return html.escape(str(value), quote=True)
+    return escape(str(value))
 
 
-def element(tag: str, content: str, css: str = "", **attributes: object) -> str:
+def element(tag: str, content: str, css: str = "", **attributes: object) -> Markup:
     """An element around content that is HTML already; attribute names are written with `_` for `-`."""
     given = {"class": css} | {name.strip("_").replace("_", "-"): value for name, value in attributes.items()}
     written = "".join(f' {name}="{text(value)}"' for name, value in given.items() if value not in ("", None))
-    return f"<{tag}{written}>{content}</{tag}>"
-
-
-def failure(sentence: str) -> str:
-    """What is shown in place of a result that could not be had."""
-    return element("p", element("span", "Failed", "label") + " " + text(sentence), "fault")
-
-
-def button(label: str, event: str, css: str = "quiet", *, pressed: bool | None = None, **data: object) -> str:
-    """A button that triggers the event with `data`, in a component that has `events_script`; one of several of which
-    some are pressed says whether it is."""
-    sent: dict[str, object] = {f"data_{name}": value for name, value in data.items()}
-    if pressed is not None:
-        sent["aria_pressed"] = "true" if pressed else "false"
-    return element("button", text(label), css, type="button", data_event=event, **sent)
+    return Markup(f"<{tag}{written}>{content}</{tag}>")
 
 
 def events_script(*events: str) -> str:
@@ -72,29 +59,6 @@ element.addEventListener('click', (event) => {
   else if (known.includes(pressed.dataset.event)) trigger(pressed.dataset.event, {...pressed.dataset});
 });
 """
-
-
-def copy_button(label: str) -> str:
-    """A button that copies the text of `[data-copy-source]` within the nearest `[data-copy-scope]` around it."""
-    return element("button", text(label), "quiet", type="button", data_copy="yes")
-
-
-def chips(labels: Iterable[tuple[str, str, str]]) -> str:
-    """A list of small labels (picture, word, what it means)."""
-    items = [
-        element("li", f'<span aria-hidden="true">{text(picture)}</span> {text(word)}', title=meaning)
-        for picture, word, meaning in labels
-    ]
-    return element("ul", "".join(items), "chips") if items else ""
-
-
-def figures(values: Iterable[tuple[str, str, str]]) -> str:
-    """Numbers with their names (name, value, what it means), in a row that wraps."""
-    items = [
-        element("div", element("dt", text(name)) + element("dd", text(value)), title=meaning)
-        for name, value, meaning in values
-    ]
-    return element("dl", "".join(items), "figures")
 
 
 def seconds(value: float) -> str:

@@ -62,7 +62,7 @@ def test_candidates_are_buttons_and_what_is_missing_says_why(registry: Any) -> N
     listed = offered(registry, registry.card("fake/sense"))
     shown = sides_html(listed, ['<b>"dump.npz'], ["gguf:q8_0+cmvn=off", '<b>"dump.npz'])
     pressed = re.findall(r'aria-pressed="(\w+)" data-side="([^"]*)"', shown)
-    assert [side for state, side in pressed if state == "true"] == ["gguf:q8_0", "&lt;b&gt;&quot;dump.npz"]
+    assert [side for state, side in pressed if state == "true"] == ["gguf:q8_0", "&lt;b&gt;&#34;dump.npz"]
     assert len(pressed) == 7 and "nothing for vLLM to serve" in shown and "<b>" not in shown
 
 

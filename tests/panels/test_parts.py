@@ -200,7 +200,7 @@ def test_pictures_are_images_with_a_description(tmp_path: Path) -> None:
     sounds = Sounds()
     html = pictures_html(sounds, str(tone(tmp_path / "a.wav")), [(0.0, 0.5, 'say "<b>"')])
     assert html.count("<img") == 2 and html.count("<source") == 2 and html.count("data:image/png;base64,") == 4
-    assert "say &quot;&lt;b&gt;&quot;, 0.00 s to 0.50 s" in html
+    assert "say &#34;&lt;b&gt;&#34;, 0.00 s to 0.50 s" in html
     sounds.close()
 
 
@@ -279,6 +279,6 @@ def test_the_models_tab_has_a_line_for_each_card_that_cannot_be_used(pool: Any) 
     assert "cannot be used" not in cards_html(pool.registry)
     pool.registry.bad = (BadCard("mine", "model 'mine' has <b>"), BadCard("", "the model list is not valid TOML"))
     shown = cards_html(pool.registry)
-    assert shown.count("<li>model &#x27;mine&#x27; has &lt;b&gt;</li>") == 1 and "list is not valid TOML</li>" in shown
+    assert shown.count("<li>model &#39;mine&#39; has &lt;b&gt;</li>") == 1 and "list is not valid TOML</li>" in shown
     *_, last = models_list(pool.registry)
     assert last["id"] == "mine" and not any(state["ready"] for state in last["runtimes"].values())

@@ -170,5 +170,5 @@ def test_numbers_read_well() -> None:
 
 
 def test_attributes_are_quoted() -> None:
-    assert element("p", "x", "a", data_key='"><b>') == '<p class="a" data-key="&quot;&gt;&lt;b&gt;">x</p>'
+    assert element("p", "x", "a", data_key='"><b>') == '<p class="a" data-key="&#34;&gt;&lt;b&gt;">x</p>'
     assert not re.search(r"<b>", element("p", "x", title="<b>"))

@@ -55,7 +55,7 @@ class Model:
         recogniser = self.other.recogniser
         if not hasattr(recogniser, "ear"):
             return recogniser.network.network.get_submodule(name)
-        network: nn.Module = recogniser.language.network if name[:6] == "model." else recogniser.ear.network.network
+        network: nn.Module = recogniser.language.network if name[:6] == "model." else recogniser.encoder.network.network
         return network.get_submodule(name)
 
 

@@ -198,4 +198,4 @@ def test_text_appears_as_it_is_written_and_cancel_stops_it(served_language: Serv
 
     page.locator("#run").click()  # and again, now to the end
     expect(page.locator(".result.done")).to_have_count(2)
-    expect(page.locator(".result.done").last).to_contain_text("a stretch was cut off")
+    expect(page.locator(".result.done").last).to_contain_text("a chunk of speech was cut off")

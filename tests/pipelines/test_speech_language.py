@@ -149,7 +149,7 @@ def test_of_a_beam_search_the_best_hypothesis_so_far_is_shown() -> None:
 def test_a_text_cut_off_says_so() -> None:
     hearer, _ = recogniser([0, STOP], [1, ENDED])
     _, heard = drain(hearer.hear(samples(1, 1), ListeningOptions()))
-    assert heard[0].notes == ("a stretch was cut off at max_new_tokens; the transcript may lack its end",)
+    assert heard[0].notes == ("a chunk of speech was cut off at max_new_tokens; the transcript may lack its end",)
     assert heard[1].notes == ()
 
 

@@ -155,7 +155,7 @@ class Pair:
         LOG.info("%d frames, %d embeddings: least cosines %s", len(ours["frontend.features"]), count, worst)
         assert all(cosine >= COSINE for cosine in worst.values()), worst
         # The original has zeros where the speech goes, as many as embeddings.
-        ids = prompt_ids(self.ours.ear.model, chosen).tolist()
+        ids = prompt_ids(self.ours.encoder.model, chosen).tolist()
         place = ids.index(SPEECH)
         assert [*ids[:place], *[0] * count, *ids[place + 1 :]] == batch["ids"].tolist()
         assert ours["tokens"].tolist() == theirs["generated"].tolist()
@@ -245,7 +245,7 @@ def spread_adaptor(directory: Path, network: Any) -> None:
 
 
 def test_the_checkpoint_has_the_originals_tensors(pair: Pair) -> None:
-    model, names = pair.ours.ear.model, set(pair.network.state_dict())
+    model, names = pair.ours.encoder.model, set(pair.network.state_dict())
     assert {name for name in names if not name.startswith("llm.")} == set(
         build(NanoEncoder, model.encoder, model.adaptor).state_dict()
     )
@@ -267,7 +267,7 @@ def test_same_output_for_every_prompt(pair: Pair, options: dict[str, Any]) -> No
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_language_is_asked_for_alike(pair: Pair, language: str) -> None:
     theirs = pair.network.get_prompt([], LANGUAGES[language], True)
-    ids = prompt_ids(pair.ours.ear.model, FunasrNanoOptions(language=language)).tolist()
+    ids = prompt_ids(pair.ours.encoder.model, FunasrNanoOptions(language=language)).tolist()
     before = f"<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{theirs}"
     assert ids[: ids.index(SPEECH)] == pair.tokenizer.encode(before)
 

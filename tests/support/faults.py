@@ -49,7 +49,7 @@ class Parts:
     def __init__(self, session: Any, reference: Trace, seed: int = 0):
         self.reference, self.draw = reference, np.random.default_rng(seed)
         self.recogniser = session.recogniser if hasattr(session, "recogniser") else session.writer
-        self.ear = getattr(self.recogniser, "ear", self.recogniser)
+        self.ear = getattr(self.recogniser, "encoder", self.recogniser)
         self.language = self.recogniser.language.network if hasattr(self.recogniser, "language") else None
         self._undo = contextlib.ExitStack()
 

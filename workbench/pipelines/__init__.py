@@ -1,4 +1,6 @@
-"""What a family does around its network, on every runtime: from samples to text, and what a trace sees on the way.
+"""What each family does around its network, the same on every runtime: features before it, text after it, stages for a
+trace.
 
-A pipeline takes and gives numpy arrays and calls a network through the protocol beside it, which each runtime fulfils.
+A pipeline takes and returns numpy arrays. It calls the network through a protocol in the same file; each runtime
+implements that protocol.
 """

@@ -1,4 +1,4 @@
-"""A plain language model around its network: a prompt's ids before it, text after it."""
+"""The pipeline of a plain language model: token ids from the prompt, text from the generated tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workbench.trace.trace import StageFilter
 
 
 class CausalLm:
-    """A loaded language model as a writer (see `workbench.pipelines.text_session`)."""
+    """A loaded language model that implements `workbench.pipelines.text_session.Writer`."""
 
     options_class = CausalLmOptions
 
@@ -33,50 +33,52 @@ class CausalLm:
 
     @property
     def table(self) -> Table:
-        """As `Writer.table`."""
+        """See `Writer.table`."""
         config = self.model.language
         return Table((config.vocabulary, config.hidden_size), self.language.table_rows)
 
     @property
     def dtype(self) -> str:
-        """Of its arithmetic."""
+        """The name of the type that it computes in."""
         return self.language.dtype
 
     def prompt(self, prompt: Prompt, options: CausalLmOptions, embeddings: Sequence[Embedding] = ()) -> TokenPrompt:
-        """As `Writer.prompt`."""
+        """See `Writer.prompt`."""
         return token_prompt(self.model, prompt, options, embeddings)
 
     def write(
         self, prompt: TokenPrompt, options: CausalLmOptions, alternatives: int = 0, watch: Watch | None = None
     ) -> Generator[int, None, None]:
-        """As `Writer.write`."""
+        """See `Writer.write`."""
         decoding = decoding_of(options, self.stop_ids, alternatives=alternatives)
         for tokens in self.language.generate(self._merged(prompt), decoding, watch):
             yield int(tokens[0])
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """As `Writer.text_of`."""
+        """See `Writer.text_of`."""
         return self.model.tokenizer.text(ids)
 
     def piece(self, number: int) -> str:
-        """As `Writer.piece`."""
+        """See `Writer.piece`."""
         return self.model.tokenizer.piece(number)
 
     def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
-        """As `Writer.trace`."""
+        """See `Writer.trace`."""
         recorder = Recorder(wanted, given)
         self.language.trace(self._merged(prompt), recorder)
         return recorder.stages
 
     def _merged(self, prompt: TokenPrompt) -> Merged[Any]:
-        """The prompt's embeddings: rows of the model's table, and what was given for placeholders."""
+        """Returns the prompt's embeddings: rows of the model's table, with the injected embeddings at the
+        placeholders.
+        """
         if not prompt.embeddings:
             return self.language.prompt([prompt.ids])
         check_range(prompt.embeddings, self.language.dtype)
         ids, rows = np.array([prompt.ids]), prompt.rows
-        # A placeholder may be no row of the table; what is looked up for it is not used.
+        # The placeholder id may be outside the table. Any valid id does, as its row is replaced.
         text = self.language.embed(np.where(prompt.is_embedding[None], 0, ids))
-        # Every placeholder is a position already.
+        # Each placeholder of the prompt already stands for one position.
         return merge_speech(
             ids, text, self.language.own(rows)[None], np.ones((1, len(rows)), np.int64), prompt.placeholder
         )

@@ -1,4 +1,4 @@
-"""FSMN-VAD as a session, on any runtime: its transcript has segments and no words."""
+"""FSMN-VAD as a session on any runtime. Its transcript has segments but no text."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class DetectionSession(Session):
     """A loaded FSMN-VAD (see `workbench.session.protocols.Session`).
 
     Args:
-        model, runtime: what it is called in results.
-        detector: around the runtime's network.
-        notes: what whoever reads a transcript should know of the model, a sentence each.
+        model, runtime: their names in results.
+        detector: the pipeline around the runtime's network.
+        notes: sentences about the model that every transcript carries for its reader.
     """
 
     def __init__(self, model: str, runtime: str, detector: FsmnVad, notes: Sequence[str] = ()):
         self.model = model
         self.runtime = runtime
         self._notes = tuple(notes)
-        self.load_seconds = 0.0  # set by whoever opens the session
+        self.load_seconds = 0.0  # set by the code that opens the session
         self._detector: FsmnVad | None = detector
 
     @property
     def detector(self) -> FsmnVad:
-        """The loaded detector; raises `BadInput` after `close`."""
+        """The loaded detector; reading it after `close` raises `BadInput`."""
         if self._detector is None:
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._detector
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """Yields `Progress`, a `Segment` per stretch of speech, and last the `Transcript`."""
+        """Yields `Progress`, then one `Segment` per span of speech, and last the `Transcript`."""
         chosen = build_options(FsmnVadOptions, options, self.model)
         begun = time.perf_counter()
         recording = read(audio)
@@ -73,7 +73,7 @@ class DetectionSession(Session):
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `Session.stream_batch`, one recording after another."""
+        """See `Session.stream_batch`; processes one recording after another."""
         build_options(FsmnVadOptions, options, self.model)
         for number, audio in enumerate(recordings(audios)):
             try:
@@ -83,13 +83,13 @@ class DetectionSession(Session):
                 yield number, error
 
     def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
-        """Raises `BadInput`: it writes no text."""
+        """Raises `BadInput`: the model writes no text."""
         raise BadInput(f"{self.model} finds speech; to generate from text, open a language model")
 
     def trace(
         self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any
     ) -> Trace:
-        """The front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""
+        """Returns the front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""
         chosen, wanted = build_options(FsmnVadOptions, options, self.model), StageFilter(stages)
         place = place_of(out)
         if given is not None:
@@ -103,10 +103,10 @@ class DetectionSession(Session):
         spans = detector.spans(recording.samples, options=chosen)
         found["vad.spans"] = np.array([(span.start, span.end) for span in spans], dtype=np.float64).reshape(-1, 2)
         kept = {stage: array for stage, array in found.items() if wanted(stage)}
-        heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
-        return trace_of(self, kept, stages, detector.network.dtype, options, place, **heard)
+        described = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
+        return trace_of(self, kept, stages, detector.network.dtype, options, place, **described)
 
     def close(self) -> None:
-        """Drops the model, and frees it where its runtime leaves that to others."""
+        """Drops the model and frees it."""
         detector, self._detector = self._detector, None
         close(detector)

@@ -1,4 +1,4 @@
-"""What enters a family's network: the front end as the options ask for it, its stages recorded."""
+"""Computes the input of a family's network: runs the front end with the user's options and records its stages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Features:
     """A model's front end.
 
     Args:
-        stages: those that a recorder gets, `frontend.` before their names.
+        stages: the stages to record; their names in a trace begin with `frontend.`.
     """
 
     def __init__(self, config: FrontendConfig, cmvn: Cmvn | None, stages: Sequence[str] = STAGES):
@@ -27,14 +27,16 @@ class Features:
         self._stages = stages
 
     def __call__(self, samples: np.ndarray, options: ListeningOptions, recorder: Recorder | None = None) -> np.ndarray:
-        """Features [T, width] of samples [n], with CMVN and dither as the options say."""
+        """Returns features [T, width] of samples [n], with CMVN and dither as the options say."""
         frontend = self._without_cmvn if options.cmvn == "off" else self.frontend
         energies = self._on("fbank", frontend.energies(samples, options.dither), recorder)
         stacked = self._on("lfr", frontend.stack(energies), recorder)
         return self._on("features", frontend.normalise(stacked), recorder)
 
     def _on(self, stage: str, own: np.ndarray, recorder: Recorder | None) -> np.ndarray:
-        """What to go on with after a stage."""
+        """Records a stage and returns the values to continue with: those of the trace if it replaces the stage, else
+        `own`.
+        """
         if recorder is None or stage not in self._stages:
             return own
         found = recorder.put(f"frontend.{stage}", own)

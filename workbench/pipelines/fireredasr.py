@@ -1,4 +1,4 @@
-"""FireRedASR-LLM's hearing half around its network: features before it, and the prompt that the speech stands in."""
+"""FireRedASR-LLM's audio encoder around its network: features before it, and the prompt that the speech is put into."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
 from workbench.trace.recorder import Recorder
 
-STAGES = ("fbank", "features")  # of the front end: nothing is stacked
+STAGES = ("fbank", "features")  # stages of the front end; it stacks no frames
 
 
 class FireRedNetwork(Protocol):
-    """What a runtime computes: encoder and adapter, in float32 at least."""
+    """The network that each runtime implements: encoder and adapter, computed in float32 or wider."""
 
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
-        """Speech embeddings [B, frames, H], of the kind that the runtime's language model takes.
+        """Returns speech embeddings [B, frames, H] as arrays of the runtime's language model.
 
-        Records `encoder.*` and `adaptor.*` of the first stretch. In a batch, zeros stand behind the shorter stretches'
-        features, as in training.
+        Records `encoder.*` and `adaptor.*` of the first chunk. In a batch, the features of shorter chunks are padded
+        with zeros, as in training.
 
         Args:
-            features: of each stretch [L, mels], after CMVN; never too short for an embedding.
-            valid: encoder frames of each stretch that count as speech.
+            features: of each chunk [L, mels], after CMVN; each long enough for one embedding.
+            valid: the number of encoder frames of each chunk that count as speech.
         """
         ...
 
 
 class FireRedPromptFormat:
-    """FireRedASR's words around the speech: `workbench.pipelines.speech_language.PromptFormat`."""
+    """FireRedASR's prompt around the speech; implements `workbench.pipelines.speech_language.PromptFormat`."""
 
     options_class = FireRedAsrOptions
 
@@ -53,26 +53,26 @@ class FireRedPromptFormat:
 
     @property
     def tokenizer(self) -> LanguageTokenizer:
-        """Of the language model."""
+        """The tokenizer of the language model."""
         return self.model.tokenizer
 
     def count(self, samples: int) -> int:
-        """As `PromptFormat.count`."""
+        """See `PromptFormat.count`."""
         frames = self.model.frontend.frames(samples)
         check_length(samples, frames, self.model)
         return speech_tokens(frames, self.model.downsample_rate)
 
     def speech_frames(self, frames: int, options: FireRedAsrOptions) -> int:
-        """How many encoder frames count as speech, of so many feature frames; one at least."""
+        """Returns how many encoder frames of `frames` feature frames count as speech; at least one."""
         rule = self.model.length_rule if options.length_rule == "checkpoint" else options.length_rule
         return max(valid_frames(frames, rule), 1)
 
     def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
-        """As `PromptFormat.prompt_ids`."""
+        """See `PromptFormat.prompt_ids`."""
         return prompt_ids(self.model)
 
     def decoding(self, options: FireRedAsrOptions, counts: np.ndarray) -> Decoding:
-        """As `PromptFormat.decoding`."""
+        """See `PromptFormat.decoding`."""
         return decoding_of(
             options,
             (self.model.stop_id,),
@@ -83,12 +83,12 @@ class FireRedPromptFormat:
         )
 
     def text(self, written: str) -> str:
-        """As `PromptFormat.text`."""
+        """See `PromptFormat.text`."""
         return tidy(written)
 
 
 class FireRedAudioEncoder(FireRedPromptFormat):
-    """FireRedASR's half of a `SpeechLanguagePipeline`."""
+    """FireRedASR's audio encoder for `SpeechLanguagePipeline`."""
 
     def __init__(self, model: FireRedAsrModel, cmvn: Cmvn, network: FireRedNetwork):
         super().__init__(model)
@@ -96,16 +96,16 @@ class FireRedAudioEncoder(FireRedPromptFormat):
         self.features = Features(model.frontend, cmvn, STAGES)
 
     def embeddings(
-        self, stretches: Sequence[np.ndarray], options: FireRedAsrOptions, recorder: Recorder | None = None
+        self, chunks: Sequence[np.ndarray], options: FireRedAsrOptions, recorder: Recorder | None = None
     ) -> tuple[Any, np.ndarray]:
-        """As `Ear.embeddings`."""
+        """See `AudioEncoder.embeddings`."""
         model = self.model
         features = [
-            self.features(samples, options, None if number else recorder) for number, samples in enumerate(stretches)
+            self.features(samples, options, None if number else recorder) for number, samples in enumerate(chunks)
         ]
-        counts = np.array([self.count(len(samples)) for samples in stretches])
+        counts = np.array([self.count(len(samples)) for samples in chunks])
         valid = [self.speech_frames(len(row), options) for row in features]
-        # Zeros behind the normalised features, as in training, so that the shortest sound gives an embedding.
+        # Pads the normalised features with zeros, as in training, so that even the shortest audio gives an embedding.
         features = [_at_least(row, SUBSAMPLING * model.downsample_rate) for row in features]
         return self.network.hear(features, valid, recorder), counts
 
@@ -115,5 +115,5 @@ class FireRedAudioEncoder(FireRedPromptFormat):
 
 
 def _at_least(features: np.ndarray, frames: int) -> np.ndarray:
-    """Features [L, mels] with zeros behind them up to that many frames, where they are fewer."""
+    """Returns features [L, mels], padded with zeros to `frames` frames if they are fewer."""
     return np.pad(features, ((0, max(frames - len(features), 0)), (0, 0)))

@@ -1,6 +1,6 @@
-"""FSMN-VAD around its network: finds speech in recordings of any length, worked through by the half minute.
+"""FSMN-VAD around its network: finds speech in recordings of any length, in blocks of half a minute.
 
-This file does not decide where speech begins: the family does.
+`workbench.families.fsmn_vad` decides where speech begins and ends.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ from workbench.core.resources import close
 from workbench.families.fsmn_vad import DetectorConfig, FsmnVadOptions, find_spans, frame_decibels
 
 _DEFAULTS = FsmnVadOptions()
-_BLOCK_FRAMES = 3000  # frames scored at a time: half a minute
+_BLOCK_FRAMES = 3000  # frames per block: half a minute
 
 
 class FsmnNetwork(Protocol):
-    """What a runtime computes: the probability of every class in each frame."""
+    """The network that each runtime implements: it computes the probability of every class in each frame."""
 
     @property
     def dtype(self) -> str:
-        """The name of its arithmetic's type."""
+        """The name of the type that it computes in."""
         ...
 
     @property
     def classes(self) -> int:
-        """How many classes it tells apart."""
+        """The number of classes."""
         ...
 
     def start(self) -> Any:
-        """The memory before the first frame."""
+        """Returns the memory before the first frame."""
         ...
 
     def score(self, features: np.ndarray, past: Any) -> tuple[np.ndarray, Any]:
-        """Probabilities [T, classes] of features [T, width], and the memory to go on with.
+        """Returns probabilities [T, classes] of features [T, width], and the memory for the next call.
 
         Args:
-            past: what `start` or the call before gave; stretches join without a seam.
+            past: the memory from `start` or from the previous call, so that blocks give the same result as one long
+                call.
         """
         ...
 
 
 class FsmnVad:
-    """A loaded FSMN-VAD. Recordings are mono 16 kHz samples [n], full scale 1.
+    """A loaded FSMN-VAD. Recordings are mono 16 kHz samples [n] with full scale 1.
 
-    Raises `BadInput` where the detector asks for classes that the network has not got.
+    Raises `BadInput` if the configuration names silence classes that the network does not have.
     """
 
     def __init__(self, network: FsmnNetwork, frontend: Frontend, detector: DetectorConfig):
@@ -69,8 +70,8 @@ class FsmnVad:
         on_progress: Callable[[float], None] | None = None,
         options: FsmnVadOptions = _DEFAULTS,
     ) -> list[Span]:
-        """Spans of speech, in order and disjoint; `on_progress` gets the fraction done."""
-        if len(samples) < FRAME_LENGTH:  # less than a window: the original scores nothing
+        """Returns spans of speech, in order and disjoint; calls `on_progress` with the fraction that is done."""
+        if len(samples) < FRAME_LENGTH:  # shorter than one window: the original scores nothing
             return []
         silent = list(self.detector.sil_pdf_ids)
         silence, levels = [], []
@@ -81,7 +82,9 @@ class FsmnVad:
         return find_spans(*joined, len(samples), self.detector, options, self.frontend.config.lfr_m)
 
     def scores(self, samples: np.ndarray, on_progress: Callable[[float], None] | None = None) -> np.ndarray:
-        """The probability of every class in each 10 ms [frames, classes], in float32 or the network's wider type."""
+        """Returns the probability of every class in each 10 ms [frames, classes], in float32 or the network's wider
+        type.
+        """
         none = np.empty((0, self.network.classes), dtype=np.float32)
         return np.concatenate([none, *(scores for _, _, scores in self._blocks(samples, on_progress))])
 
@@ -92,7 +95,7 @@ class FsmnVad:
     def _blocks(
         self, samples: np.ndarray, on_progress: Callable[[float], None] | None
     ) -> Iterator[tuple[int, int, np.ndarray]]:
-        """First frame, frame behind the last, and scores [frames, classes] of one stretch after another."""
+        """Yields (first frame, end frame, scores [frames, classes]) of each block; the end frame is exclusive."""
         count = num_frames(len(samples), self.frontend.config.fbank_options())
         past = self.network.start()
         for first in range(0, count, _BLOCK_FRAMES):
@@ -103,7 +106,9 @@ class FsmnVad:
                 on_progress(last / count)
 
     def _features(self, samples: np.ndarray, first: int, last: int, count: int) -> np.ndarray:
-        """Features of frames first ... last, [frames, width], from just the samples they and their context need."""
+        """Returns features [frames, width] of frames `first` to `last`, computed from only the samples that they and
+        their context need.
+        """
         context = self.frontend.config.lfr_m
         low, high = max(0, first - context), min(count, last + context)
         part = samples[low * FRAME_SHIFT : (high - 1) * FRAME_SHIFT + FRAME_LENGTH]

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's hearing half around its network: features before it, and the prompt that the speech stands in."""
+"""Fun-ASR-Nano's audio encoder around its network: features before it, and the prompt that the speech is put into."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ from workbench.trace.recorder import Recorder
 
 
 class NanoNetwork(Protocol):
-    """What a runtime computes: encoder and adaptor, in float32 at least, since their values overflow half precision."""
+    """The network that each runtime implements: encoder and adaptor in float32 or wider, as half precision
+    overflows.
+    """
 
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Any, np.ndarray]:
-        """(speech embeddings [B, frames, H], how many of the frames are each stretch's [B]).
+        """Returns (speech embeddings [B, frames, H], the number of frames of each chunk [B]).
 
-        Records `encoder.*` and `adaptor.*` of the first stretch. The embeddings are of the kind that the runtime's
-        language model takes.
+        Records `encoder.*` and `adaptor.*` of the first chunk. The embeddings are arrays of the runtime's language
+        model.
 
         Args:
-            features: of each stretch [T, input], after LFR and CMVN.
+            features: of each chunk [T, input], after LFR and CMVN.
         """
         ...
 
 
 class NanoPromptFormat:
-    """Fun-ASR-Nano's words around the speech: `workbench.pipelines.speech_language.PromptFormat`."""
+    """Fun-ASR-Nano's prompt around the speech; implements `workbench.pipelines.speech_language.PromptFormat`."""
 
     options_class = FunasrNanoOptions
     placeholder = SPEECH
@@ -49,28 +51,28 @@ class NanoPromptFormat:
 
     @property
     def tokenizer(self) -> LanguageTokenizer:
-        """Of the language model."""
+        """The tokenizer of the language model."""
         return self.model.tokenizer
 
     def count(self, samples: int) -> int:
-        """As `PromptFormat.count`."""
+        """See `PromptFormat.count`."""
         return audio_tokens(self.model.frontend.frames(samples), self.model.adaptor)
 
     def prompt_ids(self, options: FunasrNanoOptions) -> np.ndarray:
-        """As `PromptFormat.prompt_ids`."""
+        """See `PromptFormat.prompt_ids`."""
         return prompt_ids(self.model, options)
 
     def decoding(self, options: FunasrNanoOptions, counts: np.ndarray) -> Decoding:
-        """As `PromptFormat.decoding`."""
+        """See `PromptFormat.decoding`."""
         return decoding_of(options, self.model.stop_ids, pad_id=self.model.stop_ids[0])
 
     def text(self, written: str) -> str:
-        """As `PromptFormat.text`."""
+        """See `PromptFormat.text`."""
         return tidy(written)
 
 
 class NanoAudioEncoder(NanoPromptFormat):
-    """Fun-ASR-Nano's half of a `SpeechLanguagePipeline`."""
+    """Fun-ASR-Nano's audio encoder for `SpeechLanguagePipeline`."""
 
     def __init__(self, model: FunasrNanoModel, cmvn: Cmvn | None, network: NanoNetwork):
         super().__init__(model)
@@ -78,11 +80,11 @@ class NanoAudioEncoder(NanoPromptFormat):
         self.features = Features(model.frontend, cmvn)
 
     def embeddings(
-        self, stretches: Sequence[np.ndarray], options: FunasrNanoOptions, recorder: Recorder | None = None
+        self, chunks: Sequence[np.ndarray], options: FunasrNanoOptions, recorder: Recorder | None = None
     ) -> tuple[Any, np.ndarray]:
-        """As `Ear.embeddings`."""
+        """See `AudioEncoder.embeddings`."""
         features = [
-            self.features(samples, options, None if number else recorder) for number, samples in enumerate(stretches)
+            self.features(samples, options, None if number else recorder) for number, samples in enumerate(chunks)
         ]
         return self.network.hear(features, recorder)
 

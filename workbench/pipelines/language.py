@@ -1,4 +1,4 @@
-"""A language model as the pipelines call it: from a prompt's embeddings to tokens."""
+"""The protocol by which pipelines call a language model: from a prompt's embeddings to tokens."""
 
 from __future__ import annotations
 
@@ -14,44 +14,47 @@ from workbench.trace.recorder import Recorder
 
 
 class Language(Protocol):
-    """A loaded language model of a runtime. Its embeddings are arrays of that runtime's kind, numpy's or torch's."""
+    """A loaded language model of one runtime. Its embeddings are arrays of that runtime: numpy arrays or torch
+    tensors.
+    """
 
     @property
     def dtype(self) -> str:
-        """The name of its arithmetic's type."""
+        """The name of the type that it computes in."""
         ...
 
     def embed(self, ids: np.ndarray) -> Any:
-        """Text embeddings [batch, tokens, hidden] of ids [batch, tokens]."""
+        """Returns text embeddings [batch, tokens, hidden] of ids [batch, tokens]."""
         ...
 
     def table_rows(self, first: int, last: int) -> np.ndarray:
-        """Rows `first` to `last` of the embedding table, the last one left out: float32 [last - first, hidden]."""
+        """Returns rows `first` to `last` (exclusive) of the embedding table: float32 [last - first, hidden]."""
         ...
 
     def own(self, values: np.ndarray) -> Any:
-        """A float32 array as one of the runtime's kind."""
+        """Converts a float32 array to an array of the runtime."""
         ...
 
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Any]:
-        """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
+        """Returns text prompts from the ids of each row; shorter rows are padded on the left."""
         ...
 
     def generate(self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None) -> Iterator[np.ndarray]:
-        """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
+        """Yields the next token of every row [batch] after each step, and `ENDED` for rows that have ended.
 
-        Stop ids are yielded too, as the last token of their row. With beam search, what is yielded is all tokens of
-        every row's best hypothesis so far [batch, tokens]; the last is final, padded with `ENDED`. Closing the iterator
-        stops the work within one token.
+        A stop id is yielded too, as the last token of its row. With beam search, each step yields all tokens of every
+        row's best hypothesis so far [batch, tokens]; the last step is final and padded with `ENDED`. Closing the
+        iterator stops the work within one token.
 
         Args:
             prompt: padded on the left.
-            watch: told of every token that is no `ENDED`, before it is yielded, where `decoding` asks for alternatives.
+            watch: is called with every token except `ENDED` before the token is yielded, if `decoding` asks for
+                alternatives.
 
-        Raises `BadInput` where alternatives are asked of a beam search.
+        Raises `BadInput` if alternatives are asked of a beam search.
         """
         ...
 
     def trace(self, prompt: Merged[Any], recorder: Recorder) -> None:
-        """Records the stages of one pass over a prompt of one row: `llm.*` and `logits`."""
+        """Records the stages `llm.*` and `logits` of one pass over a prompt of one row."""
         ...

@@ -27,43 +27,44 @@ from workbench.trace.trace import StageFilter
 
 
 class Decoded(NamedTuple):
-    """What one pass over a stretch of speech gives."""
+    """The result of one pass over a chunk of speech."""
 
-    logits: np.ndarray | None  # [N, V]; None where no token was counted
-    alphas: np.ndarray  # [T + 1]: weight of each frame, the tail's last
-    encoded: Any  # the encoder's output as the runtime has it, handed back to `ParaformerNetwork.fine_alphas`
+    logits: np.ndarray | None  # [N, V]; None if CIF fired no token
+    alphas: np.ndarray  # [T + 1]: weight of each frame; the last is the tail's
+    encoded: Any  # the encoder's output as the runtime has it, passed back to `ParaformerNetwork.fine_alphas`
 
 
 class ParaformerNetwork(Protocol):
-    """What a runtime computes: encoder, CIF predictor, decoder."""
+    """The network that each runtime implements: encoder, CIF predictor, decoder."""
 
     @property
     def dtype(self) -> str:
-        """The name of its arithmetic's type."""
+        """The name of the type that it computes in."""
         ...
 
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
-        """Encodes, counts and decodes; records `encoder.*`, `predictor.*`, `decoder.*` and `logits`.
+        """Runs encoder, predictor and decoder; records `encoder.*`, `predictor.*`, `decoder.*` and `logits`.
 
         Args:
             features: [T, input], after LFR and CMVN.
-            cif_residual: add the encoder's output to the predictor's convolution, before the ReLU. The finer head
-                never does.
+            cif_residual: add the encoder's output to the predictor's convolution before the ReLU; the finer head never
+                adds it.
         """
         ...
 
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
-        """Weights at the predictor's finer rate [T * upsample], scaled to sum to `tokens`; asked of BiCif models only.
+        """Returns weights at the predictor's finer rate [T * upsample], scaled to sum to `tokens`; only for BiCif
+        models.
 
         Args:
-            encoded: as `decode` gave it.
-            tokens: how many were decoded.
+            encoded: the encoder's output from `decode`.
+            tokens: the number of tokens that were decoded.
         """
         ...
 
 
 class ParaformerPipeline:
-    """Recognises one stretch of speech with a loaded Paraformer (see `Recogniser`)."""
+    """Recognises one chunk of speech with a loaded Paraformer (see `Recogniser`)."""
 
     options_class = ParaformerOptions
 
@@ -75,13 +76,13 @@ class ParaformerPipeline:
 
     @property
     def dtype(self) -> str:
-        """Of the network's arithmetic."""
+        """The name of the type that the network computes in."""
         return self.network.dtype
 
     def recognise(
         self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None
     ) -> Recognition:
-        """What is said in float32 samples [n] at the checkpoint's rate."""
+        """Returns what is said in float32 samples [n] at the checkpoint's rate."""
         features = self.features(samples, options, recorder)
         decoded = self.network.decode(features, recorder, options.cif_residual)
         ids = () if decoded.logits is None else tuple(decoded.logits.argmax(axis=1).tolist())
@@ -96,14 +97,15 @@ class ParaformerPipeline:
         )
 
     def _times(self, decoded: Decoded, counted: int, tokens: int) -> list[tuple[float, float]] | None:
-        """Token times from the finest integrator the model has; its weights are rescaled where the edges do not fit.
+        """Returns token times from the finest CIF weights of the model; rescales the weights if their peaks do not fit.
 
-        The original takes a plain Paraformer's edges for starts too, and gives them to that function with weights and
-        peaks exchanged; its times are a token late at best. Its BiCif times are these.
+        The original code swaps weights and peaks in the call of this function for a plain Paraformer, and uses the ends
+        of tokens as their starts; its times are at least one token late. For BiCif models, the original gives the same
+        times as this function.
 
         Args:
-            counted: tokens that were decoded.
-            tokens: those of them that were said.
+            counted: the number of tokens that were decoded.
+            tokens: the number of them that are text.
         """
         upsample, rate = self.model.predictor.upsample, self.model.frontend.frame_seconds
         fine = bool(upsample)
@@ -113,7 +115,7 @@ class ParaformerPipeline:
             values = peaks(alphas, PEAK)
         else:
             alphas = decoded.alphas
-            values = peaks(alphas, 1.0)  # where the embeddings were fired
+            values = peaks(alphas, 1.0)  # the frames where CIF fired
         times = peak_times(values.tolist(), tokens, rate, fine)
         if times is None:
             values = peaks(alphas * ((tokens + 1) / alphas.sum()), PEAK)
@@ -121,13 +123,13 @@ class ParaformerPipeline:
         return times
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """The text of some of the tokens."""
+        """Returns the text of some of the tokens."""
         return join_pieces([self.model.vocabulary.pieces[number] for number in ids])
 
     def trace(
         self, samples: np.ndarray, options: ParaformerOptions, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """As `workbench.pipelines.speech_session.Recogniser.trace`."""
+        """See `workbench.pipelines.speech_session.Recogniser.trace`."""
         return traced(self.recognise, samples, options, wanted, given)
 
     def close(self) -> None:

@@ -26,28 +26,27 @@ from workbench.trace.trace import StageFilter
 
 
 class SenseVoiceNetwork(Protocol):
-    """What a runtime computes: query frames, encoder, CTC head."""
+    """The network that each runtime implements: query frames, encoder, CTC head."""
 
     @property
     def dtype(self) -> str:
-        """The name of its arithmetic's type."""
+        """The name of the type that it computes in."""
         ...
 
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
-        """Yields CTC logits in float32 at least, together [len(queries) + T, V]; records `encoder.*`.
+        """Yields blocks of CTC logits, together [len(queries) + T, V], in float32 or wider; records `encoder.*`.
 
-        They come in blocks of frames, since tens of thousands of values for each frame of a long recording are more
-        than its weights.
+        Blocks save memory: tens of thousands of values per frame of a long recording need more memory than the weights.
 
         Args:
             features: [T, input], after LFR and CMVN.
-            queries: rows of the query embedding, which stand before the features.
+            queries: rows of the query embedding that are put before the features.
         """
         ...
 
 
 class SenseVoicePipeline:
-    """Recognises one stretch of speech with a loaded SenseVoice (see `Recogniser`)."""
+    """Recognises one chunk of speech with a loaded SenseVoice (see `Recogniser`)."""
 
     options_class = SenseVoiceOptions
 
@@ -59,13 +58,13 @@ class SenseVoicePipeline:
 
     @property
     def dtype(self) -> str:
-        """Of the network's arithmetic."""
+        """The name of the type that the network computes in."""
         return self.network.dtype
 
     def recognise(
         self, samples: np.ndarray, options: SenseVoiceOptions, recorder: Recorder | None = None
     ) -> Recognition:
-        """What is said in float32 samples [n] at the checkpoint's rate."""
+        """Returns what is said in float32 samples [n] at the checkpoint's rate."""
         features = self.features(samples, options, recorder)
         blocks = self.network.logits(features, query_ids(options), recorder)
         if recorder and (recorder.needs("logits") or recorder.wanted("ctc.posteriors")):
@@ -87,7 +86,7 @@ class SenseVoicePipeline:
         )
 
     def _best(self, logits: np.ndarray, options: SenseVoiceOptions) -> np.ndarray:
-        """The likeliest id of each frame [T], of logits [T, V]."""
+        """Returns the likeliest id of each frame [T] from logits [T, V]."""
         best: np.ndarray = logits.argmax(axis=1)
         if options.ban_emo_unk and self.unknown_emotion is not None:
             banned = np.flatnonzero(best == self.unknown_emotion)
@@ -97,13 +96,13 @@ class SenseVoicePipeline:
         return best
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """The text of some of the visible tokens."""
+        """Returns the text of some of the visible tokens."""
         return self.model.vocabulary.text(ids).strip()
 
     def trace(
         self, samples: np.ndarray, options: SenseVoiceOptions, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """As `workbench.pipelines.speech_session.Recogniser.trace`."""
+        """See `workbench.pipelines.speech_session.Recogniser.trace`."""
         return traced(self.recognise, samples, options, wanted, given)
 
     def close(self) -> None:
@@ -112,7 +111,7 @@ class SenseVoicePipeline:
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities [frames, vocabulary] of logits, of their type."""
+    """Returns probabilities [frames, vocabulary] of the logits, in their type."""
     powers: np.ndarray = logits - logits.max(axis=1, keepdims=True)
     np.exp(powers, out=powers)
     powers /= powers.sum(axis=1, keepdims=True)

@@ -1,8 +1,8 @@
-"""A recogniser that hears with an encoder and writes with a language model: what those families share.
+"""Recognises speech with an audio encoder and a language model; the families of that kind share this pipeline.
 
-The family gives a `PromptFormat`, the prompt around the speech and the reading of the answer, and an `AudioEncoder`,
-which turns sound into embeddings. This file merges, decodes and streams. It knows no family and no runtime: embeddings
-may be numpy arrays or torch tensors.
+A family provides a `PromptFormat` (builds the prompt around the speech and reads the answer) and an `AudioEncoder`
+(turns audio into embeddings). This file merges, decodes and streams. It knows no family and no runtime: embeddings may
+be numpy arrays or torch tensors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.trace.trace import StageFilter
 
 
 class PromptFormat(Protocol):
-    """A family's words around the speech, before and after a language model."""
+    """A family's prompt around the speech, and its reading of the language model's answer."""
 
     @property
     def options_class(self) -> type[ListeningOptions]:
@@ -38,70 +38,74 @@ class PromptFormat(Protocol):
 
     @property
     def tokenizer(self) -> LanguageTokenizer:
-        """Of the language model."""
+        """The tokenizer of the language model."""
         ...
 
     @property
     def placeholder(self) -> int:
-        """What stands in the prompt's ids where the speech goes."""
+        """The id that marks the speech's position in the prompt."""
         ...
 
     def count(self, samples: int) -> int:
-        """How many embeddings a stretch of so many samples becomes; raises `BadInput` for one that is too long."""
+        """Returns the number of embeddings for a chunk of `samples` samples; raises `BadInput` if the chunk is too
+        long.
+        """
         ...
 
     def prompt_ids(self, options: Any) -> np.ndarray:
-        """The prompt's ids [tokens], the placeholder among them."""
+        """Returns the prompt's ids [tokens], with the placeholder among them."""
         ...
 
     def decoding(self, options: Any, counts: np.ndarray) -> Decoding:
-        """How to decode stretches of so many speech embeddings."""
+        """Returns how to decode chunks with `counts` speech embeddings each [B]."""
         ...
 
     def text(self, written: str) -> str:
-        """The transcript of what the language model wrote."""
+        """Returns the transcript in the language model's output."""
         ...
 
 
 class AudioEncoder(PromptFormat, Protocol):
-    """A family's half on a runtime: its words, and sound to embeddings."""
+    """A family's audio encoder on one runtime, with the family's prompt format."""
 
     def embeddings(
-        self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
+        self, chunks: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
     ) -> tuple[Any, np.ndarray]:
-        """Speech embeddings [B, frames, H] in float32 at least, and how many frames are each stretch's [B].
+        """Returns speech embeddings [B, frames, H] in float32 or wider, and the number of frames of each chunk [B].
 
-        They are of the kind that the runtime's language model takes.
+        The embeddings are arrays of the runtime's language model.
         """
         ...
 
 
 class SpeechLanguagePipeline:
-    """An ear and a language model as a recogniser (see `workbench.pipelines.speech_session`)."""
+    """An audio encoder and a language model as a recogniser (see `workbench.pipelines.speech_session`)."""
 
-    def __init__(self, ear: AudioEncoder, language: Language):
-        self.ear = ear
+    def __init__(self, encoder: AudioEncoder, language: Language):
+        self.encoder = encoder
         self.language = language
 
     @property
     def options_class(self) -> type[ListeningOptions]:
         """The family's options."""
-        return self.ear.options_class
+        return self.encoder.options_class
 
     @property
     def dtype(self) -> str:
-        """Of the language half; what hears is in float32 at least, in float64 where the language half is."""
+        """The type of the language model. The encoder computes in float64 if the language model does, else in
+        float32.
+        """
         return self.language.dtype
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
-        """As `StreamingRecogniser.hear`."""
-        prompt, counts = self._prompt(stretches, options)
-        return (yield from self._written(prompt, self.ear.decoding(options, counts)))
+    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
+        """See `StreamingRecogniser.hear`."""
+        prompt, counts = self._prompt(chunks, options)
+        return (yield from self._written(prompt, self.encoder.decoding(options, counts)))
 
     def _written(
         self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None
     ) -> Generator[list[str], None, list[Recognition]]:
-        """As `hear`, of prompts that are ready."""
+        """Decodes prompts that are ready; yields and returns the same as `hear`."""
         ids: list[list[int]] = [[] for _ in prompt.attention_mask]
         for tokens in self.language.generate(prompt, decoding, watch):
             if tokens.ndim == 2:
@@ -110,58 +114,59 @@ class SpeechLanguagePipeline:
                 for row, token in zip(ids, tokens.tolist(), strict=True):
                     if token != ENDED:
                         row.append(token)
-            yield [partial_text(row, decoding, self.ear) for row in ids]
-        return [recognition_of(row, decoding, self.ear) for row in ids]
+            yield [partial_text(row, decoding, self.encoder) for row in ids]
+        return [recognition_of(row, decoding, self.encoder) for row in ids]
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
-        """What is said in float32 samples [n] at 16 kHz."""
+        """Returns what is said in float32 samples [n] at 16 kHz."""
         return drained(self.hear([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """The transcript of generated ids, or of some of them."""
-        return text_of(ids, self.ear)
+        """Returns the transcript of generated ids, or of some of them."""
+        return text_of(ids, self.encoder)
 
     def trace(
         self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript.
+        """Returns the stages of one pass over the samples: of the encoder, of the language model's pass over the
+        prompt, and the transcript.
 
         With `tokens` come `tokens.alternatives` and `tokens.logprobs` (see `traced_choices`).
 
-        Where stages are given, the transcript is not among them: it is written by the whole language model in passes
-        of its own, so there is no one stage that it would be computed from.
+        If `given` substitutes stages, the transcript is left out: the whole language model computes it in several
+        passes, so it does not follow from one stage.
         """
         recorder = Recorder(wanted, given)
         prompt, counts = self._prompt([samples], options, recorder)
-        recorder.put("prompt.text", prompt_text(self.ear, options))
+        recorder.put("prompt.text", prompt_text(self.encoder, options))
         self.language.trace(prompt, recorder)
         if not recorder.isolated and (wanted("tokens") or wanted("text")):
-            decoding, watched = traced_choices(self.ear.decoding(options, counts), wanted)
-            [heard] = drained(self._written(prompt, decoding, watched))
-            recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+            decoding, watched = traced_choices(self.encoder.decoding(options, counts), wanted)
+            [recognition] = drained(self._written(prompt, decoding, watched))
+            recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
             recorder.stages.update(watched.stages() if watched else {})
-            recorder.put("text", np.array(heard.text))
+            recorder.put("text", np.array(recognition.text))
         return recorder.stages
 
     def close(self) -> None:
-        """Frees both halves."""
-        close(self.ear, self.language)
+        """Frees the encoder and the language model."""
+        close(self.encoder, self.language)
 
     def _prompt(
-        self, stretches: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
+        self, chunks: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
     ) -> tuple[Merged[Any], np.ndarray]:
-        """The prompts of the stretches, padded on the left, and the speech frames in each."""
-        speech, counts = self.ear.embeddings(stretches, options, recorder)
-        prompt = self.ear.prompt_ids(options)
+        """Returns the prompts of the chunks, padded on the left, and the number of speech frames in each."""
+        speech, counts = self.encoder.embeddings(chunks, options, recorder)
+        prompt = self.encoder.prompt_ids(options)
         if recorder:
             prompt = recorder.put("prompt.tokens", prompt).astype(np.int64)
             if recorder.isolated:
-                counts = np.array([speech.shape[1]])  # as many as are given
-        ids = np.repeat(prompt[None], len(stretches), axis=0)
-        # A placeholder may be no row of the table; what is looked up for it is not used.
-        text = self.language.embed(np.where(ids == self.ear.placeholder, 0, ids))
+                counts = np.array([speech.shape[1]])  # the substituted stage decides the number
+        ids = np.repeat(prompt[None], len(chunks), axis=0)
+        # The placeholder id may be outside the table. Any valid id does, as its row is replaced.
+        text = self.language.embed(np.where(ids == self.encoder.placeholder, 0, ids))
         try:
-            return merge_speech(ids, text, speech, counts, self.ear.placeholder, padding_side="left"), counts
+            return merge_speech(ids, text, speech, counts, self.encoder.placeholder, padding_side="left"), counts
         except ValueError as error:
             if recorder is None or not recorder.isolated:
                 raise
@@ -169,10 +174,10 @@ class SpeechLanguagePipeline:
 
 
 def traced_choices(decoding: Decoding, wanted: StageFilter) -> tuple[Decoding, AlternativesRecorder | None]:
-    """The decoding of a pass that is traced, and what keeps the alternatives of its tokens.
+    """Returns the decoding for a traced pass, and the recorder of its alternatives or None.
 
-    They are kept where `tokens` are wanted and each is the likeliest by the model's own logits; of any other choice
-    they would not be the reason.
+    Alternatives are recorded if `tokens` are wanted and the decoding takes the likeliest token by the model's own
+    logits. For other ways to choose a token, the alternatives would not explain the choice.
     """
     if not wanted("tokens") or not decoding.plain:
         return decoding, None
@@ -180,9 +185,10 @@ def traced_choices(decoding: Decoding, wanted: StageFilter) -> tuple[Decoding, A
 
 
 def prompt_text(words: PromptFormat, options: Any) -> np.ndarray:
-    """The prompt as text, a scalar array: special tokens written out, `PLACEHOLDER` where the speech goes.
+    """Returns the prompt as text, in a scalar array: special tokens in full, and `PLACEHOLDER` at the speech's
+    position.
 
-    As a prompt of the language model alone, with the speech's embeddings injected, it is the same prompt.
+    The language model alone computes the same from this prompt when the speech's embeddings are injected.
     """
     ids = words.prompt_ids(options)
     parts = np.split(ids, np.flatnonzero(ids == words.placeholder))
@@ -192,26 +198,26 @@ def prompt_text(words: PromptFormat, options: Any) -> np.ndarray:
 
 
 def ids_around(words: PromptFormat, options: Any, sound_id: int) -> list[int]:
-    """The prompt's ids with another token where the speech goes."""
+    """Returns the prompt's ids with `sound_id` at the speech's position."""
     ids = words.prompt_ids(options)
     found: list[int] = np.where(ids == words.placeholder, sound_id, ids).tolist()
     return found
 
 
 def text_of(ids: Sequence[int], words: PromptFormat) -> str:
-    """The transcript of generated ids, or of some of them."""
+    """Returns the transcript of generated ids, or of some of them."""
     return words.text(words.tokenizer.text(ids))
 
 
 def partial_text(ids: Sequence[int], decoding: Decoding, words: PromptFormat) -> str:
-    """As much of the transcript of the ids so far as more of them will not change."""
+    """Returns the part of the transcript so far that later ids cannot change."""
     return settled_text(text_of(_without(ids, decoding.stop_ids), words))
 
 
 def recognition_of(ids: Sequence[int], decoding: Decoding, words: PromptFormat) -> Recognition:
-    """What was heard in a stretch, of all ids that were generated, the end included."""
+    """Returns the recognition of a chunk from all its generated ids, stop id included."""
     ended = bool(ids) and ids[-1] in decoding.stop_ids
-    note = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
+    note = "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end"
     shown = _without(ids, decoding.stop_ids)
     return Recognition(
         text=text_of(shown, words),
@@ -224,15 +230,15 @@ def recognition_of(ids: Sequence[int], decoding: Decoding, words: PromptFormat) 
 
 
 def _without(ids: Sequence[int], stop_ids: Sequence[int]) -> list[int]:
-    """The ids that the reader sees: an end may be a token that would be read out as text."""
+    """Returns the ids without stop ids, which the tokenizer may write out as text."""
     return [number for number in ids if number not in stop_ids]
 
 
 def drained(writing: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:
-    """What was heard when the writing has ended, the text on the way left aside."""
+    """Runs the generator to its end and returns its result; drops the partial texts."""
     while True:
         try:
             next(writing)
         except StopIteration as done:
-            heard: list[Recognition] = done.value
-            return heard
+            recognitions: list[Recognition] = done.value
+            return recognitions

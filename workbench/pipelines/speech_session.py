@@ -1,7 +1,7 @@
 """Drives a recogniser over a whole recording: voice activity, segments, absolute times, progress.
 
-Every runtime's speech session is this class around that runtime's recogniser, which knows one stretch of speech at a
-time. This file knows no network.
+Every runtime's speech session is this class around that runtime's recogniser, which transcribes one chunk of speech at
+a time. This file knows no network.
 """
 
 from __future__ import annotations
@@ -41,29 +41,30 @@ from workbench.trace.recorder import Stages
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 PAUSE_SECONDS = 1.0  # a longer silence between two tokens begins a new segment
-POOLED_BATCHES = 4  # so many batches of stretches are sorted by their length together
+# The chunks of this many batches are sorted by length together.
+POOLED_BATCHES = 4
 SENTENCE_ENDS = ("。", "！", "？", ".", "!", "?")
 SENTENCE_SECONDS = 4.0  # a segment this long may end at the end of a sentence
 
 
 @dataclass(frozen=True)
 class Recognition:
-    """What a recogniser heard in one stretch; token times count from the stretch's start."""
+    """What a recogniser recognised in one chunk; token times count from the start of the chunk."""
 
     text: str
     language: str | None
     tags: Mapping[str, str]
     tokens: tuple[Token, ...]
     ids: tuple[int, ...]
-    notes: tuple[str, ...] = ()  # what the user should know of how it was heard
+    notes: tuple[str, ...] = ()  # what the user should know about how it was recognised
 
 
 class Recogniser(Protocol):
-    """A loaded model, one stretch of speech at a time."""
+    """A loaded model that recognises one chunk of speech at a time."""
 
     @property
     def dtype(self) -> str:
-        """Of its arithmetic."""
+        """The name of the type that it computes in."""
         ...
 
     @property
@@ -72,36 +73,36 @@ class Recogniser(Protocol):
         ...
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
-        """What is said in the samples."""
+        """Returns what is said in the samples."""
         ...
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """The text of some of the visible tokens."""
+        """Returns the text of some of the visible tokens."""
         ...
 
     def trace(
         self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """The stages of one pass over the samples; `given` as of `workbench.trace.recorder.Recorder`."""
+        """Returns the stages of one pass over the samples; `given` as in `workbench.trace.recorder.Recorder`."""
         ...
 
 
 @runtime_checkable
 class StreamingRecogniser(Protocol):
-    """A recogniser that writes token by token, and several stretches side by side."""
+    """A recogniser that writes token by token, and can transcribe several chunks in one batch."""
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
-        """Yields the text so far of every stretch after each token; returns what was heard in each."""
+    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
+        """Yields the text so far of every chunk after each token; returns the recognition of each chunk."""
         ...
 
 
 @runtime_checkable
 class BatchingRecogniser(Protocol):
-    """A recogniser whose runtime batches by itself: it is given as many stretches as it works on side by side."""
+    """A recogniser whose runtime batches by itself: it takes as many chunks as the runtime computes at once."""
 
     @property
     def chunks_at_once(self) -> int:
-        """How many stretches it works on side by side."""
+        """The number of chunks that the runtime computes at once."""
         ...
 
 
@@ -109,19 +110,19 @@ class SpeechSession(Session):
     """A recogniser as a session (see `workbench.session.protocols.Session`).
 
     Args:
-        notes: what the reader of every transcript should know of the model.
+        notes: sentences about the model that every transcript carries for its reader.
     """
 
     def __init__(self, model: str, runtime: str, recogniser: Recogniser, notes: tuple[str, ...] = ()):
         self.model = model
         self.runtime = runtime
-        self.load_seconds = 0.0  # set by whoever opens the session
+        self.load_seconds = 0.0  # set by the code that opens the session
         self._recogniser: Recogniser | None = recogniser
         self._notes = notes
 
     @property
     def recogniser(self) -> Recogniser:
-        """The loaded model; raises `BadInput` after `close`."""
+        """The loaded model; reading it after `close` raises `BadInput`."""
         if self._recogniser is None:
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._recogniser
@@ -136,14 +137,14 @@ class SpeechSession(Session):
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `Session.stream_batch`."""
+        """See `Session.stream_batch`."""
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
         check_detector(chosen)
         most = getattr(chosen, "batch_size", 1)
         if isinstance(recogniser, BatchingRecogniser):
             most = max(most, recogniser.chunks_at_once)
-        # Of several recordings, stretches of similar length go side by side: less of a batch is padding then.
+        # With several recordings, chunks of similar length share a batch, so that a batch has less padding.
         audios = recordings(audios)
         pool = most * POOLED_BATCHES if most > 1 and len(audios) > 1 else most
         waiting: list[_Chunk] = []
@@ -167,47 +168,50 @@ class SpeechSession(Session):
         yield from self._batches(waiting, most, chosen)
 
     def _batches(
-        self, stretches: list[_Chunk], most: int, chosen: Any
+        self, chunks: list[_Chunk], most: int, chosen: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """Transcribes so many at a time, the shortest first where there are more."""
-        if len(stretches) > most:
-            stretches = sorted(stretches, key=lambda stretch: stretch.span.end - stretch.span.start)
-        for first in range(0, len(stretches), most):
-            yield from self._heard(stretches[first : first + most], chosen)
+        """Transcribes the chunks in batches of at most `most`, the shortest first if there is more than one batch."""
+        if len(chunks) > most:
+            chunks = sorted(chunks, key=lambda chunk: chunk.span.end - chunk.span.start)
+        for first in range(0, len(chunks), most):
+            yield from self._transcribed(chunks[first : first + most], chosen)
 
-    def _heard(self, stretches: Sequence[_Chunk], chosen: Any) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """Transcribes stretches side by side; a job whose last one is among them ends with its transcript.
+    def _transcribed(
+        self, chunks: Sequence[_Chunk], chosen: Any
+    ) -> Generator[tuple[int, Event | BadInput], None, None]:
+        """Transcribes one batch of chunks; a job whose last chunk is in it ends with its transcript.
 
-        Where the model refuses them, each is tried alone, so that only the recording that is to blame ends.
+        If the model refuses the batch, each chunk is tried alone, so that only the recording at fault ends with the
+        error.
         """
-        stretches = [stretch for stretch in stretches if not stretch.job.refused]
-        if not stretches:
+        chunks = [chunk for chunk in chunks if not chunk.job.refused]
+        if not chunks:
             return
-        for stretch in stretches:
-            yield stretch.job.number, Progress(stretch.span.start, stretch.job.recording.seconds, "transcribing")
+        for chunk in chunks:
+            yield chunk.job.number, Progress(chunk.span.start, chunk.job.recording.seconds, "transcribing")
         begun = time.perf_counter()
         try:
-            parts = yield from _hear(self.recogniser, stretches, chosen)
+            parts = yield from _recognise(self.recogniser, chunks, chosen)
         except BadInput as error:
-            if len(stretches) == 1:
-                stretches[0].job.refused = True
-                yield stretches[0].job.number, error
+            if len(chunks) == 1:
+                chunks[0].job.refused = True
+                yield chunks[0].job.number, error
                 return
-            for stretch in stretches:
-                yield from self._heard([stretch], chosen)
+            for chunk in chunks:
+                yield from self._transcribed([chunk], chosen)
             return
         seconds = time.perf_counter() - begun
-        samples = sum(len(stretch.samples) for stretch in stretches)
+        samples = sum(len(chunk.samples) for chunk in chunks)
         untimed = isinstance(chosen, TimedOptions) and not chosen.timestamps
         text_of = None if untimed else self.recogniser.text_of
-        for stretch, part in zip(stretches, parts, strict=True):
-            job = stretch.job
-            job.seconds += seconds * len(stretch.samples) / max(samples, 1)  # each its share of the common work
-            segments = _segments(part, stretch.span, text_of)
-            job.parts[stretch.place] = part, segments
+        for chunk, part in zip(chunks, parts, strict=True):
+            job = chunk.job
+            job.seconds += seconds * len(chunk.samples) / max(samples, 1)  # its share of the batch's time
+            segments = _segments(part, chunk.span, text_of)
+            job.parts[chunk.place] = part, segments
             for segment in segments:
                 yield job.number, segment
-            if len(job.parts) == job.stretches:
+            if len(job.parts) == job.chunks:
                 yield from self._finished(job)
 
     def _finished(self, job: _Job) -> Generator[tuple[int, Event], None, None]:
@@ -217,37 +221,41 @@ class SpeechSession(Session):
     def trace(
         self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any
     ) -> Trace:
-        """The stages that match the glob, of one pass over the whole recording, without voice activity detection."""
+        """Returns the stages that match the glob, of one pass over the whole recording, without voice activity
+        detection.
+        """
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
         wanted, place = StageFilter(stages), place_of(out)
         recording = read(source)
         others = stages_given(given, recording.digest)
         found = recogniser.trace(recording.samples, chosen, wanted, others)
-        heard = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **named(others)}
-        return trace_of(self, found, stages, recogniser.dtype, options, place, **heard)
+        described = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **named(others)}
+        return trace_of(self, found, stages, recogniser.dtype, options, place, **described)
 
     def close(self) -> None:
-        """Drops the model, and frees it where its runtime leaves that to others."""
+        """Drops the model and frees it."""
         recogniser, self._recogniser = self._recogniser, None
         close(recogniser)
 
     def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
-        """A model that transcribes does not go on from texts: raises `BadInput`."""
+        """Raises `BadInput`: a model that transcribes speech does not continue texts."""
         raise BadInput(f"{self.model} transcribes speech; to generate from text, open a language model")
 
     def _transcript(self, job: _Job) -> Transcript:
         parts = [job.parts[place] for place in sorted(job.parts)]
-        heard = [part for part, _ in parts]
-        tags = {kind: _majority(part.tags.get(kind) for part in heard) for part in heard for kind in part.tags}
-        notes = dict.fromkeys(note for part in heard for note in part.notes)
+        recognitions = [part for part, _ in parts]
+        tags = {
+            kind: _majority(part.tags.get(kind) for part in recognitions) for part in recognitions for kind in part.tags
+        }
+        notes = dict.fromkeys(note for part in recognitions for note in part.notes)
         return Transcript(
             model=self.model,
             runtime=self.runtime,
-            text=join_texts([part.text for part in heard]),
-            language=_majority(part.language for part in heard),
+            text=join_texts([part.text for part in recognitions]),
+            language=_majority(part.language for part in recognitions),
             segments=tuple(segment for _, segments in parts for segment in segments),
-            tokens=tuple(number for part in heard for number in part.ids),
+            tokens=tuple(number for part in recognitions for number in part.ids),
             audio_seconds=job.recording.seconds,
             load_seconds=self.load_seconds,
             compute_seconds=job.seconds,
@@ -263,19 +271,19 @@ class _Job:
 
     number: int
     recording: Recording
-    stretches: int  # of speech, to be heard
+    chunks: int  # number of chunks to transcribe
     notes: tuple[str, ...]
-    seconds: float  # of compute so far
-    refused: bool = False  # by the model
-    parts: dict[int, tuple[Recognition, list[Segment]]] = field(default_factory=dict)  # by the stretch's place
+    seconds: float  # compute time so far
+    refused: bool = False  # whether the model refused a chunk
+    parts: dict[int, tuple[Recognition, list[Segment]]] = field(default_factory=dict)  # by the chunk's index
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A stretch of speech of a job."""
+    """A chunk of speech of one job."""
 
     job: _Job
-    place: int  # among the stretches of its recording
+    place: int  # its index among the chunks of its recording
     span: Span
 
     @property
@@ -284,25 +292,25 @@ class _Chunk:
         return self.job.recording.samples[first:end]
 
 
-def _hear(
-    recogniser: Recogniser, stretches: Sequence[_Chunk], chosen: Any
+def _recognise(
+    recogniser: Recogniser, chunks: Sequence[_Chunk], chosen: Any
 ) -> Generator[tuple[int, Event], None, list[Recognition]]:
-    """What is heard in each stretch; on the way, the text so far where the model writes token by token."""
+    """Returns the recognition of each chunk; yields the text so far if the model writes token by token."""
     if not isinstance(recogniser, StreamingRecogniser):
-        return [recogniser.recognise(stretch.samples, chosen) for stretch in stretches]
-    writing = recogniser.hear([stretch.samples for stretch in stretches], chosen)
-    shown = [""] * len(stretches)
+        return [recogniser.recognise(chunk.samples, chosen) for chunk in chunks]
+    writing = recogniser.hear([chunk.samples for chunk in chunks], chosen)
+    shown = [""] * len(chunks)
     while True:
         try:
             texts = next(writing)
         except StopIteration as done:
-            heard: list[Recognition] = done.value
-            return heard
-        for place, (stretch, text) in enumerate(zip(stretches, texts, strict=True)):
-            # Something is yielded after every token, changed or not: whoever cancels is heard only then.
-            if text != shown[place] or len(stretches) == 1:
+            recognitions: list[Recognition] = done.value
+            return recognitions
+        for place, (chunk, text) in enumerate(zip(chunks, texts, strict=True)):
+            # Yields after every token even without new text, as a cancelled reader can only stop here.
+            if text != shown[place] or len(chunks) == 1:
                 shown[place] = text
-                yield stretch.job.number, Partial(stretch.span.start, stretch.span.end, text)
+                yield chunk.job.number, Partial(chunk.span.start, chunk.span.end, text)
 
 
 def _majority(names: Iterable[str | None]) -> str | None:
@@ -311,7 +319,7 @@ def _majority(names: Iterable[str | None]) -> str | None:
 
 
 def join_texts(texts: Sequence[str]) -> str:
-    """Texts of consecutive stretches as one, with a space where the script has spaces between words."""
+    """Joins the texts of consecutive chunks, with a space where the script puts spaces between words."""
     joined = ""
     for text in texts:
         korean = bool(joined and text) and is_hangul(joined[-1]) and is_hangul(text[0])
@@ -319,23 +327,27 @@ def join_texts(texts: Sequence[str]) -> str:
     return joined
 
 
-def _segments(heard: Recognition, span: Span, text_of: Callable[[Sequence[int]], str] | None) -> list[Segment]:
-    """What was heard in the span as segments; cut at pauses and after sentences where the tokens have times."""
-    tokens = tuple(_absolute(token, span) for token in heard.tokens)
-    if not heard.text and not tokens:
+def _segments(recognition: Recognition, span: Span, text_of: Callable[[Sequence[int]], str] | None) -> list[Segment]:
+    """Returns the recognition as segments, cut at pauses and after sentences if the tokens have times."""
+    tokens = tuple(_absolute(token, span) for token in recognition.tokens)
+    if not recognition.text and not tokens:
         return []
     if text_of is None or any(token.start is None for token in tokens):
         return [
             Segment(
-                span.start, span.end, heard.text, tuple(replace(t, start=None, end=None) for t in tokens), heard.tags
+                span.start,
+                span.end,
+                recognition.text,
+                tuple(replace(t, start=None, end=None) for t in tokens),
+                recognition.tags,
             )
         ]
     groups = _groups(tokens)
     if len(groups) < 2:
-        return [Segment(span.start, span.end, heard.text, tokens, heard.tags)]
+        return [Segment(span.start, span.end, recognition.text, tokens, recognition.tags)]
     inner = [(a[-1].end + b[0].start) / 2 for a, b in pairwise(groups)]  # type: ignore[operator]
     return [
-        Segment(start, end, text_of([token.id for token in group]), group, heard.tags)
+        Segment(start, end, text_of([token.id for token in group]), group, recognition.tags)
         for group, (start, end) in zip(groups, pairwise([span.start, *inner, span.end]), strict=True)
     ]
 
@@ -347,7 +359,7 @@ def _absolute(token: Token, span: Span) -> Token:
 
 
 def _groups(tokens: Sequence[Token]) -> list[tuple[Token, ...]]:
-    """Runs of tokens between which the speaker paused or ended a sentence."""
+    """Splits the tokens where the speaker paused or ended a sentence."""
     groups: list[list[Token]] = []
     for token in tokens:
         if not groups or _begins_segment(groups[-1], token):

@@ -1,7 +1,7 @@
-"""Drives a language model over a prompt: text as it is written, times, stages.
+"""Drives a language model over a prompt: text as it is generated, times, stages.
 
-Every runtime's text session is this class around that runtime's writer, which knows ids. This file knows no network
-and no tokenizer.
+Every runtime's text session is this class around that runtime's writer, which works on token ids. This file knows no
+network and no tokenizer.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
-SAMPLED = 2000  # rows of its table that stand for a model's vocabulary
+SAMPLED = 2000  # rows of the embedding table that represent the vocabulary
 
 
 class Writer(Protocol):
-    """A loaded language model, one prompt at a time."""
+    """A loaded language model that continues one prompt at a time."""
 
     @property
     def table(self) -> Table:
-        """Its embedding table; raises `Unavailable` where the runtime does not show it."""
+        """The embedding table; reading it raises `Unavailable` if the runtime does not expose it."""
         ...
 
     @property
     def dtype(self) -> str:
-        """Of its arithmetic."""
+        """The name of the type that it computes in."""
         ...
 
     @property
@@ -57,39 +57,43 @@ class Writer(Protocol):
         ...
 
     def prompt(self, prompt: Prompt, options: Any, embeddings: Sequence[Embedding] = ()) -> TokenPrompt:
-        """The ids of a prompt, the embeddings in place of its placeholders; raises `BadInput` where it is none, or too
-        long."""
+        """Returns the ids of a prompt with the embeddings at its placeholders.
+
+        Raises `BadInput` if the prompt is malformed or too long.
+        """
         ...
 
     def write(
         self, prompt: TokenPrompt, options: Any, alternatives: int = 0, watch: Watch | None = None
     ) -> Generator[int, None, None]:
-        """Each token after the prompt as soon as it is chosen, the end included; closing it stops the work.
+        """Yields each token after the prompt as soon as it is chosen, the stop id included; closing it stops the work.
 
         Args:
-            alternatives: of how many of the likeliest tokens at each step `watch` is told, before the token comes.
+            alternatives: how many of the likeliest tokens of each step to pass to `watch` before the token is yielded.
         """
         ...
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """The text of some of the generated tokens, special ones left out."""
+        """Returns the text of some of the generated tokens, without special tokens."""
         ...
 
     def piece(self, number: int) -> str:
-        """One token as text, for display; of special ones too."""
+        """Returns one token as text for display, special tokens too."""
         ...
 
     def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
-        """The stages of one pass over the prompt, from `llm.embeddings` to `logits`; `given` as of a `Recorder`."""
+        """Returns the stages of one pass over the prompt, from `llm.embeddings` to `logits`; `given` as in
+        `Recorder`.
+        """
         ...
 
 
 class Table:
-    """A language model's embedding table, of which rows are read as they are asked for.
+    """A language model's embedding table that reads rows on demand.
 
     Args:
         shape: (vocabulary, hidden).
-        rows: gives those from a first to before a last, float32.
+        rows: returns the rows from a first index to an end index (exclusive), float32.
     """
 
     def __init__(self, shape: tuple[int, int], rows: Callable[[int, int], np.ndarray]):
@@ -105,16 +109,16 @@ class Table:
 
 
 class DeafSession(Session):
-    """What a session of a language model says of sound."""
+    """A session that refuses audio: the base of language model sessions."""
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """A language model alone hears nothing: raises `BadInput`."""
+        """Raises `BadInput`: a language model alone does not transcribe audio."""
         raise self._deaf()
 
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `stream`."""
+        """Raises `BadInput`, like `stream`."""
         raise self._deaf()
 
     def _deaf(self) -> BadInput:
@@ -125,19 +129,19 @@ class TextSession(DeafSession):
     """A writer as a session (see `workbench.session.protocols.Session`).
 
     Args:
-        notes: what the reader of every text should know of the model, a sentence each.
+        notes: sentences about the model that every result carries for its reader.
     """
 
     def __init__(self, model: str, runtime: str, writer: Writer, notes: tuple[str, ...] = ()):
         self.model = model
         self.runtime = runtime
-        self.load_seconds = 0.0  # set by whoever opens the session
+        self.load_seconds = 0.0  # set by the code that opens the session
         self._writer: Writer | None = writer
         self._notes = notes
 
     @property
     def writer(self) -> Writer:
-        """The loaded model; raises `BadInput` after `close`."""
+        """The loaded model; reading it after `close` raises `BadInput`."""
         if self._writer is None:
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._writer
@@ -161,7 +165,7 @@ class TextSession(DeafSession):
         alternatives: int,
         watched: AlternativesRecorder,
     ) -> Generator[Piece | Generation, None, None]:
-        """As `generate_stream`, after a prompt that is ready; `watched` is told of the alternatives."""
+        """Generates from a prompt that is ready and yields the same as `generate_stream`; fills `watched`."""
         writer = self.writer
         text, tokens, first = UnfoldingText(writer.text_of), list[int](), 0.0
         others: list[tuple[Alternative, ...]] = []
@@ -206,13 +210,14 @@ class TextSession(DeafSession):
         embeddings: Sequence[Injected] = (),
         **options: Any,
     ) -> Trace:
-        """The stages that match the glob, of one pass over the prompt, and the tokens and text written after it.
+        """Returns the stages that match the glob: of one pass over the prompt, and the tokens and text generated after
+        it.
 
-        With `tokens` come `tokens.alternatives` and `tokens.logprobs` of the likeliest at each step, where the options
-        leave the choice of each token to the model's own logits.
+        With `tokens` come `tokens.alternatives` and `tokens.logprobs` of the likeliest tokens at each step, if the
+        options choose each token by the model's own logits.
 
-        Where stages are given, nothing is written: that takes passes of the whole model, and so would not be computed
-        from one stage.
+        If `given` substitutes stages, no text is generated: generation takes several passes of the whole model, so it
+        does not follow from one stage.
         """
         writer = self.writer
         chosen = build_options(writer.options_class, options, self.model)
@@ -237,7 +242,7 @@ class TextSession(DeafSession):
         )
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
-        """As `Session.neighbours`."""
+        """See `Session.neighbours`."""
         writer, given = self.writer, embedding_of(np.asarray(values), "given")
         table = writer.table
         check_embeddings([given], table.shape[1], given.tokens, self.model)
@@ -248,33 +253,33 @@ class TextSession(DeafSession):
         return Neighbours(ids, cosines, texts, sample)
 
     def close(self) -> None:
-        """Drops the model, and frees it where its runtime leaves that to others."""
+        """Drops the model and frees it."""
         writer, self._writer = self._writer, None
         close(writer)
 
 
 def alternatives_of(ids: np.ndarray, logprobs: np.ndarray, piece: Callable[[int], str]) -> tuple[Alternative, ...]:
-    """What a `Watch` is told of a step, with the text of each token; tokens that cannot come are left out."""
+    """Returns the alternatives of a step with the text of each token, without tokens of probability zero."""
     told = zip(ids.tolist(), logprobs.tolist(), strict=True)
     return tuple(Alternative(number, piece(number), logprob) for number, logprob in told if math.isfinite(logprob))
 
 
 class UnfoldingText:
-    """The text of tokens that come one by one, in pieces that never split a character.
+    """Turns tokens that arrive one by one into pieces of text that never split a character.
 
-    Only the last tokens are decoded each time: those since the last place where the text was whole, and those of the
-    stretch before it, since a tokenizer may write a token differently at the very beginning.
+    It decodes only the last tokens each time: those since the text last ended in a whole character, and those of the
+    piece before, as a tokenizer may write a token differently at the very beginning.
     """
 
     def __init__(self, text_of: Callable[[Sequence[int]], str]):
-        self.text = ""  # what has been given out
+        self.text = ""  # the text returned so far
         self._text_of = text_of
         self._ids: list[int] = []
-        self._begin = self._whole = 0  # first tokens of the last two stretches
-        self._known = 0  # characters given out of the text since `_begin`
+        self._begin = self._whole = 0  # first tokens of the last two pieces
+        self._known = 0  # characters of the text since `_begin` that were returned
 
     def add(self, token: int) -> str:
-        """What the token adds to the text; empty while a character is not whole."""
+        """Returns the text that the token adds; empty while a character is incomplete."""
         self._ids.append(token)
         now = self._text_of(self._ids[self._begin :])
         settled = settled_text(now)
@@ -287,14 +292,14 @@ class UnfoldingText:
         return added
 
     def finish(self) -> str:
-        """What is left when no more tokens come: characters that were never completed."""
+        """Returns the rest of the text after the last token: characters that were never completed."""
         rest = self._text_of(self._ids[self._begin :])[self._known :]
         self.text += rest
         return rest
 
 
 class _Clock(contextlib.AbstractContextManager["_Clock"]):
-    """Adds up the time inside its `with` blocks; what a reader does between two pieces is not ours."""
+    """Sums the time inside its `with` blocks, which leaves out the time a reader spends between two pieces."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -308,5 +313,5 @@ class _Clock(contextlib.AbstractContextManager["_Clock"]):
         self.seconds = self.passed()
 
     def passed(self) -> float:
-        """The sum so far, inside a block."""
+        """Returns the sum so far, inside a block."""
         return self.seconds + time.perf_counter() - self._begun

@@ -1,4 +1,4 @@
-"""The trace of a recogniser that hears in one pass: its network's stages, and what was heard."""
+"""Traces a recogniser that needs one pass: its network's stages, its tokens and its text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def traced(
     wanted: StageFilter,
     given: Stages | None,
 ) -> dict[str, np.ndarray]:
-    """The wanted stages of one pass over the samples, `tokens` and `text` behind those of the network."""
+    """Returns the wanted stages of one pass over the samples: those of the network, then `tokens` and `text`."""
     recorder = Recorder(wanted, given)
-    heard = recognise(samples, options, recorder)
-    recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
-    recorder.put("text", np.array(heard.text))
+    recognition = recognise(samples, options, recorder)
+    recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
+    recorder.put("text", np.array(recognition.text))
     return recorder.stages

@@ -1,4 +1,4 @@
-"""Makes the trace of what a session recorded: the wanted stages, and by whom and of what they were computed."""
+"""Makes a trace from recorded stages: adds metadata about the model, its input and the substituted stages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from workbench.trace.write import trace_place
 
 
 class StagesGiven(Mapping[str, np.ndarray]):
-    """The stages of what a trace is computed from; those of a file are read when they are asked for."""
+    """The substituted stages that a trace is computed from; stages in a file are read on demand."""
 
     def __init__(self, trace: Trace):
         self._trace = trace
-        self.used: dict[str, str] = {}  # digests of the stages that have been asked for
+        self.used: dict[str, str] = {}  # digests of the stages that were read
 
     def __getitem__(self, stage: str) -> np.ndarray:
         array = self._trace[stage]
@@ -40,12 +40,12 @@ class StagesGiven(Mapping[str, np.ndarray]):
 
 
 def stages_given(given: Given, digest: str) -> StagesGiven | None:
-    """The stages of what a trace is computed from, if it is given any.
+    """Returns the substituted stages in `given`, or None if there are none.
 
     Args:
         digest: of the input.
 
-    Raises `BadInput` where it is no trace, or says that it is of another input.
+    Raises `BadInput` if `given` is no trace, or is a trace of another input.
     """
     if given is None:
         return None
@@ -62,13 +62,15 @@ def stages_given(given: Given, digest: str) -> StagesGiven | None:
 
 
 def place_of(out: Out) -> Path | None:
-    """Where a trace is to be written, if anywhere. Raises `BadInput` where that is no place for one."""
+    """Returns the path that the trace is written to, or None. Raises `BadInput` if a trace cannot be written there."""
     return None if out is None else trace_place(out)
 
 
 def named(given: StagesGiven | None) -> dict[str, Any]:
-    """What the metadata of a trace say of what it was computed from: the digests of the stages it went on from, which
-    `workbench.compare.inputs` knows that trace by. Raises `BadInput` where nothing of it was used.
+    """Returns a trace's metadata about its substituted stages: the digest of each stage that was used.
+
+    `workbench.compare.inputs` recognises the trace they came from by these digests. Raises `BadInput` if no stage was
+    used.
     """
     if given is None:
         return {}
@@ -90,15 +92,15 @@ def trace_of(
     place: Path | None = None,
     **of: Any,
 ) -> Trace:
-    """A trace of the stages found, with what its `meta` has to say; in a file where there is a place for one.
+    """Returns a trace of the stages found, with its `meta`; writes it to a file if `place` is set.
 
     Args:
-        asked: the glob that the stages were chosen by.
-        dtype: of the arithmetic.
-        place: as `place_of` gives it.
-        of: what was computed on, plain values for `meta`: `input_digest` and the like.
+        asked: the glob that selected the stages.
+        dtype: the type of the arithmetic.
+        place: from `place_of`.
+        of: what the stages were computed on, as plain values for `meta`, such as `input_digest`.
 
-    Raises `BadInput` where no stage was found.
+    Raises `BadInput` if no stage was found.
     """
     if not found:
         whole = "; what a language model writes is none of a trace from given stages" if of.get("isolated") else ""
@@ -118,5 +120,5 @@ def trace_of(
         return trace
     from workbench.trace.read import read_trace
 
-    report(1.0, f"writing {place.name}")  # whoever has stopped the call wants no file
+    report(1.0, f"writing {place.name}")  # the last point to cancel before a file is written
     return read_trace(trace.save(place))

@@ -1,7 +1,8 @@
-"""Which stretches of a recording a recogniser gets to hear, by the user's `vad` option.
+"""Selects the chunks of a recording to transcribe, as the user's option `vad` says.
 
-A detector finds speech; here it is given the recording at a level at which it works, asked again about what it left out
-although it is loud, and what it found becomes stretches with the silence around it that recognisers were trained with.
+First, quiet recordings are amplified to the detector's working level, and the detector finds speech. Loud parts that it
+left out are checked again. Then the spans of speech become chunks with some silence around them, as recognisers were
+trained on such chunks.
 """
 
 from __future__ import annotations
@@ -23,49 +24,57 @@ from workbench.families import FAMILIES
 from workbench.pipelines.fsmn_vad import FsmnVad
 
 BUILT_IN = ("auto", "silero", "none")
-END_SILENCE_MS = 800  # of FSMN-VAD, unless an option says otherwise: what its published configuration says for talk
-PAD_SECONDS = 0.5  # of what is around found speech a recogniser hears too: soft beginnings and ends, and silence
-MERGE_SECONDS = 1.0  # a shorter pause between the padded stretches stays inside: recognisers hear better with context
-SHORT_SECONDS = 8.0  # a shorter stretch is joined with a neighbour: trained on strings, recognisers mishear lone words
-JOIN_SECONDS = 4.0  # where that is no further away
-SHORT_PAUSE_SECONDS = 0.6  # so much between two stretches is heard however loud it is
-SILERO = {"min_speech_ms": 100, "pad_ms": 100}  # its own 250 ms drop short words, its 30 ms cut them
+# Of FSMN-VAD, unless an option says otherwise: the value of its published configuration for conversation.
+END_SILENCE_MS = 800
+# Seconds around each span of speech that are transcribed too: soft beginnings and ends, and silence.
+PAD_SECONDS = 0.5
+# Padded spans with a shorter pause between them become one chunk, as recognisers do better with context.
+MERGE_SECONDS = 1.0
+# A shorter chunk is joined with a neighbour: recognisers were trained on sentences and misrecognise single words.
+SHORT_SECONDS = 8.0
+JOIN_SECONDS = 4.0  # if the neighbour is no further away
+# A pause this short stays in the chunk however loud it is.
+SHORT_PAUSE_SECONDS = 0.6
+SILERO = {"min_speech_ms": 100, "pad_ms": 100}  # its default 250 ms drop short words, its 30 ms cut them
 
-_SPEECH_RANGE = 25.0  # dB: what lies further below the loudest speech needs no second look
-_SUSPECT_SECONDS = 0.2  # of such frames make silero look again
-_AS_LOUD = 10.0  # dB below the mean level of found speech: what the user should know was left out
-_MUCH_SECONDS = 3.0  # and how much of it
-_MUCH_SHARE = 0.1  # of the found speech
+_SPEECH_RANGE = 25.0  # dB: parts further below the loudest speech are not checked again
+_SUSPECT_SECONDS = 0.2  # silero checks a gap again if it has this much loud audio
+# dB below the mean level of found speech: audio above this limit that was left out may deserve a note.
+_AS_LOUD = 10.0
+_MUCH_SECONDS = 3.0  # the note appears from this much on
+_MUCH_SHARE = 0.1  # and from this share of the found speech on
 _INAUDIBLE = -85.0  # dB of full scale, little more than the rounding noise of 16 bits
 
-_one_at_a_time = threading.Lock()  # a detector is loaded for each recording, and its libraries with the first
+_one_at_a_time = threading.Lock()  # each recording loads a detector, the first one loads its libraries too
 
 
 @dataclass(frozen=True)
 class _Detector:
-    """What is known of a voice activity model."""
+    """The constants of one voice activity model."""
 
     name: str
     level_db: float  # quieter recordings are amplified to this level
-    pause_db: float  # so far below the mean level of found speech lies a pause that is heard with the speech
-    tones_db: float  # the same of a pause with tones in it, which the recogniser may write words for
+    # A pause this far below the mean level of found speech is transcribed together with the speech.
+    pause_db: float
+    # The same limit for a pause that contains tones, for which a recogniser may write words.
+    tones_db: float
 
 
-# FSMN-VAD takes some music for speech, the more the louder it hears it, and a recogniser writes words for it.
+# FSMN-VAD takes some music for speech, and more of it at a higher level. A recogniser writes words for music.
 _SILERO = _Detector("silero-vad", ENOUGH_DB, 8.0, 8.0)
 _FSMN = _Detector("FSMN-VAD", -40.0, 3.0, 12.0)
 
 
 @dataclass(frozen=True)
 class SpeechFound:
-    """The stretches, and what the user should know about how they were found."""
+    """The chunks to transcribe, and what the user should know about how they were found."""
 
     spans: tuple[Span, ...]
     notes: tuple[str, ...] = ()
 
 
 def check_detector(options: ListeningOptions) -> None:
-    """Raises `BadInput` for an option that the chosen detector has not got."""
+    """Raises `BadInput` if the chosen detector does not have one of the options."""
     if options.vad in BUILT_IN and options.end_silence_ms is not None:
         raise BadInput(
             f"option end_silence_ms is {options.end_silence_ms} and option vad is {options.vad!r}; "
@@ -74,10 +83,11 @@ def check_detector(options: ListeningOptions) -> None:
 
 
 def speech_spans(samples: np.ndarray, options: ListeningOptions) -> SpeechFound:
-    """The stretches of 16 kHz samples [n] to transcribe, none longer than `options.max_segment_seconds`.
+    """Returns the spans of 16 kHz samples [n] to transcribe, none longer than `options.max_segment_seconds`.
 
-    A recording that fits in one stretch is taken whole unless a detector was asked for: the recognisers were trained
-    on such, silence at the edges included. Raises `BadInput` as `check_detector`, and for a detector that is not there.
+    A recording that fits in one chunk is taken whole unless the user names a detector, as recognisers were trained on
+    such recordings, with silence at the edges. Raises `BadInput` like `check_detector`, and if the detector does not
+    exist.
     """
     check_detector(options)
     seconds = len(samples) / SAMPLE_RATE
@@ -98,7 +108,7 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> SpeechFound:
 
 
 def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
-    """By the network that the package carries, and by a fresh one in what that left out although it is loud."""
+    """Returns the spans found by the packaged silero network, and by a second run on the loud gaps between them."""
     from workbench.audio.silero import SileroOptions, fresh_spans, silero_spans
 
     options = SileroOptions(**SILERO)
@@ -113,7 +123,7 @@ def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
 
 
 def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
-    """By the detector in a directory, on PyTorch, or in a GGUF file, on ggml."""
+    """Returns the spans found by an FSMN-VAD: in a directory with PyTorch, in a GGUF file with ggml."""
     from workbench.families.fsmn_vad import FsmnVadOptions
 
     place = options.vad
@@ -122,9 +132,9 @@ def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
             f"option vad is {place!r}; expected {', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
         )
     runtime = "pytorch" if Path(place).is_dir() else "gguf"
-    # By name: the runtimes stand above the pipelines.
+    # Imported by name, as the runtimes are in a layer above the pipelines.
     detector: FsmnVad = import_module(str(FAMILIES["fsmn_vad"].cell(runtime).module)).open_detector(place)
-    # Its own default, a schedule made for whole minutes, would cut talk at 60 s and leave fragments.
+    # FSMN-VAD's default is a schedule for whole minutes: it would cut a conversation at 60 s and leave fragments.
     silence = END_SILENCE_MS if options.end_silence_ms is None else options.end_silence_ms
     return detector.spans(samples, options=FsmnVadOptions(end_silence_ms=silence))
 
@@ -132,10 +142,9 @@ def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:
 def _chunks(
     samples: np.ndarray, speech: Sequence[Span], levels: np.ndarray, detector: _Detector, longest: float
 ) -> list[Span]:
-    """What a recogniser hears: found speech with the pauses around and between, as far as they are quiet.
+    """Returns the spans to transcribe: found speech with the pauses around and between it, where those are quiet.
 
-    Noise about as loud as the speech, which the detector took for none, stays out as far as it can: a recogniser might
-    write words for it.
+    Noise that is about as loud as the speech is left out where possible, as a recogniser might write words for it.
     """
     if not speech:
         return []
@@ -158,7 +167,7 @@ def _chunks(
 
 
 def _is_pause(samples: np.ndarray, gap: Span, levels: np.ndarray, mean: float, detector: _Detector) -> bool:
-    """Whether a recogniser may hear a gap in the speech, whose mean level is `mean` dB."""
+    """Returns whether a gap in the speech may be transcribed too; `mean` is the mean level of the speech in dB."""
     level = np.median(levels[_frames(gap)])
     if level < max(mean - max(detector.pause_db, detector.tones_db), _INAUDIBLE):
         return True
@@ -166,12 +175,12 @@ def _is_pause(samples: np.ndarray, gap: Span, levels: np.ndarray, mean: float, d
 
 
 def _notes(
-    detector: str, levels: np.ndarray, speech: Sequence[Span], stretches: Sequence[Span], seconds: float
+    detector: str, levels: np.ndarray, speech: Sequence[Span], chunks: Sequence[Span], seconds: float
 ) -> tuple[str, ...]:
-    """What the user should know of what was left out."""
+    """Returns notes about audio that was left out."""
     level = _mean_level(levels, speech) if speech else loud_level(levels)
     limit = max(level - _AS_LOUD, _INAUDIBLE)
-    left = sum(_seconds_above(levels, span, limit) for span in between(stretches, seconds))
+    left = sum(_seconds_above(levels, span, limit) for span in between(chunks, seconds))
     much = left >= max(_MUCH_SECONDS, _MUCH_SHARE * sum(span.seconds for span in speech))
     advice = "if words are missing, try --vad none"
     if not speech:
@@ -183,12 +192,12 @@ def _notes(
 
 
 def _frames(span: Span) -> slice:
-    """The frames of 10 ms that a span touches."""
+    """Returns the frames of 10 ms that a span touches."""
     return slice(span.slice.start // FRAME_SHIFT, -(-span.slice.stop // FRAME_SHIFT))
 
 
 def _mean_level(levels: np.ndarray, spans: Sequence[Span]) -> float:
-    """Of the mean power within the spans, in dB."""
+    """Returns the level of the mean power within the spans, in dB."""
     power = 10 ** (np.concatenate([levels[_frames(span)] for span in spans]) / 10)
     return float(10 * np.log10(np.mean(power)))
 
@@ -198,5 +207,5 @@ def _loud_in(levels: np.ndarray, spans: Sequence[Span]) -> float:
 
 
 def _seconds_above(levels: np.ndarray, span: Span, limit: float) -> float:
-    """For how long the level within a span is above the limit."""
+    """Returns for how many seconds the level within a span is above the limit."""
     return float(np.count_nonzero(levels[_frames(span)] > limit)) * FRAME_SHIFT / SAMPLE_RATE

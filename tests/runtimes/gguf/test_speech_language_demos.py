@@ -50,7 +50,7 @@ class Expected(NamedTuple):
 
 def stages_of(session: Any, samples: np.ndarray) -> dict[str, np.ndarray]:
     """Those of the hearing half, from the encoder's first on."""
-    recorder, ear = Recorder(lambda stage: stage.startswith(("encoder", "adaptor"))), session.recogniser.ear
+    recorder, ear = Recorder(lambda stage: stage.startswith(("encoder", "adaptor"))), session.recogniser.encoder
     ear.embeddings([samples], ear.options_class(dither=0.0), recorder)
     return recorder.stages
 

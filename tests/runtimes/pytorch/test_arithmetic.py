@@ -73,7 +73,7 @@ def networks(session: Any, family: str) -> list[nn.Module]:
         return [session.writer.language.network]
     recogniser = session.recogniser
     if family in ("funasr_nano", "fireredasr"):
-        return [recogniser.ear.network.network, recogniser.language.network]
+        return [recogniser.encoder.network.network, recogniser.language.network]
     return [recogniser.network.network]
 
 

@@ -87,7 +87,7 @@ def test_options_reach_the_prompt(session: SpeechSession) -> None:
 def test_a_trace_has_the_prompt_as_the_language_model_got_it(session: SpeechSession) -> None:
     trace = session.trace(noise(3.0), max_new_tokens=5)
     frames = len(trace["frontend.features"])
-    count = audio_tokens(frames, session.recogniser.ear.model.adaptor)  # type: ignore[attr-defined]
+    count = audio_tokens(frames, session.recogniser.encoder.model.adaptor)  # type: ignore[attr-defined]
     assert trace["adaptor.output"].shape == (count, HIDDEN)
     prompt = trace["prompt.tokens"].tolist()
     place = prompt.index(-1)

@@ -122,8 +122,8 @@ class Pair:
 
     @property
     def ear(self) -> NanoAudioEncoder:
-        assert isinstance(self.ours.ear, NanoAudioEncoder)
-        return self.ours.ear
+        assert isinstance(self.ours.encoder, NanoAudioEncoder)
+        return self.ours.encoder
 
     @property
     def our_network(self) -> NanoEncoder:
@@ -189,8 +189,8 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     tiny_funasr_nano(directory, audio_adaptor_conf={"use_low_frame_rate": request.param})
     session = open_session(directory, "nano", Settings())
     recogniser = session.recogniser
-    assert isinstance(recogniser, SpeechLanguagePipeline) and isinstance(recogniser.ear, NanoAudioEncoder)
-    yield Pair(recogniser, transformers_network(recogniser.ear.model))
+    assert isinstance(recogniser, SpeechLanguagePipeline) and isinstance(recogniser.encoder, NanoAudioEncoder)
+    yield Pair(recogniser, transformers_network(recogniser.encoder.model))
     session.close()
 
 

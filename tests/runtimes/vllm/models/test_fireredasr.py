@@ -78,7 +78,7 @@ def test_sounds_are_those_that_the_pytorch_runtime_hears(
     sound = noise(3)[0][:samples]
     options = FireRedAsrOptions(length_rule=rule, cmvn="off" if samples == 16000 else "on")
     seen: list[Any] = []
-    ear: Any = reference.ear
+    ear: Any = reference.encoder
     monkeypatch.setattr(ear, "network", SimpleNamespace(hear=lambda *given: seen.append(given)))
     _, counts = ear.embeddings([sound], options)
     found = front_end.sound(sound, options)
@@ -96,7 +96,7 @@ def test_a_sound_beyond_the_positions_is_refused(front_end: FireRedFrontEnd) -> 
 
 
 def test_the_prompt_of_a_transcription(front_end: FireRedFrontEnd, reference: SpeechLanguagePipeline) -> None:
-    words: Any = reference.ear
+    words: Any = reference.encoder
     wanted = prompt_ids(words.model)
     assert front_end.request_ids(5, "en", None, "") == np.where(wanted == words.placeholder, 5, wanted).tolist()
     for hotwords, prompt in (("Anna", ""), (None, "a talk about bees"), (None, '{"cmvn": "off"}')):
@@ -221,7 +221,7 @@ def test_embeddings_in_the_place_of_sound(
     samples = recordings[3]
     trace = reference.trace(samples, FireRedAsrOptions(), lambda name: name == "adaptor.output")
     speech = trace["adaptor.output"]
-    at = ids.index(reference.ear.placeholder)
+    at = ids.index(reference.encoder.placeholder)
     tokens = [*ids[:at], *[0] * len(speech), *ids[at + 1 :]]
     rows = np.zeros((len(tokens), speech.shape[1]), dtype=np.float32)
     rows[at : at + len(speech)] = speech
@@ -256,7 +256,7 @@ def test_a_message_with_sound(llm: Any, ids: list[int], stop: list[int], recordi
 def test_text_alone_is_answered_as_the_language_half_does(llm: Any, stop: list[int], reference: Any) -> None:
     from workbench.decoding.generation import ENDED, GenerationOptions, decoding_of
 
-    tokens = reference.ear.tokenizer.ids("<|im_start|>user\none two three<|im_end|>\n<|im_start|>assistant\n")
+    tokens = reference.encoder.tokenizer.ids("<|im_start|>user\none two three<|im_end|>\n<|im_start|>assistant\n")
     decoding = decoding_of(GenerationOptions(max_new_tokens=20), tuple(stop))
     steps = np.stack(list(reference.language.generate(reference.language.prompt([tokens]), decoding)))
     [found] = written(llm, [{"prompt_token_ids": tokens}], stop, max_tokens=20)

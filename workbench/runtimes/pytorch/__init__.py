@@ -1,1 +1,1 @@
-"""The PyTorch runtime: the reference. One file per network, one file (a family's name) per session."""
+"""The PyTorch runtime: the reference. Each network has a file, and each session has a file with its family's name."""

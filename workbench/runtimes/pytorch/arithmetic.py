@@ -1,7 +1,8 @@
-"""The type that networks compute in: float32, or float64 for results to measure the rounding of others by.
+"""The type that networks compute in: float32, or float64 for a reference to measure the rounding of other types.
 
-Networks of this project take the type of their input. Those of transformers ask for float32 in places, whatever their
-own type: in norms, in rotary positions, before a token is chosen. For lower types that is wider, for float64 it is not.
+Networks of this project compute in the type of their input. Networks of transformers convert to float32 in places,
+whatever their own type: in norms, in rotary positions, before a token is chosen. That is wider than the lower types,
+but narrower than float64.
 """
 
 from __future__ import annotations
@@ -20,40 +21,47 @@ HALVES: Mapping[str, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torc
 
 
 def network_dtype(named: str, stepwise: bool = False) -> torch.dtype:
-    """The type for a network that hears: float64 where the setting `dtype` says so, for all other values float32, but
-    where the setting `stepwise` is on."""
+    """Returns the type for an audio encoder or recogniser network: float64 if the setting `dtype` is float64, else
+    float32.
+
+    With the setting `stepwise`, half-precision types are returned as named.
+    """
     if stepwise and named in HALVES:
         return HALVES[named]
     return torch.float64 if named == "float64" else torch.float32
 
 
 def array_of(tensor: Tensor) -> np.ndarray:
-    """A tensor's values; of bfloat16, which numpy does not have, in float32."""
+    """Returns a tensor's values as an array; bfloat16, which numpy does not have, becomes float32."""
     found: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
     return found
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """A type as settings and traces call it."""
+    """Returns the name of a type in settings and traces."""
     return str(dtype).removeprefix("torch.")
 
 
 def throughout(dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
-    """What to compute a network of transformers' in, by its type: where that is float64, code that asks for float32
-    gets float64; for all others nothing changes."""
+    """Returns the context to run a network of transformers in: for float64, code that asks for float32 gets float64.
+
+    For all other types the context does nothing.
+    """
     return _Float64() if dtype == torch.float64 else contextlib.nullcontext()
 
 
 def in_steps(dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
-    """What to compute a network of ours in, by its type: in half precision, attention is written out, and rounds its
-    scores and its weights; else nothing changes."""
+    """Returns the context to run a network of this project in: half precision gets attention written out in steps.
+
+    Each step rounds its scores and its weights. For other types the context does nothing.
+    """
     return _Stepwise() if dtype in HALVES.values() else contextlib.nullcontext()
 
 
 def widen_positions(network: Any) -> None:
-    """Gives a network of transformers' that computes in float64 the rates of its rotary positions in that type.
+    """Recomputes the rates of the rotary positions in float64, for a network of transformers that computes in float64.
 
-    Its own are computed in float32 before any type is chosen.
+    Transformers computes them in float32 before the type is chosen.
     """
     body = network.model
     with throughout(torch.float64):
@@ -61,7 +69,7 @@ def widen_positions(network: Any) -> None:
 
 
 class _Stepwise(TorchFunctionMode):
-    """Whoever asks torch for attention, in this thread, gets it in steps, each rounded to the type."""
+    """A mode in which attention in this thread runs in steps, each rounded to the type."""
 
     def __torch_function__(
         self,
@@ -75,7 +83,9 @@ class _Stepwise(TorchFunctionMode):
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, scale: float | None = None) -> Tensor:
-    """Attention as `torch.nn.functional.scaled_dot_product_attention` has it, of what networks here ask it for."""
+    """Returns attention as `torch.nn.functional.scaled_dot_product_attention` computes it, for the arguments used in
+    this project.
+    """
     scores = (q @ k.transpose(-1, -2)) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if attn_mask is not None:
         hidden = attn_mask.dtype == torch.bool
@@ -84,7 +94,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None,
 
 
 class _Float64(TorchFunctionMode):
-    """Whoever asks torch for float32, in this thread, gets float64."""
+    """A mode in which torch code in this thread gets float64 when it asks for float32."""
 
     def __torch_function__(
         self,

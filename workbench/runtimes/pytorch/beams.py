@@ -1,7 +1,7 @@
-"""Beam search with transformers' own search, told token by token and left after any of them.
+"""Beam search by transformers, read token by token and stopped after any of them.
 
-`generate` runs in a thread; after every token it hands over the best hypothesis and waits until whoever reads wants the
-next. This file knows no family.
+`generate` runs in a thread. After every token, the thread hands over the best hypothesis and waits until the reader
+asks for the next one. This file knows no family.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from workbench.runtimes.pytorch.arithmetic import throughout
 
 
 def beam_search(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Generator[np.ndarray, None, None]:
-    """Yields all tokens of every row's likeliest hypothesis after each step [batch, tokens]; the last is final.
+    """Yields all tokens of every row's likeliest hypothesis after each step [batch, tokens]; the last step is final.
 
-    Rows are padded with `ENDED` behind their stop id. While the search runs, the hypothesis is the likeliest of those
-    that it follows, before any length penalty. Rows whose limits differ are searched one after another: those not yet
-    begun are all `ENDED`. Closing the iterator stops the search within one token.
+    Rows are padded with `ENDED` after their stop id. While the search runs, the yielded hypothesis is the likeliest
+    before any length penalty. Rows with different limits are searched one after another; rows that have not begun
+    contain only `ENDED`. Closing the iterator stops the search within one token.
 
     Args:
         prompt: padded on the left.
@@ -53,14 +53,14 @@ def beam_search(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Gen
 
 
 def _row(prompt: Merged[Tensor], row: int) -> Merged[Tensor]:
-    """One prompt of a batch, without its padding."""
+    """Returns one prompt of a batch without its padding."""
     first = prompt.attention_mask.shape[1] - int(prompt.lengths[row])
     one = slice(row, row + 1)
     return Merged(prompt.embeddings[one, first:], prompt.attention_mask[one, first:], prompt.positions[one, first:])
 
 
 def _search(network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int) -> Generator[np.ndarray, None, None]:
-    """As `beam_search`, of rows that have one limit."""
+    """Yields the same as `beam_search`, for rows with the same limit."""
     desk = _Desk()
     thread = threading.Thread(target=_run, args=(network, prompt, decoding, limit, desk), daemon=True, name="beams")
     thread.start()
@@ -80,7 +80,7 @@ def _search(network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int
 
 
 class _Desk(StoppingCriteria):
-    """Where the search hands over its tokens and asks whether to go on."""
+    """The exchange between threads: the search puts its tokens here and asks whether to continue."""
 
     def __init__(self) -> None:
         self.handed: queue.SimpleQueue[np.ndarray | Exception | None] = queue.SimpleQueue()
@@ -89,7 +89,7 @@ class _Desk(StoppingCriteria):
         self.rows = 1
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-        """Called after every token with all candidates [batch * candidates, tokens], the likeliest of a row first."""
+        """Takes all candidates [batch * candidates, tokens] after every token, the likeliest of a row first."""
         best = input_ids[:: len(input_ids) // self.rows]
         self.handed.put(best.cpu().numpy())
         self.wanted.acquire()
@@ -98,9 +98,9 @@ class _Desk(StoppingCriteria):
 
 @torch.inference_mode()
 def _run(network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, desk: _Desk) -> None:
-    """The search; ends with its result and None on the desk, or with the error that ended it."""
+    """Runs the search; puts its result and None on the desk at the end, or the error that ended it."""
     desk.rows = len(prompt.attention_mask)
-    network.generation_config = GenerationConfig()  # a model's own would fill in what is not set below
+    network.generation_config = GenerationConfig()  # the model's own would fill in settings that are not set below
     settings = GenerationConfig(
         max_new_tokens=limit,
         min_new_tokens=decoding.min_new_tokens or None,
@@ -113,7 +113,8 @@ def _run(network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, d
         eos_token_id=list(decoding.stop_ids),
         pad_token_id=decoding.pad_id,
     )
-    # Not among the settings, where transformers would warn that it does not see the prompt: it is not meant to.
+    # Passed as a processor: as a setting, transformers would warn that the penalty does not see the prompt, which is
+    # intended.
     penalty = [RepetitionPenaltyLogitsProcessor(decoding.repetition_penalty)] * (decoding.repetition_penalty != 1.0)
     try:
         with throughout(network.dtype):
@@ -131,7 +132,7 @@ def _run(network: Any, prompt: Merged[Tensor], decoding: Decoding, limit: int, d
 
 
 def _until_stop(row: np.ndarray, stop_ids: tuple[int, ...]) -> np.ndarray:
-    """A hypothesis up to its stop id; what follows that is padding."""
+    """Returns a hypothesis up to its stop id, without the padding after it."""
     ends = np.flatnonzero(np.isin(row, stop_ids))
     return row[: ends[0] + 1] if len(ends) else row
 

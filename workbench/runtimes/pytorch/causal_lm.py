@@ -1,4 +1,4 @@
-"""The plain causal language model on PyTorch: from a directory to a session."""
+"""The plain causal language model on PyTorch: opens a session from a directory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from workbench.runtimes.pytorch.weights import read_state_dict
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> TextSession:
-    """A session of the language model in `directory`, called `name` in its results."""
+    """Opens a session for the language model in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_causal_lm(directory)
     if model.speech is None:
         dtype = language_dtype(directory, settings.dtype)
         language = open_language(model.language, device, dtype, stepwise=settings.stepwise)
     else:
-        # The tensors of the hearing half are knowingly left aside.
+        # The audio encoder's tensors are left out on purpose.
         _, tensors = split_language(read_state_dict(model.speech.checkpoint.weights))
         language = open_nano_language(model.speech, tensors, device, settings.dtype, settings.stepwise)
     return TextSession(name, "pytorch", CausalLm(model, language))

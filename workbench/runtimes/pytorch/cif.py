@@ -1,9 +1,9 @@
-"""Continuous integrate-and-fire: how Paraformer counts its tokens and places them.
+"""Continuous integrate-and-fire (CIF): counts Paraformer's tokens and locates them in time.
 
 Dong and Xu, "CIF: Continuous Integrate-and-Fire for End-to-End Speech Recognition", ICASSP 2020; the predictors V2 and
 V3 of FunASR (Gao et al., "Paraformer", Interspeech 2022; V3 adds a finer head for timestamps). Axes: B batch, T encoder
-frames, N tokens, D width. Batched and differentiable, as training needs it; `workbench.decoding.cif` has the same on
-numpy arrays. This file knows no vocabulary.
+frames, N tokens, D width. This implementation is batched and differentiable, as training needs;
+`workbench.decoding.cif` has the same on numpy arrays. This file knows no vocabulary.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from workbench.runtimes.pytorch.tap import Tap, no_tap
 
 
 class CifOutput(NamedTuple):
-    """What the predictor found."""
+    """The predictor's result."""
 
     embeddings: Tensor  # [B, N, D]: one acoustic embedding per token
     counts: Tensor  # [B]: tokens per row, integers
-    alphas: Tensor  # [B, T + 1]: weight of each frame, the tail's last
+    alphas: Tensor  # [B, T + 1]: weight of each frame; the last is the tail's
 
 
 def integrate(alphas: Tensor) -> Tensor:
-    """Running sum of the weights [B, T] in float64: in float32 a long one is too coarse to be shared out exactly."""
+    """Returns the running sum of the weights [B, T] in float64, as float32 is too coarse for long recordings."""
     return alphas.cumsum(dim=1, dtype=torch.float64)
 
 
 def fire(hidden: Tensor, alphas: Tensor, tokens: int) -> Tensor:
-    """Acoustic embeddings [B, tokens, D]: each the sum of frames weighted by their part in its unit of the sum.
+    """Returns acoustic embeddings [B, tokens, D]: each is the sum of frames, weighted by their part in its unit of the
+    sum.
 
-    A frame whose weight straddles a whole number is shared between the two tokens it touches.
+    A frame whose weight crosses a whole number is shared between two tokens.
     """
     after = integrate(alphas)
     before = F.pad(after, (1, 0))[:, :-1]
@@ -45,7 +46,7 @@ def fire(hidden: Tensor, alphas: Tensor, tokens: int) -> Tensor:
 
 
 class CifPredictor(nn.Module):
-    """Weights each encoder frame by how much of a token it completes."""
+    """Predicts for each encoder frame how much of a token it completes."""
 
     def __init__(self, config: CifConfig):
         super().__init__()
@@ -64,7 +65,7 @@ class CifPredictor(nn.Module):
         return F.relu(local + encoded if residual else local)
 
     def alphas(self, encoded: Tensor, lengths: Tensor | None = None, residual: bool = False) -> Tensor:
-        """The weight of each frame [B, T], zero in the padding; `residual` as in `forward`."""
+        """Returns the weight of each frame [B, T], zero in the padding; `residual` as in `forward`."""
         weights = torch.sigmoid(self.cif_output(self._local(encoded, residual))).squeeze(-1)
         weights = F.relu(weights * self.config.smooth_factor - self.config.noise_threshold)
         return weights if lengths is None else weights * length_mask(lengths, weights.shape[1])
@@ -74,7 +75,7 @@ class CifPredictor(nn.Module):
     ) -> CifOutput:
         """Counts and embeds the tokens of encoded frames [B, T, D].
 
-        After each row's last frame a tail weight is added, so that a token begun at the end still fires.
+        A tail weight is added after each row's last frame, so that a token that begins at the end still fires.
 
         Args:
             residual: add the encoded frames to the convolution before the ReLU, as FunASR's C++ runtime does.
@@ -92,7 +93,8 @@ class CifPredictor(nn.Module):
         return CifOutput(tap("predictor.embeddings", embeddings), counts, alphas)
 
     def fine_alphas(self, encoded: Tensor, tokens: int) -> Tensor:
-        """Weights at `config.upsample` times the frame rate [T * upsample], scaled to sum to `tokens`; one row only.
+        """Returns weights at `config.upsample` times the frame rate [T * upsample], scaled to sum to `tokens`; one row
+        only.
 
         Only a V3 predictor has this head.
         """

@@ -17,7 +17,7 @@ from workbench.families.conformer import CONTEXT_FRAMES, ConformerConfig
 from workbench.runtimes.pytorch.sanm import length_mask
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 
-CHANNELS = 32  # of the subsampling convolutions
+CHANNELS = 32  # channels of the subsampling convolutions
 
 
 class Subsampling(nn.Module):
@@ -30,23 +30,23 @@ class Subsampling(nn.Module):
         self.out = nn.Linear(CHANNELS * (((idim - 1) // 2 - 1) // 2), size)
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, L, mels] to [B, ceil(L / 4), D]; zeros behind the features complete the last context."""
+        """Maps [B, L, mels] to [B, ceil(L / 4), D]; pads the features with zeros to complete the last context."""
         x = F.pad(features, (0, 0, 0, CONTEXT_FRAMES - 1)).unsqueeze(1)
-        # On a CPU one row at a time: its maps then stay in the cache, which takes less than half as long.
+        # On a CPU one row at a time: its maps then fit in the cache, which takes less than half as long.
         rows = x.split(1) if x.device.type == "cpu" and not self.training else (x,)
         return torch.cat([self.out(self._maps(row).transpose(1, 2).flatten(2)) for row in rows])
 
     def _maps(self, x: Tensor) -> Tensor:
-        """[B, 1, L, mels] to [B, channels, ceil(L / 4), mels / 4]."""
+        """Maps [B, 1, L, mels] to [B, channels, ceil(L / 4), mels / 4]."""
         for layer in self.conv:
             x = layer(x)
         return x
 
 
 def relative_positions(frames: int, size: int, like: Tensor) -> Tensor:
-    """Sinusoids [2T - 1, D] of the distances T - 1 down to 1 - T: sines in even channels, cosines in odd ones.
+    """Returns sinusoids [2T - 1, D] of the distances T - 1 down to 1 - T: sines in even channels, cosines in odd ones.
 
-    Computed in float32 at least.
+    They are computed in float32 or wider.
     """
     dtype = torch.promote_types(like.dtype, torch.float32)
     distances = torch.arange(frames - 1, -frames, -1, dtype=dtype, device=like.device)
@@ -56,7 +56,7 @@ def relative_positions(frames: int, size: int, like: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """Layer norm, two linear layers with a swish between; half of it is added to its input."""
+    """Layer norm and two linear layers with a swish between; half of the output is added to the input."""
 
     def __init__(self, size: int, dropout: float):
         super().__init__()
@@ -66,12 +66,12 @@ class FeedForward(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] to [B, T, D]."""
+        """Maps [B, T, D] to [B, T, D]."""
         return x + 0.5 * self.net(x)
 
 
 class RelativeAttention(nn.Module):
-    """Multi-head self-attention with relative positions; query, key and value have layer norms of their own."""
+    """Multi-head self-attention with relative positions; query, key and value each have a layer norm."""
 
     def __init__(self, size: int, heads: int, dropout: float):
         super().__init__()
@@ -90,7 +90,12 @@ class RelativeAttention(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, positions: Tensor, keys: Tensor | None, tap: Tap, stage: str) -> Tensor:
-        """x [B, T, D], positions [2T - 1, D], keys [B, T] true where there is speech, or None; returns [B, T, D]."""
+        """Maps x [B, T, D] to [B, T, D].
+
+        Args:
+            positions: [2T - 1, D].
+            keys: [B, T], true where there is speech; or None.
+        """
         q = self._split(self.w_qs(self.layer_norm_q(x)))
         k = self._split(self.w_ks(self.layer_norm_k(x)))
         v = self._split(self.w_vs(self.layer_norm_v(x)))
@@ -104,14 +109,15 @@ class RelativeAttention(nn.Module):
         return x + F.dropout(attention, self.dropout, self.training)
 
     def _split(self, x: Tensor) -> Tensor:
-        """[B, T, D] to [B, heads, T, D / heads]."""
+        """Maps [B, T, D] to [B, heads, T, D / heads]."""
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 def _by_key(scores: Tensor) -> Tensor:
-    """Scores by distance [B, H, T, 2T - 1] as scores by key [B, H, T, T]: row t begins at distance t.
+    """Turns scores by distance [B, H, T, 2T - 1] into scores by key [B, H, T, T]: row t begins at distance t.
 
-    Read with rows one element longer, each row starts one further to the left (Dai et al. 2019, appendix B).
+    Reading the data with rows one element longer moves the start of each row one further to the left (Dai et al. 2019,
+    appendix B).
     """
     batch, heads, frames, distances = scores.shape
     shifted = F.pad(scores, (1, 0)).view(batch, heads, distances + 1, frames)[:, :, 1:]
@@ -133,12 +139,13 @@ class Convolution(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, mask: Tensor | None, tap: Tap, stage: str) -> Tensor:
-        """x [B, T, D], mask [B, T, 1] of ones and zeros or None; returns [B, T, D]."""
+        """Maps x [B, T, D] to [B, T, D]; `mask` is [B, T, 1] of ones and zeros, or None."""
         inner = self.pre_layer_norm(x)
         if mask is not None:
             inner = inner * mask
         gated = F.glu(F.linear(inner, self.pointwise_conv1.weight.squeeze(2)), dim=2)
-        # As an image of height 1 with the channels last, which is how it lies in memory: see `sanm.depthwise`.
+        # Computed as an image of height 1 with the channels last, which matches the layout in memory: see
+        # `sanm.depthwise`.
         image = gated.transpose(1, 2).unsqueeze(2).contiguous(memory_format=torch.channels_last)
         weight = self.depthwise_conv.weight
         image = F.conv2d(image, weight.unsqueeze(2), padding=(0, weight.shape[2] // 2), groups=weight.shape[0])
@@ -162,7 +169,7 @@ class ConformerBlock(nn.Module):
         self.layer_norm = nn.LayerNorm(config.d_model)
 
     def forward(self, x: Tensor, positions: Tensor, mask: Tensor | None, tap: Tap, stage: str) -> Tensor:
-        """x [B, T, D], positions [2T - 1, D], mask [B, T, 1] or None; returns [B, T, D]."""
+        """Maps x [B, T, D] to [B, T, D]; `positions` is [2T - 1, D], `mask` is [B, T, 1] or None."""
         x = self.ffn1(x)
         x = self.mhsa(x, positions, None if mask is None else mask.bool().squeeze(2), tap, stage)
         x = self.conv(x, mask, tap, stage)
@@ -170,7 +177,7 @@ class ConformerBlock(nn.Module):
 
 
 class ConformerEncoder(nn.Module):
-    """Subsampling and Conformer blocks; a norm ends each block, and none follows the last."""
+    """Subsampling and Conformer blocks; each block ends with a norm, and there is no norm after the last block."""
 
     def __init__(self, config: ConformerConfig, dropout: float = 0.0):
         super().__init__()
@@ -181,8 +188,8 @@ class ConformerEncoder(nn.Module):
     def forward(self, features: Tensor, valid: Tensor | None = None, tap: Tap = no_tap) -> Tensor:
         """Encodes features [B, L, mels] to [B, ceil(L / 4), D].
 
-        `valid` [B] counts each row's encoder frames that are speech (`families.conformer.valid_frames`); None when all
-        are. The others do not reach them.
+        `valid` [B] counts each row's encoder frames that are speech (`families.conformer.valid_frames`); None means
+        all. The other frames do not influence them.
         """
         x = tap("encoder.input", self.input_preprocessor(features))
         mask = None if valid is None else length_mask(valid, x.shape[1]).unsqueeze(-1).to(x.dtype)
@@ -195,7 +202,7 @@ class ConformerEncoder(nn.Module):
 class StackingAdaptor(nn.Module):
     """Stacks neighbouring encoder frames and maps them to the width of the language model.
 
-    Frames that do not fill a stack at the end are dropped.
+    Frames at the end that do not fill a stack are dropped.
     """
 
     def __init__(self, size: int, width: int, downsample_rate: int):
@@ -205,7 +212,7 @@ class StackingAdaptor(nn.Module):
         self.linear2 = nn.Linear(width, width)
 
     def forward(self, encoded: Tensor, tap: Tap = no_tap) -> Tensor:
-        """[B, T, D] to [B, T // rate, width]."""
+        """Maps [B, T, D] to [B, T // rate, width]."""
         stacks = encoded.shape[1] // self.downsample_rate
         x = encoded[:, : stacks * self.downsample_rate].unflatten(1, (stacks, self.downsample_rate)).flatten(2)
         return tap("adaptor.output", self.linear2(F.relu(self.linear1(x))))

@@ -1,4 +1,4 @@
-"""Makes this process ready to compute: device, threads, and arithmetic that other runtimes can be compared with."""
+"""Prepares this process to compute: device, threads, and arithmetic that can be compared with other runtimes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from workbench.core.settings import Settings
 
 
 def prepare(settings: Settings) -> torch.device:
-    """The device of the settings, after setting threads and full float32 matrix products for this process.
+    """Returns the device of the settings; sets threads and full float32 matrix products for this process.
 
-    Raises `BadInput` for a name torch does not know, `Unavailable` for a device that is not there.
+    Raises `BadInput` for a name that torch does not know, `Unavailable` for a device that does not exist.
     """
     try:
         device = torch.device(settings.device)
@@ -23,7 +23,7 @@ def prepare(settings: Settings) -> torch.device:
         )
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    # TF32 would cut products to 10 bits of mantissa on GPUs, far beyond the differences people look for.
+    # TF32 would cut products to 10 bits of mantissa on GPUs, an error far larger than the differences to be compared.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     return device

@@ -1,4 +1,4 @@
-"""FireRedASR-LLM on PyTorch: from a checkpoint directory to a session."""
+"""FireRedASR-LLM on PyTorch: opens a session from a checkpoint directory."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from workbench.trace.recorder import Recorder
 
 LANGUAGE_PREFIX = "llm."
 ENCODER_PREFIX = "encoder."
-POSITIONS = "encoder.positional_encoding.pe"  # a table of sinusoids, which is computed here
+POSITIONS = "encoder.positional_encoding.pe"  # a table of sinusoids, which is computed here instead of loaded
 BASE_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 class HearingNetwork(nn.Module):
-    """Encoder and adapter under the names of the checkpoint."""
+    """The encoder and the adapter, with the checkpoint's parameter names."""
 
     def __init__(self, encoder: ConformerConfig, width: int, downsample_rate: int, dropout: float = 0.0):
         super().__init__()
@@ -53,24 +53,28 @@ class HearingNetwork(nn.Module):
         self.encoder_projector = StackingAdaptor(encoder.d_model, width, downsample_rate)
 
     def forward(self, features: Tensor, valid: Tensor, tap: Tap = no_tap) -> Tensor:
-        """Features [B, L, mels], encoder frames that count [B]; returns embeddings [B, ceil(L / 4) // rate, H]."""
+        """Maps features [B, L, mels] to embeddings [B, ceil(L / 4) // rate, H]; `valid` [B] counts the encoder frames
+        of speech.
+        """
         embeddings: Tensor = self.encoder_projector(self.encoder(features, valid, tap), tap)
         return embeddings
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A checkpoint's description, and the tensors of its halves as they lie in the files."""
+    """A checkpoint's description, and the tensors of its two parts as stored in the files."""
 
     model: FireRedAsrModel
-    weights: Path  # which the tensors are mapped from
-    where: str  # names that file in messages
+    weights: Path  # the file that the tensors are mapped from
+    where: str  # the name of that file in messages
     hearing: Mapping[str, Tensor]
     language: Mapping[str, Tensor]
 
 
 def read_checkpoint(directory: Path) -> Checkpoint:
-    """Both packages of a directory and what they describe; raises `BadInput` for what is missing or does not fit."""
+    """Reads both packages of a directory and what they describe; raises `BadInput` for missing or inconsistent
+    parts.
+    """
     directory = Path(directory).absolute()
     check_files(directory)
     package, encoder = read_package(directory / WEIGHTS), read_package(directory / ENCODER_WEIGHTS)
@@ -81,9 +85,9 @@ def read_checkpoint(directory: Path) -> Checkpoint:
 
 
 def _split(package: Package, encoder: Package) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(tensors of encoder and adapter, tensors of the language half by its own names).
+    """Returns (tensors of encoder and adapter, tensors of the language model by its own names).
 
-    The encoder of `model.pth.tar` was trained on with the language model: where it has one, it counts.
+    The encoder in `model.pth.tar` was trained further together with the language model, so it takes precedence.
     """
     strange = [
         name
@@ -104,7 +108,9 @@ def _split(package: Package, encoder: Package) -> tuple[dict[str, Tensor], dict[
 
 
 def _check_widths(hearing: Mapping[str, Tensor], model: FireRedAsrModel, where: str) -> None:
-    """The three parts fit together; a tensor that is missing is told of when the network is loaded."""
+    """Checks that the widths of the three parts match. Missing tensors are reported later, when the network is
+    loaded.
+    """
     first, last = (hearing.get(f"encoder_projector.linear{n}.weight") for n in (1, 2))
     if first is None or last is None or first.ndim != 2 or last.ndim != 2:
         return
@@ -122,7 +128,9 @@ def _check_widths(hearing: Mapping[str, Tensor], model: FireRedAsrModel, where: 
 
 
 class FireRedRunner:
-    """The loaded hearing half, arrays in and embeddings out: `workbench.pipelines.fireredasr.FireRedNetwork`."""
+    """The loaded encoder and adapter, numpy arrays in and embeddings out; see
+    `workbench.pipelines.fireredasr.FireRedNetwork`.
+    """
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype = torch.float32):
         model = checkpoint.model
@@ -141,7 +149,7 @@ class FireRedRunner:
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Tensor:
-        """As `FireRedNetwork.hear`."""
+        """See `FireRedNetwork.hear`."""
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         counted = torch.tensor(valid, device=self.device)
@@ -153,7 +161,9 @@ class FireRedRunner:
 def open_fireredasr_language(
     checkpoint: Checkpoint, device: torch.device, dtype: str, stepwise: bool = False
 ) -> LanguageModel:
-    """The language half: the weights in its directory with the checkpoint's changes, or the checkpoint's own."""
+    """Opens the language model: the weights in its directory with the checkpoint's changes, or the checkpoint's own
+    weights.
+    """
     model = checkpoint.model
     language, where = model.language, checkpoint.where
     tensors = sort_tensors(checkpoint.language, where)
@@ -174,11 +184,11 @@ def open_fireredasr_language(
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
-    """A session of the checkpoint in `directory`, called `name` in its results."""
+    """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
     runner = FireRedRunner(checkpoint, device, network_dtype(settings.dtype, settings.stepwise))
-    ear = FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), runner)
+    encoder = FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), runner)
     half = open_fireredasr_language(checkpoint, device, settings.dtype, settings.stepwise)
-    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))
+    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(encoder, half))

@@ -1,7 +1,7 @@
 """Opens FireRedASR's `.pth.tar` files: the hyper-parameters of a training and its tensors by name.
 
-A file is a pickle of `{"args": argparse.Namespace, "model_state_dict": ...}`. Nothing is unpickled but tensors and
-plain values in such a namespace. This file knows neither what the arguments mean nor which tensors a network has.
+A file is a pickle of `{"args": argparse.Namespace, "model_state_dict": ...}`. Only tensors and plain values in such a
+namespace are unpickled. This file knows neither the meaning of the arguments nor the tensors of a network.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ from workbench.core.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class Package:
-    """What one file holds."""
+    """The contents of one file."""
 
     path: Path
     arguments: Mapping[str, Any]
-    tensors: Mapping[str, Tensor]  # empty where the file has hyper-parameters alone
+    tensors: Mapping[str, Tensor]  # empty if the file has only hyper-parameters
 
     @property
     def where(self) -> str:
-        """Names the file in messages."""
+        """The file's name in messages."""
         return name_of(self.path)
 
     @property
     def plain_arguments(self) -> dict[str, Any]:
-        """Those of the arguments that have a form in JSON."""
+        """The arguments that can be written as JSON."""
         return {name: value for name, value in self.arguments.items() if _is_plain(value)}
 
 
 def name_of(path: Path) -> str:
-    """A file as messages call it, with its directory."""
+    """Returns the file's name in messages, with its directory."""
     return f"{path.parent.name}/{path.name}"
 
 
 def read_package(path: Path) -> Package:
-    """The arguments and tensors of a file, memory-mapped where it can be.
+    """Reads the arguments and tensors of a file; memory-maps them if the format allows.
 
-    Raises `BadInput` if the file is truncated, no torch file, holds code or other objects, or has not that form.
+    Raises `BadInput` if the file is truncated, is not a torch file, contains code or other objects, or has another
+    structure.
     """
     where = name_of(path)
     expected = "expected args and model_state_dict saved with torch.save"
@@ -56,13 +57,13 @@ def read_package(path: Path) -> Package:
         with torch.serialization.safe_globals([argparse.Namespace]):
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except pickle.UnpicklingError as error:
-        if "Unsupported operand" not in str(error):  # that is a byte which begins nothing in a pickle
+        if "Unsupported operand" not in str(error):  # that message means a byte that starts no pickle instruction
             raise BadInput(
                 f"{where} holds objects other than tensors and plain arguments, which are not loaded; {expected}"
             ) from error
         raise BadInput(f"{where} is damaged or no torch file; {expected}") from error
     except Exception as error:
-        # Over a damaged file torch's reader stumbles in any way: assertions, errors of zip and struct.
+        # On a damaged file, torch's reader fails in many ways: assertions, errors of zip and struct.
         size = path.stat().st_size if path.is_file() else 0
         raise BadInput(f"{where} ({size} bytes) is truncated, damaged or no torch file; {expected}") from error
     if not isinstance(loaded, Mapping) or "args" not in loaded:

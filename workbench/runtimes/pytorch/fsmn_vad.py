@@ -1,7 +1,7 @@
-"""FSMN-VAD on PyTorch: the network, and from a checkpoint directory to a session.
+"""FSMN-VAD on PyTorch: the network, and a session opened from a checkpoint directory.
 
-Published tensor names are kept, so `model.pt` loads as it is. Axes: B batch, T frames of 10 ms, W width, M width of the
-memory, P frames of memory kept from before.
+The published tensor names are used, so `model.pt` loads unchanged. Axes: B batch, T frames of 10 ms, W width, M width
+of the memory, P frames of memory from earlier calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 
 
 class _Linear(nn.Module):
-    """A linear layer one name deeper, where the published checkpoints have it."""
+    """A linear layer inside a module, as the published checkpoints name it one level deeper."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True):
         super().__init__()
@@ -40,7 +40,7 @@ class _Linear(nn.Module):
 
 
 class _Memory(nn.Module):
-    """Adds to each frame a weighted sum of the last frames, each channel by itself: x [B, T, M] and past [B, P, M]."""
+    """Adds to each frame a weighted sum of the last frames, each channel separately: x [B, T, M] and past [B, P, M]."""
 
     def __init__(self, config: FsmnConfig):
         super().__init__()
@@ -57,7 +57,7 @@ class _Memory(nn.Module):
 
 
 class _Block(nn.Module):
-    """Down to the memory, through it, and up again: x [B, T, W]."""
+    """Projects down to the memory, applies it, and projects up again: x [B, T, W]."""
 
     def __init__(self, config: FsmnConfig):
         super().__init__()
@@ -89,7 +89,9 @@ class _Encoder(nn.Module):
 
 
 class FsmnNetwork(nn.Module):
-    """Features to class probabilities, a stretch at a time; it looks back only, so stretches join without a seam."""
+    """Maps features to class probabilities, one block at a time. It only looks back, so blocks give the same as one
+    long call.
+    """
 
     def __init__(self, config: FsmnConfig):
         super().__init__()
@@ -97,20 +99,20 @@ class FsmnNetwork(nn.Module):
         self.encoder = _Encoder(config)
 
     def start(self, batch: int = 1) -> list[Tensor]:
-        """The memory before the first frame: zeros, one [B, P, M] per block."""
+        """Returns the memory before the first frame: zeros, one [B, P, M] per layer."""
         weight = self.encoder.in_linear1.linear.weight
         past = (self.config.lorder - 1) * self.config.lstride
         shape = (batch, past, self.config.proj_dim)
         return [weight.new_zeros(shape) for _ in range(self.config.fsmn_layers)]
 
     def forward(self, features: Tensor, past: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Probabilities [B, T, classes] of features [B, T, width], and the memory to go on with."""
+        """Returns probabilities [B, T, classes] of features [B, T, width], and the memory for the next call."""
         logits, after = self.encoder(features, past)
         return logits.softmax(dim=-1), after
 
 
 class FsmnRunner:
-    """A loaded network, arrays in and out: `workbench.pipelines.fsmn_vad.FsmnNetwork`."""
+    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.fsmn_vad.FsmnNetwork`."""
 
     def __init__(self, network: FsmnNetwork, device: str | torch.device):
         self.network = network.to(device).eval()
@@ -118,24 +120,24 @@ class FsmnRunner:
 
     @property
     def dtype(self) -> str:
-        """The name of its arithmetic's type."""
+        """The name of the type that it computes in."""
         return name_of(next(self.network.parameters()).dtype)
 
     def start(self) -> list[Tensor]:
-        """As `FsmnNetwork.start`."""
+        """See `FsmnNetwork.start`."""
         return self.network.start()
 
     @torch.inference_mode()
     def score(self, features: np.ndarray, past: Sequence[Tensor]) -> tuple[np.ndarray, list[Tensor]]:
-        """As `FsmnNetwork.score`."""
+        """See `FsmnNetwork.score`."""
         scores, after = self.network(torch.from_numpy(features)[None].to(past[0]), past)
         return array_of(scores[0]), after
 
 
 def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> FsmnVad:
-    """The detector of a FunASR directory, or of one with an ONNX file and its am.mvn.
+    """Opens the detector of a FunASR directory, or of a directory with an ONNX file and its am.mvn.
 
-    Raises `BadInput` for files that are missing, damaged or do not fit together.
+    Raises `BadInput` for files that are missing, damaged or inconsistent.
     """
     model = read_fsmn_vad(path)
     cmvn = read_am_mvn(model.cmvn_file)
@@ -154,11 +156,11 @@ def open_fsmn_vad(path: str | Path, device: str | torch.device = "cpu", dtype: t
 
 
 def open_detector(path: str | Path) -> FsmnVad:
-    """The detector that serves a recogniser in its own process. Raises as `open_fsmn_vad`."""
+    """Opens the detector that a recogniser uses in its own process. Raises the same errors as `open_fsmn_vad`."""
     return open_fsmn_vad(path)
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> DetectionSession:
-    """A session of the detector in `directory`, called `name` in its results."""
+    """Opens a session for the detector in `directory`; results call the model `name`."""
     detector = open_fsmn_vad(directory, prepare(settings), network_dtype(settings.dtype, settings.stepwise))
     return DetectionSession(name, "pytorch", detector)

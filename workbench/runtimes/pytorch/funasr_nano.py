@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano on PyTorch: from a checkpoint directory to a session."""
+"""Fun-ASR-Nano on PyTorch: opens a session from a checkpoint directory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ LANGUAGE_PREFIX = "llm."
 
 
 class NanoRunner:
-    """The loaded hearing half, arrays in and embeddings out: `workbench.pipelines.funasr_nano.NanoNetwork`."""
+    """The loaded encoder and adaptor, numpy arrays in and embeddings out; implements
+    `workbench.pipelines.funasr_nano.NanoNetwork`.
+    """
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class NanoRunner:
 
     @torch.inference_mode()
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[Tensor, np.ndarray]:
-        """As `NanoNetwork.hear`."""
+        """See `NanoNetwork.hear`."""
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
@@ -57,7 +59,7 @@ class NanoRunner:
 
 
 def split_language(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """A checkpoint's tensors as (those of the hearing half, those of the language half by transformers' names)."""
+    """Splits a checkpoint's tensors into (encoder and adaptor, language model by transformers' names)."""
     language = {
         name.removeprefix(LANGUAGE_PREFIX): value for name, value in tensors.items() if name.startswith(LANGUAGE_PREFIX)
     }
@@ -67,7 +69,7 @@ def split_language(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[
 def open_nano_language(
     model: FunasrNanoModel, language: dict[str, Tensor], device: torch.device, dtype: str, stepwise: bool = False
 ) -> LanguageModel:
-    """The language half, with the weights in the checkpoint."""
+    """Opens the language model with the weights in the checkpoint."""
     weights = model.checkpoint.weights
     chosen = language_dtype(model.language.directory, dtype)
     where = f"{weights.parent.name}/{weights.name}"
@@ -75,13 +77,13 @@ def open_nano_language(
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
-    """A session of the checkpoint in `directory`, called `name` in its results."""
+    """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_funasr_nano(directory)
     hearing, language = split_language(read_state_dict(model.checkpoint.weights))
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    ear = NanoAudioEncoder(
+    encoder = NanoAudioEncoder(
         model, cmvn, NanoRunner(model, hearing, device, network_dtype(settings.dtype, settings.stepwise))
     )
     half = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
-    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(ear, half))
+    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(encoder, half))

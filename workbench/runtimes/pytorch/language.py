@@ -1,7 +1,7 @@
 """A causal language model on PyTorch, through transformers: from embeddings to tokens, one step at a time.
 
-The plain language model and the decoders of the speech families are this class. Greedy decoding and sampling are a
-loop of our own, which can be left after any token; beam search is transformers' (`beams`).
+The plain language model and the decoders of the speech families use this class. Greedy decoding and sampling use a loop
+of this project, which can stop after any token; beam search uses transformers (`beams`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DTYPES = {
 
 
 class LanguageModel:
-    """A loaded language model, as `workbench.pipelines.language.Language`; made by `open_language`."""
+    """A loaded language model that implements `workbench.pipelines.language.Language`; made by `open_language`."""
 
     def __init__(self, network: Any, config: LanguageConfig, device: torch.device):
         self.network = network
@@ -42,12 +42,14 @@ class LanguageModel:
 
     @property
     def dtype(self) -> str:
-        """The name of its arithmetic's type."""
+        """The name of the type that it computes in."""
         return name_of(self.network.dtype)
 
     @torch.inference_mode()
     def embed(self, ids: np.ndarray) -> Tensor:
-        """Text embeddings [batch, tokens, hidden] of ids [batch, tokens]; raises `BadInput` for an id it has not."""
+        """Returns text embeddings [batch, tokens, hidden] of ids [batch, tokens]; raises `BadInput` for an
+        unknown id.
+        """
         table = self.network.get_input_embeddings()
         if ids.size and not 0 <= ids.min() <= ids.max() < len(table.weight):
             raise BadInput(f"the prompt has ids from {ids.min()} to {ids.max()}; expected 0 to {len(table.weight) - 1}")
@@ -56,16 +58,16 @@ class LanguageModel:
 
     @torch.inference_mode()
     def table_rows(self, first: int, last: int) -> np.ndarray:
-        """Rows `first` to `last` of the embedding table, the last one left out: float32 [last - first, hidden]."""
+        """Returns rows `first` to `last` (exclusive) of the embedding table: float32 [last - first, hidden]."""
         rows: np.ndarray = self.network.get_input_embeddings().weight[first:last].float().cpu().numpy()
         return rows
 
     def own(self, values: np.ndarray) -> Tensor:
-        """A float32 array as a tensor on the model's device."""
+        """Converts a float32 array to a tensor on the model's device."""
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Tensor]:
-        """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
+        """Returns text prompts from the ids of each row; shorter rows are padded on the left."""
         lengths = np.array([len(row) for row in rows])
         place = np.arange(lengths.max()) - (lengths.max() - lengths)[:, None]
         mask = place >= 0
@@ -77,7 +79,7 @@ class LanguageModel:
 
     @torch.inference_mode()
     def trace(self, prompt: Merged[Tensor], recorder: Recorder) -> None:
-        """Records the stages of one pass over a prompt of one row: `llm.*` and `logits`."""
+        """Records the stages `llm.*` and `logits` of one pass over a prompt of one row."""
         body, tap = self.network.model, tap_into(recorder)
         embeddings = tap("llm.embeddings", prompt.embeddings)
         with contextlib.ExitStack() as hooks:
@@ -88,21 +90,21 @@ class LanguageModel:
         tap("logits", logits)
 
     def _computed(self, **inputs: Any) -> Any:
-        """The output of one pass of the network."""
+        """Returns the output of one pass of the network."""
         with throughout(self.network.dtype):
             return self.network(**inputs)
 
     def generate(self, prompt: Merged[Tensor], decoding: Decoding, watch: Watch | None = None) -> Iterator[np.ndarray]:
-        """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
+        """Yields the next token of every row [batch] after each step, and `ENDED` for rows that have ended.
 
-        Stop ids are yielded too, as the last token of their row. With beam search, what is yielded is all tokens of
-        every row's best hypothesis so far [batch, tokens]; the last is final, padded with `ENDED`.
+        A stop id is yielded too, as the last token of its row. With beam search, each step yields all tokens of every
+        row's best hypothesis so far [batch, tokens]; the last step is final and padded with `ENDED`.
 
         Args:
             prompt: padded on the left.
-            watch: as of `workbench.pipelines.language.Language`.
+            watch: as in `workbench.pipelines.language.Language`.
 
-        Raises `BadInput` where alternatives are asked of a beam search.
+        Raises `BadInput` if alternatives are asked of a beam search.
         """
         check_alternatives(decoding)
         if decoding.beam_size > 1:
@@ -164,7 +166,7 @@ class LanguageModel:
 
 
 class _Chooser:
-    """Picks the next token from the logits, as the options say, with transformers' processors."""
+    """Picks the next token from the logits as the options say, with transformers' processors."""
 
     def __init__(self, decoding: Decoding, device: torch.device):
         from transformers import (
@@ -192,7 +194,7 @@ class _Chooser:
         self.generator = torch.Generator(device).manual_seed(decoding.seed) if decoding.samples else None
 
     def __call__(self, generated: Tensor, logits: Tensor) -> Tensor:
-        """Tokens [batch] after those generated so far [batch, n], from logits [batch, vocabulary]."""
+        """Returns tokens [batch] from logits [batch, vocabulary], after the tokens generated so far [batch, n]."""
         scores: Tensor = self.processors(generated, logits) if self.processors else logits
         if self.generator is None:
             return scores.argmax(dim=-1)
@@ -216,14 +218,14 @@ def open_language(
     where: str | None = None,
     stepwise: bool = False,
 ) -> LanguageModel:
-    """The language model of a directory, with the weights beside its configuration or with `tensors`.
+    """Opens the language model of a directory, with the weights beside its configuration or with `tensors`.
 
     Args:
-        tensors: by transformers' names, where the weights come from another file.
-        where: names that file in messages.
-        stepwise: attention is written out, and rounds its scores and its weights.
+        tensors: by transformers' names, if the weights come from another file.
+        where: the name of that file in messages.
+        stepwise: run attention in steps, and round its scores and its weights.
 
-    Raises `BadInput` where tensors are missing, extra or misshapen, a file is damaged, or the dtype has no name here.
+    Raises `BadInput` for missing, extra or misshapen tensors, a damaged file, or an unknown dtype.
     """
     import transformers
 
@@ -247,7 +249,7 @@ def open_language(
             )
     except BadInput:
         raise
-    except Exception as error:  # whatever its readers stumble over
+    except Exception as error:  # its readers raise many kinds
         raise BadInput(f"the language model in {where} cannot be loaded: {_line(error)}") from error
     _check(report, where, directory.name)
     if dtype == "float64":
@@ -277,7 +279,7 @@ def _line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps transformers from drawing bars and tables on the terminal; what they say is checked by the caller."""
+    """Stops transformers from printing progress bars and tables; the caller checks what they report."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -292,9 +294,9 @@ def _quiet() -> Iterator[None]:
 
 
 def language_dtype(directory: Path, requested: str) -> str:
-    """The dtype to compute in: the requested one, or for `auto` that of the directory's configuration.
+    """Returns the dtype to compute in: the requested one, or for `auto` the one in the directory's configuration.
 
-    float64 must be asked for: a configuration's own is taken for float32, as one that has no name here.
+    float64 must be asked for: if a configuration names float64 or an unknown type, float32 is used.
     """
     if requested != "auto":
         return requested

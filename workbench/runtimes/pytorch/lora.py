@@ -1,8 +1,8 @@
-"""Low-rank changes to a language model's weights, added to them once: W + alpha / r * B A.
+"""Low-rank changes (LoRA) to a language model's weights, added to them once: W + alpha / r * B A.
 
-Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, with the names that the peft package gives
-the tensors. The sums are made in float32 at least and in place, one weight after another, so that a model is never in
-memory twice. This file opens no files and knows no family.
+Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, with the tensor names of the peft package.
+The sums are computed in float32 or wider and in place, one weight after another, so that a model is never in memory
+twice. This file opens no files and knows no family.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import BadInput
 
-WRAPPER = "base_model.model."  # what peft puts before the names of the model it wraps
+WRAPPER = "base_model.model."  # the prefix that peft puts before the names of the wrapped model
 PAIR = re.compile(r"(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
 
 
@@ -30,25 +30,25 @@ class Pair:
 
 @dataclass
 class LanguageTensors:
-    """A checkpoint's tensors of its language half."""
+    """The tensors of a checkpoint that belong to its language model."""
 
-    full: dict[str, Tensor] = field(default_factory=dict)  # weights as such, by transformers' names
+    full: dict[str, Tensor] = field(default_factory=dict)  # complete weights, by transformers' names
     pairs: dict[str, Pair] = field(default_factory=dict)  # by the name of the linear layer
 
     @property
     def complete(self) -> bool:
-        """Whether the weights are all here, rather than in the base model's own directory."""
+        """Whether the checkpoint has all weights, so that the base model's directory is not needed."""
         return any(name.endswith("embed_tokens.weight") for name in self.full)
 
 
 def sort_tensors(tensors: Mapping[str, Tensor], where: str) -> LanguageTensors:
-    """The tensors of a language half as full weights and low-rank pairs, by the names of the plain model.
+    """Sorts a language model's tensors into complete weights and low-rank pairs, by the names of the plain model.
 
     Args:
         tensors: by the names of the model or of peft's wrapper around it.
-        where: names their file in messages.
+        where: the name of their file in messages.
 
-    Raises `BadInput` for half a pair, and for other kinds of changes that peft knows.
+    Raises `BadInput` for an incomplete pair, and for other kinds of changes that peft knows.
     """
     found = LanguageTensors()
     for long_name, value in tensors.items():
@@ -69,13 +69,13 @@ def sort_tensors(tensors: Mapping[str, Tensor], where: str) -> LanguageTensors:
 def check_pair(
     module: str, pair: Pair, shape: Sequence[int] | None, rank: int | None, where: str, base: str
 ) -> tuple[Tensor, Tensor, int]:
-    """Both halves of a pair, a and b, and its rank, when they fit the weight of their layer.
+    """Returns both factors of a pair, a and b, and its rank, if they fit the weight of their layer.
 
     Args:
         module: the name of the layer.
-        shape: of its weight; None where the language model has no such layer.
+        shape: the shape of its weight; None if the language model has no such layer.
 
-    The other arguments, and what is raised, are as of `merge_pairs`.
+    The other arguments and the errors are those of `merge_pairs`.
     """
     assert pair.a is not None and pair.b is not None
     name = f"llm.{WRAPPER}{module}"
@@ -104,11 +104,11 @@ def merge_pairs(
 
     Args:
         alpha: numerator of the scale; the rank of the pair is its denominator.
-        rank: as the checkpoint states it, or None where it does not.
-        where: names the file of the pairs in messages.
-        base: names the language model.
+        rank: the rank that the checkpoint states, or None if it states none.
+        where: the name of the pairs' file in messages.
+        base: the name of the language model in messages.
 
-    Raises `BadInput` where a pair is for a layer that the network does not have, or one of another size.
+    Raises `BadInput` if a pair is for a layer that the network does not have, or for a layer of another size.
     """
     weights = dict(network.named_parameters())
     for module, pair in pairs.items():
@@ -121,7 +121,7 @@ def merge_pairs(
 
 
 def check_replacement(name: str, value: Tensor, shape: Sequence[int] | None, where: str, base: str) -> None:
-    """Raises `BadInput` where the language model has no tensor of this name, or one of another shape."""
+    """Raises `BadInput` if the language model has no tensor of this name, or has one of another shape."""
     if shape is None or tuple(shape) != tuple(value.shape):
         expected = "has no such tensor" if shape is None else f"calls for {tuple(shape)}"
         found = f"has shape {tuple(value.shape)}"
@@ -130,7 +130,7 @@ def check_replacement(name: str, value: Tensor, shape: Sequence[int] | None, whe
 
 @torch.no_grad()
 def replace_weights(network: nn.Module, full: Mapping[str, Tensor], where: str, base: str) -> None:
-    """Puts single weights that a checkpoint has in full into the network, in place; arguments as of `merge_pairs`."""
+    """Puts the complete weights of a checkpoint into the network, in place; arguments as in `merge_pairs`."""
     weights = dict(network.named_parameters())
     for name, value in full.items():
         check_replacement(name, value, weights[name].shape if name in weights else None, where, base)

@@ -1,4 +1,4 @@
-"""Tensors that are mapped from a file: where they lie, and how their memory is given back once they were read."""
+"""Tensors that are mapped from a file: finds their addresses, and releases their memory after use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from torch import Tensor
 
 
 def mapped_regions(path: Path) -> list[tuple[int, int]]:
-    """Where this process has the file mapped, as (first address, address behind); empty on systems that do not tell."""
+    """Returns the regions (first address, end address) where this process has mapped the file; empty if the system
+    cannot tell.
+    """
     maps = Path("/proc/self/maps")
     if not maps.is_file():
         return []

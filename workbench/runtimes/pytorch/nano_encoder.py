@@ -1,4 +1,4 @@
-"""The hearing half of Fun-ASR-Nano in PyTorch: SAN-M encoder and adaptor, with the published parameter names.
+"""Fun-ASR-Nano's audio encoder in PyTorch: SAN-M encoder and adaptor, with the published parameter names.
 
 Axes: B batch, T frames, D width of the encoder, H width of the language model.
 """
@@ -27,7 +27,7 @@ class Attention(nn.Module):
         self.linear_out = nn.Linear(size, size)
 
     def forward(self, x: Tensor, keys: Tensor | None) -> Tensor:
-        """x [B, T, H], keys [B, T] true where there is speech, or None; returns [B, T, H]."""
+        """Maps x [B, T, H] to [B, T, H]; `keys` [B, T] is true where there is speech, or is None."""
         q, k, v = (
             linear(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
             for linear in (self.linear_q, self.linear_k, self.linear_v)
@@ -48,7 +48,7 @@ class TransformerBlock(nn.Module):
         self.norm2 = nn.LayerNorm(size, eps=ADAPTOR_EPS)
 
     def forward(self, x: Tensor, keys: Tensor | None) -> Tensor:
-        """[B, T, H] to [B, T, H]."""
+        """Maps [B, T, H] to [B, T, H]."""
         x = x + self.self_attn(self.norm1(x), keys)
         return x + self.feed_forward(self.norm2(x))
 
@@ -67,9 +67,9 @@ class Adaptor(nn.Module):
             )
 
     def forward(self, encoded: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> Tensor:
-        """[B, T, D] to [B, ceil(T / downsample_rate), H]; `lengths` [B] counts each row's frames."""
+        """Maps [B, T, D] to [B, ceil(T / downsample_rate), H]; `lengths` [B] counts each row's frames."""
         rate = self.config.downsample_rate
-        if lengths is not None and rate > 1:  # a row's last stack would reach into its padding, which is not zero
+        if lengths is not None and rate > 1:  # a row's last stack would include its padding, which is not zero
             encoded = encoded.masked_fill(~length_mask(lengths, encoded.shape[1])[..., None], 0.0)
         x = F.pad(encoded, (0, 0, 0, -encoded.shape[1] % rate)).unflatten(1, (-1, rate)).flatten(2)
         x = self.linear2(F.relu(self.linear1(x)))
@@ -80,7 +80,7 @@ class Adaptor(nn.Module):
 
 
 class NanoEncoder(nn.Module):
-    """Speech features to the embeddings that stand in the prompt."""
+    """Maps speech features to the embeddings that are put into the prompt."""
 
     def __init__(self, encoder: SanmConfig, adaptor: AdaptorConfig, dropout: float = 0.0):
         super().__init__()
@@ -88,7 +88,7 @@ class NanoEncoder(nn.Module):
         self.audio_adaptor = Adaptor(adaptor)
 
     def forward(self, features: Tensor, lengths: Tensor, tap: Tap = no_tap) -> tuple[Tensor, Tensor]:
-        """Embeddings [B, tokens, H], and how many of them are each row's [B].
+        """Returns embeddings [B, tokens, H], and the number of embeddings of each row [B].
 
         Args:
             features: [B, T, input], after LFR.

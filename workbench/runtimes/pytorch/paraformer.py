@@ -1,4 +1,4 @@
-"""Paraformer on PyTorch: the network, and from a checkpoint directory to a session."""
+"""Paraformer on PyTorch: the network, and a session opened from a checkpoint directory."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from workbench.trace.recorder import Recorder
 
 
 class ParaformerOutput(NamedTuple):
-    """What one pass gives."""
+    """The result of one pass."""
 
-    logits: Tensor | None  # [B, N, V]; None where no token was counted
+    logits: Tensor | None  # [B, N, V]; None if CIF fired no token
     cif: CifOutput
     encoded: Tensor  # [B, T, D]
 
@@ -48,7 +48,7 @@ class ParaformerNetwork(nn.Module):
     def forward(
         self, features: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap, cif_residual: bool = False
     ) -> ParaformerOutput:
-        """Decodes features [B, T, input], `lengths` [B] frames each (None when all rows are full).
+        """Decodes features [B, T, input] with `lengths` [B] frames each (None if all rows are full).
 
         `cif_residual` as in `workbench.pipelines.paraformer.ParaformerNetwork.decode`.
         """
@@ -61,7 +61,7 @@ class ParaformerNetwork(nn.Module):
 
 
 class ParaformerRunner:
-    """A loaded network, arrays in and out: `workbench.pipelines.paraformer.ParaformerNetwork`."""
+    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.paraformer.ParaformerNetwork`."""
 
     def __init__(self, model: ParaformerModel, device: torch.device, dtype: torch.dtype = torch.float32):
         self.device = device
@@ -75,12 +75,12 @@ class ParaformerRunner:
 
     @property
     def dtype(self) -> str:
-        """The name of its arithmetic's type."""
+        """The name of the type that it computes in."""
         return name_of(self.kind)
 
     @torch.inference_mode()
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
-        """As `ParaformerNetwork.decode`."""
+        """See `ParaformerNetwork.decode`."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         with in_steps(self.kind):
             logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
@@ -89,20 +89,20 @@ class ParaformerRunner:
 
     @torch.inference_mode()
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
-        """As `ParaformerNetwork.fine_alphas`."""
+        """See `ParaformerNetwork.fine_alphas`."""
         return array_of(self.network.predictor.fine_alphas(encoded, tokens))
 
 
 def open_paraformer(
     model: ParaformerModel, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> ParaformerPipeline:
-    """The recogniser of a checkpoint that has been read; raises `BadInput` where its weights do not fit."""
+    """Returns the recogniser of a checkpoint that has been read; raises `BadInput` if its weights do not fit."""
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     return ParaformerPipeline(model, cmvn, ParaformerRunner(model, device, dtype))
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
-    """A session of the checkpoint in `directory`, called `name` in its results."""
+    """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_paraformer(directory)
     return SpeechSession(

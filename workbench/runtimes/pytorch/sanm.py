@@ -18,10 +18,10 @@ from workbench.runtimes.pytorch.tap import Tap, no_tap
 
 
 def sinusoid(frames: int, depth: int, like: Tensor) -> Tensor:
-    """Position encoding [T, depth]: sines of positions 1..T in the first half, cosines in the second.
+    """Returns the position encoding [T, depth]: sines of positions 1..T in the first half, cosines in the second.
 
-    The rates fall from 1 to 1/10000 over depth/2 - 1 steps (Vaswani et al. 2017, tensor2tensor's variant). Computed in
-    float32 at least.
+    The rates fall from 1 to 1/10000 over depth/2 - 1 steps (Vaswani et al. 2017, tensor2tensor's variant). They are
+    computed in float32 or wider.
     """
     half = depth // 2
     dtype = torch.promote_types(like.dtype, torch.float32)
@@ -34,7 +34,7 @@ def sinusoid(frames: int, depth: int, like: Tensor) -> Tensor:
 class FsmnMemory(nn.Module):
     """FSMN memory block: a depthwise convolution over time plus its input (Zhang et al., 2018).
 
-    `shift` moves the window towards the past: 0 looks as far back as ahead.
+    `shift` moves the window towards the past: with 0 it covers as many frames back as ahead.
     """
 
     def __init__(self, width: int, kernel_size: int, shift: int):
@@ -45,7 +45,7 @@ class FsmnMemory(nn.Module):
         self.padding = (left, kernel_size - 1 - left)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x [B, T, D], mask [B, T, 1] of ones and zeros or None; returns [B, T, D], zero where masked."""
+        """Maps x [B, T, D] to [B, T, D], zero where masked; `mask` is [B, T, 1] of ones and zeros, or None."""
         if mask is not None:
             x = x * mask
         memory = depthwise(x, self.weight, self.padding)
@@ -53,10 +53,11 @@ class FsmnMemory(nn.Module):
 
 
 def depthwise(x: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
-    """x + depthwise convolution of x over time; x [B, T, D], weight [D, 1, K], zero padding; returns [B, T, D].
+    """Returns x + depthwise convolution of x over time; x [B, T, D], weight [D, 1, K], zero padding; the result is [B,
+    T, D].
 
-    Computed as an image of height 1 with the channels last, which is how x lies in memory: a 1-D convolution would
-    transpose it twice and takes several times as long.
+    It is computed as an image of height 1 with the channels last, which matches the layout of x in memory: a 1-D
+    convolution would transpose x twice and take several times as long.
     """
     left, right = padding
     image = x.transpose(1, 2).unsqueeze(2)
@@ -78,7 +79,7 @@ class SanmAttention(nn.Module):
         self.fsmn_block = FsmnMemory(size, kernel_size, shift)
 
     def forward(self, x: Tensor, mask: Tensor | None, tap: Tap, stage: str) -> Tensor:
-        """x [B, T, in], mask [B, T, 1] or None; returns [B, T, D]."""
+        """Maps x [B, T, in] to [B, T, D]; `mask` is [B, T, 1] or None."""
         batch, frames, _ = x.shape
         q, k, v = self.linear_q_k_v(x).chunk(3, dim=-1)
         memory = tap(f"{stage}.fsmn", self.fsmn_block(v, mask))
@@ -98,14 +99,14 @@ class FeedForward(nn.Module):
         self.w_2 = nn.Linear(units, size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] to [B, T, D]."""
+        """Maps [B, T, D] to [B, T, D]."""
         return self.w_2(F.relu(self.w_1(x), inplace=not self.training))
 
 
 class SanmLayer(nn.Module):
     """Pre-norm block: attention with memory, then feed-forward.
 
-    Where the width changes (the first layer) the attention has no residual connection.
+    In the first layer the width changes, so its attention has no residual connection.
     """
 
     def __init__(self, in_size: int, config: SanmConfig, dropout: float):
@@ -119,7 +120,7 @@ class SanmLayer(nn.Module):
         self.residual = in_size == size
 
     def forward(self, x: Tensor, mask: Tensor | None, tap: Tap, stage: str) -> Tensor:
-        """x [B, T, in], mask [B, T, 1] or None; returns [B, T, D]."""
+        """Maps x [B, T, in] to [B, T, D]; `mask` is [B, T, 1] or None."""
         attention = F.dropout(self.self_attn(self.norm1(x), mask, tap, stage), self.dropout, self.training)
         x = x + attention if self.residual else attention
         return x + F.dropout(self.feed_forward(self.norm2(x)), self.dropout, self.training)
@@ -142,7 +143,7 @@ class SanmEncoder(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> Tensor:
         """Encodes features x [B, T, input] to [B, T, D].
 
-        `lengths` [B] counts each row's frames; None when all rows are full. Padding frames do not reach the others.
+        `lengths` [B] counts each row's frames; None if all rows are full. Padding frames do not influence the others.
         """
         mask = None if lengths is None else length_mask(lengths, x.shape[1]).unsqueeze(-1).to(x.dtype)
         x = x * self.config.output_size**0.5
@@ -162,5 +163,5 @@ class SanmEncoder(nn.Module):
 
 
 def length_mask(lengths: Tensor, frames: int) -> Tensor:
-    """Boolean [B, T]: True on each row's first `lengths` frames."""
+    """Returns a boolean mask [B, T]: True on each row's first `lengths` frames."""
     return torch.arange(frames, device=lengths.device)[None, :] < lengths[:, None]

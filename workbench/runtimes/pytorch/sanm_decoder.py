@@ -13,7 +13,7 @@ from workbench.families.paraformer import DecoderConfig
 from workbench.runtimes.pytorch.sanm import FsmnMemory, length_mask
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 
-NORM_EPS = 1e-12  # of every layer norm of this decoder, as in the original classes
+NORM_EPS = 1e-12  # epsilon of every layer norm of this decoder, as in the original classes
 
 
 class DecoderFeedForward(nn.Module):
@@ -26,19 +26,19 @@ class DecoderFeedForward(nn.Module):
         self.norm = nn.LayerNorm(units, eps=NORM_EPS)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, N, D] to [B, N, D]."""
+        """Maps [B, N, D] to [B, N, D]."""
         return self.w_2(self.norm(F.relu(self.w_1(x), inplace=not self.training)))
 
 
 class TokenMemory(nn.Module):
-    """FSMN memory over the tokens, in place of self-attention."""
+    """FSMN memory over the tokens; this decoder has it instead of self-attention."""
 
     def __init__(self, size: int, kernel_size: int, shift: int):
         super().__init__()
         self.fsmn_block = FsmnMemory(size, kernel_size, shift)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x [B, N, D], mask [B, N, 1] or None."""
+        """Maps x [B, N, D] to [B, N, D]; `mask` is [B, N, 1] or None."""
         return self.fsmn_block(x, mask)
 
 
@@ -53,7 +53,7 @@ class CrossAttention(nn.Module):
         self.linear_out = nn.Linear(size, size)
 
     def forward(self, x: Tensor, encoded: Tensor, frames: Tensor | None) -> Tensor:
-        """x [B, N, D], encoded [B, T, D], frames [B, T] True on real frames, or None."""
+        """Maps x [B, N, D] to [B, N, D]; `encoded` is [B, T, D], `frames` is [B, T], True on real frames, or None."""
         key, value = self.linear_k_v(encoded).chunk(2, dim=-1)
         q, k, v = (
             part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in (self.linear_q(x), key, value)
@@ -66,8 +66,8 @@ class CrossAttention(nn.Module):
 class DecoderLayer(nn.Module):
     """Feed-forward, then token memory, then cross-attention.
 
-    The residual runs around feed-forward and memory together, not around each. A layer without memory (`decoders3`)
-    is a feed-forward without a residual.
+    One residual connection goes around feed-forward and memory together. A layer without memory (`decoders3`) is a
+    feed-forward without a residual.
     """
 
     def __init__(self, config: DecoderConfig, size: int, memory: bool, attention: bool, shift: int, dropout: float):
@@ -81,7 +81,7 @@ class DecoderLayer(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, mask: Tensor | None, encoded: Tensor, frames: Tensor | None) -> Tensor:
-        """x [B, N, D]; the masks as in `CrossAttention` and `TokenMemory`."""
+        """Maps x [B, N, D] to [B, N, D]; the masks as in `CrossAttention` and `TokenMemory`."""
         residual = x
         x = self.feed_forward(self.norm1(x))
         if self.self_attn is not None and self.norm2 is not None:
@@ -92,7 +92,7 @@ class DecoderLayer(nn.Module):
 
 
 class SanmDecoder(nn.Module):
-    """Turns acoustic embeddings into token logits, attending to the encoder."""
+    """Turns acoustic embeddings into token logits, with attention to the encoder."""
 
     def __init__(self, config: DecoderConfig, size: int, vocabulary: int, dropout: float = 0.0):
         super().__init__()
@@ -111,13 +111,13 @@ class SanmDecoder(nn.Module):
     def forward(
         self, encoded: Tensor, frames: Tensor | None, embeddings: Tensor, counts: Tensor | None, tap: Tap = no_tap
     ) -> Tensor:
-        """Logits [B, N, V].
+        """Returns logits [B, N, V].
 
         Args:
             encoded: encoder output [B, T, D].
-            frames: frames per row [B], or None when all rows are full.
+            frames: frames per row [B], or None if all rows are full.
             embeddings: acoustic embeddings [B, N, D].
-            counts: tokens per row [B], or None when all rows are full.
+            counts: tokens per row [B], or None if all rows are full.
         """
         frame_mask = None if frames is None else length_mask(frames, encoded.shape[1])
         token_mask = (

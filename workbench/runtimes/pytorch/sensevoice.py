@@ -1,4 +1,4 @@
-"""SenseVoiceSmall on PyTorch: the network, and from a checkpoint directory to a session."""
+"""SenseVoiceSmall on PyTorch: the network, and a session opened from a checkpoint directory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CtcHead(nn.Module):
         self.ctc_lo = nn.Linear(size, vocabulary)
 
     def forward(self, encoded: Tensor) -> Tensor:
-        """[B, T, D] to logits [B, T, V]."""
+        """Maps [B, T, D] to logits [B, T, V]."""
         return self.ctc_lo(encoded)
 
 
@@ -43,17 +43,17 @@ class SenseVoiceNetwork(nn.Module):
         super().__init__()
         self.encoder = SanmEncoder(encoder, dropout)
         self.ctc = CtcHead(encoder.output_size, vocabulary)
-        # Not nn.Embedding's own normal_: on tensors without memory it makes torch import sympy, which takes seconds.
+        # Not nn.Embedding's own normal_: on tensors without memory, torch would import sympy, which takes seconds.
         queries = torch.empty(QUERIES, encoder.input_size).uniform_(-(3**0.5), 3**0.5)
         self.embed = nn.Embedding.from_pretrained(queries, freeze=False)
 
     def forward(self, features: Tensor, queries: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap) -> Tensor:
-        """CTC logits [B, 4 + T, V].
+        """Returns CTC logits [B, 4 + T, V].
 
         Args:
             features: [B, T, input], after LFR and CMVN.
             queries: rows of the query embedding [B, 4].
-            lengths: frames of each row [B], or None when all rows are full.
+            lengths: frames of each row [B], or None if all rows are full.
         """
         x = torch.cat([self.embed(queries), features], dim=1)
         encoded = self.encoder(x, None if lengths is None else lengths + queries.shape[1], tap)
@@ -62,7 +62,7 @@ class SenseVoiceNetwork(nn.Module):
 
 
 class SenseVoiceRunner:
-    """A loaded network, arrays in and out: `workbench.pipelines.sensevoice.SenseVoiceNetwork`."""
+    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.sensevoice.SenseVoiceNetwork`."""
 
     def __init__(self, model: SenseVoiceModel, device: torch.device, dtype: torch.dtype = torch.float32):
         self.device = device
@@ -75,12 +75,12 @@ class SenseVoiceRunner:
 
     @property
     def dtype(self) -> str:
-        """The name of its arithmetic's type."""
+        """The name of the type that it computes in."""
         return name_of(self.kind)
 
     @torch.inference_mode()
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
-        """As `SenseVoiceNetwork.logits`, in one block."""
+        """See `SenseVoiceNetwork.logits`; yields one block."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         with in_steps(self.kind):
             found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
@@ -90,13 +90,13 @@ class SenseVoiceRunner:
 def open_sensevoice(
     model: SenseVoiceModel, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> SenseVoicePipeline:
-    """The recogniser of a checkpoint that has been read; raises `BadInput` where its weights do not fit."""
+    """Returns the recogniser of a checkpoint that has been read; raises `BadInput` if its weights do not fit."""
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     return SenseVoicePipeline(model, cmvn, SenseVoiceRunner(model, device, dtype))
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
-    """A session of the checkpoint in `directory`, called `name` in its results."""
+    """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_sensevoice(directory)
     return SpeechSession(

@@ -1,7 +1,7 @@
-"""Taps: how the stages of a network are seen from outside.
+"""Taps: show the stages of a network to the outside.
 
-Every network calls `x = tap(stage, x)` at its named points and goes on with what it gets back. The default does
-nothing and costs a call; one made by `tap_into` keeps copies. This file knows no network.
+Every network calls `x = tap(stage, x)` at its named points and continues with the returned value. The default tap
+returns the value and costs one call; a tap made by `tap_into` keeps copies. This file knows no network.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Tap = Callable[[str, torch.Tensor], torch.Tensor]
 
 
 def no_tap(stage: str, value: torch.Tensor) -> torch.Tensor:
-    """Passes the value on."""
+    """Returns the value unchanged."""
     return value
 
 
 def tap_into(recorder: Recorder | None) -> Tap:
-    """A tap that gives the recorder a copy of each wanted stage's first row, and passes on what the recorder gives in
-    its place; without recorder, one that does nothing.
+    """Returns a tap that gives the recorder a copy of each wanted stage's first row.
 
+    The tap returns the recorder's substituted value if there is one. Without a recorder, the tap does nothing.
     bfloat16, which numpy does not have, becomes float32.
     """
     if recorder is None:
@@ -33,7 +33,7 @@ def tap_into(recorder: Recorder | None) -> Tap:
     def tap(stage: str, value: torch.Tensor) -> torch.Tensor:
         if not recorder.needs(stage):
             return value
-        # Cloned at once: a later operation in place must not change what was seen.
+        # Cloned at once, as a later in-place operation must not change the recorded values.
         copy = value.detach().to("cpu", copy=True)
         own = (copy.float() if copy.dtype == torch.bfloat16 else copy)[0].numpy()
         other = recorder.put(stage, own)

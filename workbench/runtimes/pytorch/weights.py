@@ -1,7 +1,7 @@
-"""Opens torch weight files and puts them into a network, every tensor accounted for.
+"""Opens torch weight files and loads them into a network; every tensor must be known.
 
-Nothing is unpickled but tensors (`weights_only=True`). A zip-format file is memory-mapped, and the network takes the
-mapped tensors as its parameters: a checkpoint is never in memory twice. This file knows no family.
+Only tensors are unpickled (`weights_only=True`). A zip-format file is memory-mapped, and the network takes the mapped
+tensors as its parameters: a checkpoint is never in memory twice. This file knows no family.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ WRAPPERS = ("state_dict", "model_state_dict", "model")
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """The tensors of a `.pt` file by name, unwrapped from the usual training envelopes; memory-mapped where it can be.
+    """Returns the tensors of a `.pt` file by name, without the usual wrappers of a training; memory-mapped if possible.
 
-    Raises `BadInput` if the file is truncated, no torch file, holds code or other objects, or no tensors by name.
+    Raises `BadInput` if the file is truncated, is not a torch file, contains code or other objects, or has no tensors
+    by name.
     """
     where = f"{path.parent.name}/{path.name}"
     try:
@@ -39,7 +40,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             ) from error
         raise BadInput(f"{where} is damaged or no torch file; expected a state dict saved with torch.save") from error
     except Exception as error:
-        # Over a damaged file torch's reader stumbles in any way: assertions, errors of zip and struct.
+        # On a damaged file, torch's reader fails in many ways: assertions, errors of zip and struct.
         size = path.stat().st_size
         problem = f"{where} ({size} bytes) is truncated, damaged or no torch file"
         raise BadInput(f"{problem}; expected a state dict saved with torch.save") from error
@@ -58,7 +59,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
 
 def build(network: Callable[..., Network], *arguments: object) -> Network:
-    """The network without memory for its parameters: `load_into` gives them theirs."""
+    """Builds the network without memory for its parameters; `load_into` provides them."""
     with torch.device("meta"):
         return network(*arguments).eval()
 
@@ -72,19 +73,20 @@ def load_into(
     described_in: str = "its config.yaml",
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Makes the tensors the network's parameters, of one type.
+    """Makes the tensors the network's parameters, all of one type.
 
     Args:
         network: from `build`, or any module.
         tensors: by the published names.
-        where: names the file in messages.
-        unused: globs of tensors that this network knowingly leaves aside (training-only parts).
-        mapped_from: the file that `read_state_dict` mapped them from; what was looked at is then not kept in memory.
-        described_in: names what the network was built from in messages.
-        dtype: that the network is to compute in.
+        where: the name of the file in messages.
+        unused: globs of tensors that this network leaves out on purpose (parts used only in training).
+        mapped_from: the file that `read_state_dict` mapped them from; its pages are released after the values are
+            checked.
+        described_in: the name of the network's configuration in messages.
+        dtype: the type that the network computes in.
 
-    Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or one whose values
-    are no finite floating-point numbers.
+    Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or that names a
+    tensor with values other than finite floating-point numbers.
     """
     wanted = check_tensors(network.state_dict(), tensors, where, unused, described_in)
     regions = mapped_regions(mapped_from) if mapped_from else []
@@ -107,10 +109,10 @@ def check_tensors(
     unused: Sequence[str] = (),
     described_in: str = "its config.yaml",
 ) -> Mapping[str, Tensor]:
-    """Returns `wanted`, a network's tensors, when all of them and no others are there, in the right shapes.
+    """Returns `wanted`, a network's tensors, if `tensors` has all of them and no others, in the right shapes.
 
-    The other arguments are those of `load_into`. Their values are not looked at. Raises `BadInput` that names the
-    first missing, extra or misshapen tensor, or one that holds no floating-point numbers.
+    The other arguments are those of `load_into`. Values are not checked. Raises `BadInput` that names the first
+    missing, extra or misshapen tensor, or one that holds no floating-point numbers.
     """
     missing = [name for name in wanted if name not in tensors]
     if missing:
@@ -134,7 +136,11 @@ def check_tensors(
 
 
 def _finite(tensor: Tensor) -> bool:
-    """One pass for the usual case: a value that is not finite makes the sum so; a sum may also overflow by itself."""
+    """Returns whether all values are finite.
+
+    One sum decides the usual case: a value that is not finite makes the sum so. As a sum may also overflow by itself, a
+    second test follows then.
+    """
     return bool(tensor.sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())
 
 

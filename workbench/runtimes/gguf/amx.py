@@ -1,8 +1,8 @@
-"""Whether ggml's use of the processor's matrix units (AMX) can be trusted, found out before it is used.
+"""Checks whether ggml can use the processor's matrix units (AMX) without a fault, before they are used.
 
-A ggml that GCC 12.2 has compiled crashes with them, and takes its process along (see `amx_tile_config.h`). So a process
-of its own tries them out once for each file of the library, and what came of it is kept in the user's cache. Where the
-processor has no such units, nothing is started and nothing is read but /proc/cpuinfo.
+A ggml that was compiled with GCC 12.2 crashes when it uses them, and ends its process (see `amx_tile_config.h`). So a
+separate process tests each library file once, and the user's cache stores the answer. If the processor has no such
+units, no process is started and only /proc/cpuinfo is read.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from workbench.system.user_cache import user_cache
 CHILD = ("-m", "workbench.runtimes.gguf.amx_product")
 CPU_INFO = Path("/proc/cpuinfo")
 FLAG = "amx_int8"
-SECONDS = 60.0  # the product takes far less than one
-KEPT_VERSION = 1  # of what is kept; a new one has every library tried out again
-# What a library's own mistake ends a process with. Whatever else ends it says nothing about the file, and is not kept.
+SECONDS = 60.0  # seconds; the product takes far less than one
+STORED_VERSION = 1  # of the stored answer; a new version tests every library again
+# These signals show a fault of the library. Another end says nothing about the file, so its answer is not stored.
 FAULTS = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
 
 
 def amx_fault() -> str:
-    """Why llama.cpp is to leave the matrix units alone, a sentence with the cure; "" where it may use them.
+    """Returns a sentence that says why llama.cpp must not use the matrix units and how to repair it; "" if it may use
+    them.
 
-    Raises `OSError` where ggml is not installed.
+    Raises `OSError` if ggml is not installed.
     """
     if not _processor_has_amx():
         return ""
@@ -43,12 +44,12 @@ def amx_fault() -> str:
     if how is None:
         how, lasting = _try_out(files)
         if lasting:
-            _keep(place, how)
+            _store(place, how)
     return _sentence(how) if how else ""
 
 
 def _processor_has_amx() -> bool:
-    """Whether Linux lists the units among the processor's flags. On other systems ggml does without them."""
+    """Returns whether Linux lists the units among the processor's flags. On other systems ggml does not use them."""
     try:
         with CPU_INFO.open(encoding="utf-8", errors="replace") as lines:
             flags = next((line for line in lines if line.startswith("flags")), "")
@@ -65,7 +66,7 @@ def _sentence(how: str) -> str:
 
 
 def _try_out(files: tuple[Path, Path]) -> tuple[str, bool]:
-    """What the libraries do wrong with the units, "" for nothing; and whether that is a fact about the file."""
+    """Returns (the fault of the libraries with the units, "" for none; whether the answer should be stored)."""
     root = str(Path(__file__).resolve().parents[3])
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
@@ -92,14 +93,14 @@ def _try_out(files: tuple[Path, Path]) -> tuple[str, bool]:
 
 
 def _place(library: Path) -> Path:
-    """Where the answer for a library is kept; another place when the file has changed."""
+    """Returns the path of the stored answer for a library; the path changes when the library file changes."""
     state = library.stat()
-    key = json.dumps([KEPT_VERSION, str(library.resolve()), state.st_size, state.st_mtime_ns])
+    key = json.dumps([STORED_VERSION, str(library.resolve()), state.st_size, state.st_mtime_ns])
     return user_cache() / "amx" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def _read(place: Path) -> str | None:
-    """What was kept, None where nothing was or it cannot be read."""
+    """Returns the stored answer; None if there is none or it cannot be read."""
     try:
         found = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -108,8 +109,8 @@ def _read(place: Path) -> str | None:
     return how if isinstance(how, str) and len(how) < 200 and how.isprintable() else None
 
 
-def _keep(place: Path, how: str) -> None:
-    """Keeps an answer. Where the cache cannot be written, the next session finds out again."""
+def _store(place: Path, how: str) -> None:
+    """Stores an answer. If the cache cannot be written, the next session tests again."""
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False, encoding="utf-8") as file:

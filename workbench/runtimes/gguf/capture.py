@@ -1,8 +1,8 @@
-"""Computes a graph of ggml and shows tensors as soon as they are computed, before later ones take their memory.
+"""Computes a ggml graph and shows chosen tensors as soon as they are computed, before later ones reuse their memory.
 
-ggml plans a graph's memory as a whole, and a tensor that is to be there at the end keeps its place throughout: the
-stages of a long recording would be as much memory again as all of them together. Computed node by node, where
-somebody looks, each is read in its turn and then given up.
+ggml plans the memory of a whole graph, and a tensor that must exist at the end occupies its place throughout: all
+stages of a long recording together would need a lot of memory. With node-by-node computation, each stage is read at its
+turn, and its memory is then reused.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from workbench.runtimes.gguf.ggml import EvalCallback, Library
 
 
 class TensorCapture:
-    """The memory and the order of one computation; a `with` block, in which the results are read.
+    """The memory and the order of one computation; a `with` block in which the results are read.
 
     Args:
-        backend: that computes.
-        nodes: at least as many as the graph's tensors.
+        backend: the backend that computes.
+        nodes: at least the number of the graph's tensors.
     """
 
     def __init__(self, library: Library, backend: Any, nodes: int):
@@ -35,14 +35,14 @@ class TensorCapture:
         self._library.backend_sched_free(self._scheduler)
 
     def allocate(self, graph: Any) -> bool:
-        """Gives every tensor of the graph its place; whether there was memory for them."""
+        """Gives every tensor of the graph its place; returns whether there was enough memory."""
         placed: bool = self._library.backend_sched_alloc_graph(self._scheduler, graph)
         return placed
 
     def compute(self, graph: Any, wanted: Collection[int], see: Callable[[int], None]) -> int:
-        """Computes the graph, and calls `see` with the pointer of each wanted tensor when it is there.
+        """Computes the graph and calls `see` with the pointer of each wanted tensor when its values are computed.
 
-        Returns ggml's status. Raises what `see` raises, which ends the computation.
+        Returns ggml's status. An exception in `see` ends the computation and is raised again.
         """
         raised: list[BaseException] = []
 
@@ -51,7 +51,7 @@ class TensorCapture:
                 return pointer in wanted or not asks
             try:
                 see(pointer)
-            except BaseException as error:  # an exception does not pass through ggml
+            except BaseException as error:  # an exception must not pass through ggml's C code
                 raised.append(error)
             return not raised
 

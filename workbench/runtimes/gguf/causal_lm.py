@@ -1,4 +1,4 @@
-"""The plain causal language model on llama.cpp: from a GGUF file to a session."""
+"""The plain causal language model on llama.cpp: opens a session from a GGUF file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from workbench.runtimes.gguf.language_file import language_config
 from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
 from workbench.runtimes.gguf.unpacking import FILES, unpacked
 
-FIRERED = "fireredasr-llm"  # the architecture of its files
-ENDS = (TURN_END, "<|endoftext|>")  # end an answer of Qwen's models in every program
+FIRERED = "fireredasr-llm"  # the architecture of FireRedASR's files
+ENDS = (TURN_END, "<|endoftext|>")  # tokens that end an answer of Qwen's models in every program
 
 
 def open_session(path: Path, name: str, settings: Settings) -> TextSession:
-    """A session of the language model in the file at `path`, called `name` in its results.
+    """Opens a session for the language model in the file at `path`; results call the model `name`.
 
-    The file may also hold a speech model, of which the language half is meant then.
+    If the file holds a speech model, its language model is opened.
     """
     file = read_gguf(path)
     how = (settings.threads, settings.kv_cache)
@@ -45,7 +45,7 @@ def open_session(path: Path, name: str, settings: Settings) -> TextSession:
 
 
 def _carried(file: GgufFile) -> CausalLmModel:
-    """The model with the configuration and the tokenizer of the checkpoint that the file was made of."""
+    """Returns the model with the configuration and the tokenizer of the checkpoint that the file was made of."""
     with unpacked(file) as directory:
         if file.architecture == FIRERED:
             directory = find_language_directory(directory)
@@ -53,7 +53,7 @@ def _carried(file: GgufFile) -> CausalLmModel:
 
 
 def _named_by_keys(language: LanguageModel, file: GgufFile) -> CausalLmModel:
-    """The model with the tokenizer in llama.cpp's keys."""
+    """Returns the model with the tokenizer in llama.cpp's keys."""
     tokenizer = LlamaTokenizer(language.model, file)
     tokenizer.check_room(language.config)
     ends = [number for number in map(tokenizer.id_of, ENDS) if number is not None]

@@ -1,7 +1,7 @@
-"""The CIF predictor on ggml: how Paraformer counts its tokens and places them (see `workbench.decoding.cif`).
+"""The CIF predictor on ggml: counts Paraformer's tokens and locates them in time (see `workbench.decoding.cif`).
 
-Convolutions and projections are graphs; what goes frame by frame, and takes no time worth the name, is numpy. Axes: T
-encoder frames, N tokens, D width, U how many times finer the second head of BiCif is. Names are the published ones.
+Convolutions and projections are ggml graphs; steps that go frame by frame take little time and use numpy. Axes: T
+encoder frames, N tokens, D width, U the upsampling of BiCif's second head. Tensor names are the published ones.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.lstm import recur, sigmoid
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
-DIRECTIONS = ("", "_reverse")  # how PyTorch names the two halves of a bidirectional LSTM
+DIRECTIONS = ("", "_reverse")  # PyTorch's suffixes for the two directions of a bidirectional LSTM
 
 
 def scores(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig, residual: bool = False) -> Tensor:
-    """A number from 0 to 1 for each of the encoded frames [T, D]: [T, 1].
+    """Returns a score from 0 to 1 for each of the encoded frames [T, D]: [T, 1].
 
     Args:
         residual: add the frames to their convolution before the ReLU, as FunASR's C++ runtime does.
@@ -35,7 +35,9 @@ def _local(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig, residual:
 
 
 def weights_of(scored: np.ndarray, config: CifConfig) -> np.ndarray:
-    """The weight of each frame [T + 1] from the scores [T, 1]; the tail's, which lets a begun token fire, is last."""
+    """Returns the weight of each frame [T + 1] from the scores [T, 1]; the last weight is the tail's, which lets an
+    unfinished token fire.
+    """
     weights = _sharpened(scored[:, 0], config.smooth_factor, config.noise_threshold)
     return np.append(weights, np.float32(config.tail_threshold))
 
@@ -44,14 +46,14 @@ def _sharpened(scored: np.ndarray, factor: float, threshold: float) -> np.ndarra
     return np.maximum(scored * np.float32(factor) - np.float32(threshold), np.float32(0))
 
 
-# The second head of BiCif, for times alone.
+# BiCif's second head, used only for times.
 
 
 def fine_parts(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig) -> dict[str, Tensor]:
-    """What the second head makes of the encoded frames [T, D] before its LSTM.
+    """Returns the second head's values of the encoded frames [T, D] before its LSTM.
 
-    Returns its frames [T * U, D] under "frames" or, where it has an LSTM, what that takes at each step [T * U, 4D],
-    without the biases of the recurrent half, under the names of `DIRECTIONS`.
+    They are its frames [T * U, D] under "frames". If the head has an LSTM, they are the LSTM's inputs at each step [T *
+    U, 4D] under the names of `DIRECTIONS`, without the biases of the recurrent half.
     """
     source = _local(g, encoded, scope, config) if config.upsample_after_conv else encoded
     frames = g.add(_upsampled(g, source, scope / "upsample_cnn", config.upsample), _upsample_bias(scope, config))
@@ -68,9 +70,10 @@ def fine_parts(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig) -> di
 
 
 def _upsampled(g: Graph, x: Tensor, layer: Scope, times: int) -> Tensor:
-    """A transposed convolution that steps by its kernel's size, without a bias: x [T, D] gives [T * times, D].
+    """Applies a transposed convolution with a stride of its kernel's size and without a bias: x [T, D] gives [T *
+    times, D].
 
-    No two outputs overlap then, so it is one matrix product.
+    With this stride no two outputs overlap, so it is one matrix product.
     """
     frames, width = x.shape
     matrix = layer.arranged("weight", (width, width, times), _stacked)
@@ -78,7 +81,7 @@ def _upsampled(g: Graph, x: Tensor, layer: Scope, times: int) -> Tensor:
 
 
 def _stacked(kernel: np.ndarray) -> np.ndarray:
-    """A transposed convolution's kernel [in, out, U] as a matrix [U * out, in]."""
+    """Returns a transposed convolution's kernel [in, out, U] as a matrix [U * out, in]."""
     return kernel.transpose(2, 1, 0).reshape(-1, kernel.shape[0])
 
 
@@ -87,7 +90,7 @@ def _upsample_bias(scope: Scope, config: CifConfig) -> Tensor:
 
 
 class FineWeights:
-    """The second head's tensors that the host computes with; raises `BadInput` where they are missing or misshapen."""
+    """The second head's tensors that numpy computes with; raises `BadInput` if they are missing or misshapen."""
 
     def __init__(self, file: GgufFile, prefix: str, config: CifConfig):
         self.config = config
@@ -104,14 +107,16 @@ class FineWeights:
             file.expect(prefix + name, shape)
 
     def __call__(self, parts: dict[str, np.ndarray], tokens: int) -> np.ndarray:
-        """Weights at the finer rate [T * U], scaled to sum to `tokens`, from the arrays of `fine_parts`."""
+        """Returns weights at the finer rate [T * U], scaled to sum to `tokens`, from the arrays of `fine_parts`."""
         frames = self._recurred(parts) if self.config.blstm else parts["frames"]
         scored = sigmoid(frames @ self._array("cif_output2.weight").reshape(-1) + self._array("cif_output2.bias"))
         weights = _sharpened(scored, self.config.fine_smooth_factor, self.config.fine_noise_threshold)
         return weights * (np.float32(tokens) / weights.sum())
 
     def _recurred(self, parts: dict[str, np.ndarray]) -> np.ndarray:
-        """The bidirectional LSTM's output [T * U, 2D]: the second half is of the frames from the last to the first."""
+        """Returns the bidirectional LSTM's output [T * U, 2D]; its second half ran over the frames from last to
+        first.
+        """
         taken = [parts[name] + self._array(f"blstm.bias_hh_l0{name}") for name in DIRECTIONS]
         weights = [self._array(f"blstm.weight_hh_l0{name}") for name in DIRECTIONS]
         forward, backward = recur(np.stack([taken[0], taken[1][::-1]]), np.stack(weights))

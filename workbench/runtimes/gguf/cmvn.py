@@ -1,8 +1,8 @@
 """The CMVN vectors of a GGUF file: y = (x + cmvn.shift) * cmvn.scale.
 
-FunASR's export script for SenseVoice takes the first two bracketed blocks of `am.mvn` for them, and the first of all is
-the `[ 0 ]` of `<Splice>`: `cmvn.shift` has one element then, `cmvn.scale` holds the shift, and the scale is lost. The
-C++ runtime uses neither.
+FunASR's export script for SenseVoice reads the first two bracketed blocks of `am.mvn` as the vectors. The first block
+is the `[ 0 ]` of `<Splice>`, so `cmvn.shift` then has one element, `cmvn.scale` holds the shift, and the scale is lost.
+The C++ runtime uses neither.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MAY_BE_UNUSABLE = ("sensevoice-small",)
 
 
 def read_cmvn(file: GgufFile, named: Path | None = None) -> tuple[Cmvn | None, str | None]:
-    """The CMVN of a file, and a sentence for whoever reads the transcript where it has vectors that cannot be used.
+    """Returns the CMVN of a file, and a note for the reader of transcripts if the file has vectors that cannot be used.
 
     Args:
-        named: the `am.mvn` or `cmvn.ark` that the unpacked configuration names. It decides, where there is one.
+        named: the `am.mvn` or `cmvn.ark` that the unpacked configuration names; it takes precedence if it is not None.
 
-    Returns (None, None) for a file that has none. Raises `BadInput` for vectors that make no sense, but for those of
-    SenseVoice, where a published file may have such: they are left out, and the note says so.
+    Returns (None, None) for a file without CMVN. Raises `BadInput` for invalid vectors, except for SenseVoice: its
+    published files may have invalid vectors, which are left out, and the note says so.
     """
     if named is not None:
         return (read_cmvn_ark if named.suffix == ".ark" else read_am_mvn)(named), None
@@ -45,7 +45,7 @@ def read_cmvn(file: GgufFile, named: Path | None = None) -> tuple[Cmvn | None, s
 
 
 def am_mvn(cmvn: Cmvn) -> str:
-    """The vectors as the text of an `am.mvn` file, which reads back to the same float32 values."""
+    """Returns the vectors as the text of an `am.mvn` file; reading it gives the same float32 values."""
     lines = ["<Nnet>", f"<Splice> {cmvn.width} {cmvn.width}", "[ 0 ]"]
     for tag, values in (("AddShift", cmvn.shift), ("Rescale", cmvn.scale)):
         written = " ".join(f"{value:.9g}" for value in values.tolist())

@@ -15,42 +15,44 @@ from workbench.families.conformer import CONTEXT_FRAMES, ConformerConfig, encode
 from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
-CHANNELS = 32  # of the subsampling convolutions
+CHANNELS = 32  # channels of the subsampling convolutions
 KERNEL, STRIDE = 3, 2
-EPS = 1e-5  # of all layer norms
-QUERIES = 128  # frames whose attention is computed in one go
-LANES = 16  # ggml multiplies fast where what is summed over is a multiple of this
+EPS = 1e-5  # epsilon of all layer norms
+QUERIES = 128  # frames whose attention is computed at once
+LANES = 16  # ggml multiplies fast if the summed dimension is a multiple of this
 
 
 @dataclass(frozen=True)
 class EncoderInput:
-    """What the graph takes: the sound, and what follows from its length."""
+    """The inputs of the graph: the features, and the values that depend on their length."""
 
     features: np.ndarray  # [L + 6, mels]
     positions: np.ndarray  # [at least 2T - 1, D]
-    mask: np.ndarray  # [queries, keys]: added to scores; -inf where there is no speech
+    mask: np.ndarray  # [queries, keys]: added to scores; -inf at frames without speech
     valid: int  # encoder frames that are speech
 
     @property
     def frames(self) -> int:
-        """Encoder frames T."""
+        """The number of encoder frames T."""
         return encoder_frames(len(self.features) - (CONTEXT_FRAMES - 1))
 
 
 def encoder_input(features: np.ndarray, valid: int, config: ConformerConfig) -> EncoderInput:
-    """Of features [L, mels] of which the first `valid` encoder frames are speech; zeros complete the last context."""
+    """Returns the inputs for features [L, mels], of which the first `valid` encoder frames are speech; pads the last
+    context with zeros.
+    """
     frames = encoder_frames(len(features))
     keys, queries = _rounded(frames), min(frames, QUERIES)
     mask = np.zeros((queries, keys), dtype=np.float32)
     mask[:, valid:] = -np.inf
     padded = np.pad(features, ((0, CONTEXT_FRAMES - 1), (0, 0)))
-    # The first queries are the furthest from the first position.
+    # The first block of queries needs the last rows of the positions, so it decides their number.
     count = frames - queries + _rounded(keys + queries - 1)
     return EncoderInput(padded, relative_positions(frames, count, config.d_model), mask, valid)
 
 
 def relative_positions(frames: int, count: int, size: int) -> np.ndarray:
-    """Sinusoids [count, D] of the distances T - 1, T - 2, ...: sines in even channels, cosines in odd ones."""
+    """Returns sinusoids [count, D] of the distances T - 1, T - 2, ...: sines in even channels, cosines in odd ones."""
     distances = np.arange(frames - 1, frames - 1 - count, -1, dtype=np.float32)
     rates = np.exp(np.arange(0, size, 2, dtype=np.float32) * np.float32(-np.log(10000.0) / size))
     angles = distances[:, None] * rates
@@ -58,7 +60,7 @@ def relative_positions(frames: int, count: int, size: int) -> np.ndarray:
 
 
 def encode(g: Graph, sound: EncoderInput, scope: Scope, config: ConformerConfig) -> Tensor:
-    """Encodes a sound to [T, D]; taps the stages `encoder.*`."""
+    """Encodes the inputs to [T, D]; taps the stages `encoder.*`."""
     x = g.tap("encoder.input", subsample(g, g.input(sound.features), scope / "input_preprocessor", config.d_model))
     positions, mask = g.input(sound.positions), g.input(sound.mask)
     for number in range(config.n_layers):
@@ -71,7 +73,9 @@ def encode(g: Graph, sound: EncoderInput, scope: Scope, config: ConformerConfig)
 
 
 def subsample(g: Graph, features: Tensor, scope: Scope, size: int) -> Tensor:
-    """Two strided convolutions over time and frequency, then a linear layer: [L + 6, mels] to [ceil(L / 4), D]."""
+    """Applies two strided convolutions over time and frequency, then a linear layer: [L + 6, mels] to [ceil(L /
+    4), D].
+    """
     x = g.reshape(features, (1, *features.shape))
     for number in (0, 2):
         x = g.relu(g.convolve_image(x, scope / "conv" / number, CHANNELS, KERNEL, STRIDE))
@@ -80,7 +84,7 @@ def subsample(g: Graph, features: Tensor, scope: Scope, size: int) -> Tensor:
 
 
 def feed_forward(g: Graph, x: Tensor, scope: Scope) -> Tensor:
-    """x and half of: layer norm, two linear layers with a swish between."""
+    """Returns x plus half of: layer norm, two linear layers with a swish between."""
     size = x.shape[-1]
     net = scope / "net"
     inner = g.silu(g.linear(g.layer_norm(x, net / 0, EPS), net / 1, 4 * size))
@@ -90,10 +94,11 @@ def feed_forward(g: Graph, x: Tensor, scope: Scope) -> Tensor:
 def attention(
     g: Graph, x: Tensor, positions: Tensor, mask: Tensor, scope: Scope, config: ConformerConfig, stage: str
 ) -> Tensor:
-    """Multi-head self-attention with relative positions: [T, D] to [T, D].
+    """Applies multi-head self-attention with relative positions: [T, D] to [T, D].
 
-    The scores by distance of a query's block begin with those of the furthest key ahead of its last query. Each earlier
-    query's row of scores by key begins one further on, which is a view (the shift of Dai et al. 2019, appendix B).
+    In the scores by distance of a block of queries, the first column is the distance from the block's last query back
+    to the first key. The row of scores by key of each earlier query begins one column further, so it is a view (the
+    shift of Dai et al. 2019, appendix B).
     """
     (frames, size), heads = x.shape, config.n_head
     width, keys = size // heads, mask.shape[1]
@@ -120,14 +125,14 @@ def attention(
 
 
 def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: ConformerConfig, stage: str) -> Tensor:
-    """Pointwise, gate, depthwise over time, layer norm (called batch_norm in the files), swish, pointwise.
+    """Applies pointwise, gate, depthwise over time, layer norm (called batch_norm in the files), swish, pointwise.
 
-    [T, D] to [T, D]; of frames behind the first `valid` nothing is heard and nothing comes.
+    Maps [T, D] to [T, D]. Frames after the first `valid` are read as zeros, and their output is zero.
     """
     frames, size = x.shape
     inner = g.layer_norm(g.rows(x, 0, valid) if valid < frames else x, scope / "pre_layer_norm", EPS)
     expand = scope / "pointwise_conv1"
-    # Each half of the gated layer by itself: nothing has to be copied apart then.
+    # Each half of the gated layer is computed separately, so that no copy is needed to split them.
     values, gates = (
         g.linear(inner, expand, 4 * size, bias=False, rows=half)
         for half in (slice(0, 2 * size), slice(2 * size, 4 * size))
@@ -141,9 +146,10 @@ def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: Conformer
 
 
 def adapt(g: Graph, encoded: Tensor, scope: Scope, width: int, downsample_rate: int) -> Tensor:
-    """The adapter: neighbouring encoder frames [T, D] stacked, to [T // rate, width]; taps `adaptor.output`.
+    """Applies the adapter: stacks neighbouring encoder frames [T, D] and maps them to [T // rate, width]; taps
+    `adaptor.output`.
 
-    Frames that do not fill a stack at the end are dropped.
+    Frames at the end that do not fill a stack are dropped.
     """
     frames, size = encoded.shape
     stacks = frames // downsample_rate

@@ -1,6 +1,7 @@
-"""A context of llama.cpp: the keys and values of a few sequences, and the passes over a model that fill them.
+"""A context of llama.cpp: the KV cache of a few sequences, and the passes over a model that fill it.
 
-It takes embeddings or tokens and gives logits. It knows nothing of decoding, and grows where the sequences outgrow it.
+It takes embeddings or tokens and returns logits. It knows nothing of decoding, and grows when the sequences need more
+room.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from workbench.core.errors import BadInput
 from workbench.runtimes.gguf.graph import available_processors
 from workbench.runtimes.gguf.llama import CACHES, LlamaModel, failed, take_reason
 
-STEP = 256  # positions; what llama.cpp rounds a context up to
-PASS = 512  # most positions computed at once; longer prompts take several passes of one call
+STEP = 256  # positions; llama.cpp rounds a context up to a multiple of this
+PASS = 512  # the most positions computed at once; longer prompts take several passes in one call
 
 
 class Context:
-    """Room for `positions` positions in all sequences together.
+    """A KV cache with room for `positions` positions in all sequences together.
 
     Args:
-        sequences: most sequences.
+        sequences: the largest number of sequences.
         threads: None for all processors that this process may use.
-        kv_cache: f32, f16 or q8_0, how keys and values are kept.
-        longest: most positions given in one call.
-        outputs: most rows of logits in one call.
+        kv_cache: f32, f16 or q8_0, the type of keys and values.
+        longest: the most positions in one call.
+        outputs: the most rows of logits in one call.
         watch: called as llama.cpp's `cb_eval`.
     """
 
@@ -51,7 +52,7 @@ class Context:
         self.positions = -(-positions // STEP) * STEP
         self.longest = max(longest, STEP)
         self.outputs = max(outputs, sequences)
-        self._batches: dict[int, _Batch] = {}  # of steps, by their number of tokens
+        self._batches: dict[int, _Batch] = {}  # for steps, by their number of tokens
         self._handle = self._new()
 
     def _parameters_of(self, threads: int | None, kv_cache: str, watch: Any) -> Any:
@@ -63,7 +64,7 @@ class Context:
         parameters.n_seq_max = self.sequences
         parameters.n_threads = parameters.n_threads_batch = count
         parameters.type_k = parameters.type_v = CACHES[kv_cache]
-        # Fused attention works on halves, so exact keys and values go without; quantised values cannot.
+        # Flash attention computes in half precision, so it is off for f32 keys and values; quantised values need it.
         parameters.flash_attn_type = int(kv_cache != "f32")
         parameters.kv_unified = True
         parameters.offload_kqv = parameters.op_offload = False
@@ -84,27 +85,27 @@ class Context:
             reason = take_reason()
             if "block size" in reason:
                 raise BadInput(
-                    f"the keys and values of {self.model.name} cannot be kept as q8_0, its heads are no multiple of 32 "
-                    "wide; choose kv_cache f16 or f32"
+                    f"the keys and values of {self.model.name} cannot be stored as q8_0, as the width of its heads is not "
+                    "a multiple of 32; choose kv_cache f16 or f32"
                 )
             raise failed(f"making a context of {self.positions} positions for {self.model.name}: {reason}")
         return _Handle(self.model, pointer)
 
     def fits(self, positions: int, sequences: int, longest: int) -> bool:
-        """Whether so much can be done with it, without its being far too large."""
+        """Returns whether the context has enough room, but not far too much."""
         enough = sequences <= self.sequences and longest <= self.longest
         return enough and positions <= self.positions <= 4 * max(positions, STEP)
 
     def clear(self) -> None:
-        """Forgets all sequences."""
+        """Removes all sequences."""
         self._functions.llama_memory_clear(self._memory, False)
 
     def drop(self, sequence: int) -> None:
-        """Forgets a sequence."""
+        """Removes a sequence."""
         self._functions.llama_memory_seq_rm(self._memory, sequence, -1, -1)
 
     def copy(self, source: int, target: int) -> None:
-        """Makes the target sequence, which holds nothing, one with the source: nothing is copied in memory."""
+        """Makes the empty target sequence share the source's keys and values; nothing is copied in memory."""
         self._functions.llama_memory_seq_cp(self._memory, source, target, -1, -1)
 
     @property
@@ -112,7 +113,7 @@ class Context:
         return self._functions.llama_get_memory(self._handle.pointer)
 
     def grow(self, positions: int) -> None:
-        """Makes room for so many positions, where there is less; all sequences are kept."""
+        """Enlarges the context to `positions` positions if it is smaller; all sequences stay."""
         if positions <= self.positions:
             return
         functions, old = self._functions, self._handle
@@ -127,9 +128,9 @@ class Context:
         old.close()
 
     def read(self, embeddings: np.ndarray, sequence: int, outputs: bool = False) -> None:
-        """One pass over embeddings float32 [positions, hidden], the whole prompt of a sequence that holds nothing.
+        """Runs one pass over embeddings float32 [positions, hidden], the whole prompt of an empty sequence.
 
-        There are logits of the last position after it, or with `outputs` of all.
+        Afterwards there are logits of the last position, or of all positions with `outputs`.
         """
         count = len(embeddings)
         batch = _Batch(self._functions, count)
@@ -142,7 +143,9 @@ class Context:
         self._decode(batch)
 
     def step(self, tokens: Sequence[int] | np.ndarray, positions: np.ndarray, sequences: np.ndarray) -> None:
-        """One more token for some sequences, each at its position [sequences]; there are logits of all after it."""
+        """Adds one token to some sequences, each at its position [sequences]; afterwards there are logits of all of
+        them.
+        """
         batch = self._batches.get(len(tokens))
         if batch is None:
             batch = self._batches[len(tokens)] = _Batch(self._functions, len(tokens))
@@ -159,32 +162,32 @@ class Context:
             raise failed(f"a pass over {batch.struct.n_tokens} positions with {self.model.name} (status {result})")
 
     def logits(self, number: int = -1) -> np.ndarray:
-        """The logits [vocabulary] of a position given in the last call; a view that the next call overwrites."""
+        """Returns the logits [vocabulary] of a position of the last call; a view that the next call overwrites."""
         address = self._functions.llama_get_logits_ith(self._handle.pointer, number)
         return np.ctypeslib.as_array(address, (self._vocabulary,))
 
     def all_logits(self, count: int) -> np.ndarray:
-        """The logits [count, vocabulary] of all positions given in the last call, copied."""
+        """Returns a copy of the logits [count, vocabulary] of all positions of the last call."""
         return np.stack([self.logits(number) for number in range(count)])
 
     def close(self) -> None:
-        """Frees it."""
+        """Frees the context."""
         self._handle.close()
 
 
 class _Handle:
-    """A pointer to a context. It is freed when nobody refers to it any more, or when its model is closed."""
+    """A pointer to a context. The context is freed with its last reference, or when its model is closed."""
 
     def __init__(self, model: LlamaModel, pointer: int):
         self._model = model
         self._pointer = pointer
-        # The callback refers to the model, which must not be freed before.
+        # The callback holds a reference to the model, which must not be freed earlier.
         self.close = weakref.finalize(self, _free, model, pointer)
         model.users.add(self)
 
     @property
     def pointer(self) -> int:
-        """For llama.cpp's functions; raises `BadInput` after `close`."""
+        """Returns the pointer for llama.cpp's functions; raises `BadInput` after `close`."""
         if not self.close.alive:
             raise BadInput(f"{self._model.name} is closed; open it again")
         return self._pointer
@@ -195,7 +198,7 @@ def _free(model: LlamaModel, pointer: int) -> None:
 
 
 class _Batch:
-    """`llama_batch` over arrays of numpy's."""
+    """A `llama_batch` over numpy arrays."""
 
     def __init__(self, functions: Any, count: int):
         self.tokens = np.zeros(count, dtype=np.int32)
@@ -220,7 +223,7 @@ class _Batch:
         setattr(self.struct, field, ctypes.cast(array.ctypes.data, kind))
 
     def point_to(self, embeddings: np.ndarray) -> None:
-        """Takes embeddings in place of tokens."""
+        """Makes the batch take embeddings instead of tokens."""
         self._embeddings = embeddings
         self._set("embd", embeddings)
         self.struct.token = None

@@ -1,4 +1,4 @@
-"""FireRedASR-LLM on ggml and llama.cpp: the hearing half as a graph, and a session of a GGUF file."""
+"""FireRedASR-LLM on ggml and llama.cpp: the encoder and adapter as a graph, and a session for a GGUF file."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ ARGUMENTS = "workbench.arguments"
 
 
 class FireRedGraph:
-    """The loaded hearing half, arrays in and out: `workbench.pipelines.fireredasr.FireRedNetwork`.
+    """The loaded encoder and adapter with numpy arrays in and out; implements
+    `workbench.pipelines.fireredasr.FireRedNetwork`.
 
-    Raises `BadInput` where the file's tensors are not those that its arguments call for.
+    Raises `BadInput` if the file's tensors do not match its arguments.
     """
 
     def __init__(self, file: GgufFile, model: FireRedAsrModel, threads: int | None = None):
@@ -46,23 +47,23 @@ class FireRedGraph:
         return {"speech": adapt(g, encoded, g.scope / "encoder_projector", self.width, self.downsample_rate)}
 
     def hear(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> np.ndarray:
-        """As `FireRedNetwork.hear`; zeros stand behind the rows of the shorter stretches."""
-        heard = []
+        """See `FireRedNetwork.hear`; the rows of shorter chunks are padded with zeros."""
+        computed = []
         for number, (row, count) in enumerate(zip(features, valid, strict=True)):
             sound, wanted = encoder_input(row, count, self.encoder), recorder if number == 0 else None
-            heard.append(self._engine.run(lambda g, sound=sound: self._build(g, sound), wanted)["speech"])  # type: ignore[misc]
-        speech = np.zeros((len(heard), max(map(len, heard)), self.width), dtype=np.float32)
-        for place, row in zip(speech, heard, strict=True):
+            computed.append(self._engine.run(lambda g, sound=sound: self._build(g, sound), wanted)["speech"])  # type: ignore[misc]
+        speech = np.zeros((len(computed), max(map(len, computed)), self.width), dtype=np.float32)
+        for place, row in zip(speech, computed, strict=True):
             place[: len(row)] = row
         return speech
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._engine.close()
 
 
 def read_model(file: GgufFile) -> tuple[FireRedAsrModel, Any]:
-    """The model that a file describes, and its CMVN; raises `BadInput` where something is missing or does not fit."""
+    """Returns the model that a file describes, and its CMVN; raises `BadInput` for missing or inconsistent parts."""
     package, encoder = read_arguments(file)
     with unpacked(file) as directory:
         model = read_fireredasr(directory, package, encoder, weights=file.path)
@@ -70,7 +71,7 @@ def read_model(file: GgufFile) -> tuple[FireRedAsrModel, Any]:
 
 
 def read_arguments(file: GgufFile) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The `args` of the two torch files that a GGUF file was made of; raises `BadInput` where it has none."""
+    """Returns the `args` of the two torch files that a GGUF file was made of; raises `BadInput` if it has none."""
     try:
         found = json.loads(file.text(ARGUMENTS))
     except ValueError as error:
@@ -83,7 +84,7 @@ def read_arguments(file: GgufFile) -> tuple[Mapping[str, Any], Mapping[str, Any]
 
 
 def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
-    """A session of a GGUF file, called `name` in its results."""
+    """Opens a session for a GGUF file; results call the model `name`."""
     file = read_gguf(path)
     model, cmvn = read_model(file)
     network = FireRedGraph(file, model, settings.threads)
@@ -92,5 +93,5 @@ def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
     except BaseException:
         network.close()
         raise
-    ear = FireRedAudioEncoder(model, cmvn, network)
-    return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language))
+    encoder = FireRedAudioEncoder(model, cmvn, network)
+    return SpeechSession(name, "gguf", SpeechLanguagePipeline(encoder, language))

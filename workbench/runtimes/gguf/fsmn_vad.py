@@ -1,8 +1,8 @@
-"""FSMN-VAD on ggml: the network as a graph, and a session of a GGUF file.
+"""FSMN-VAD on ggml: the network as a graph, and a session for a GGUF file.
 
-The weights, half a million at most, are taken out of the file as float32 and filled up with zeros to sizes for which
-ggml has a fast kernel; what is computed stays the same. Axes: T frames of 10 ms, M width of the memory, P frames of
-memory kept from before.
+The weights, half a million at most, are read as float32 and padded with zeros to sizes for which ggml has a fast
+kernel; the result stays the same. Axes: T frames of 10 ms, M width of the memory, P frames of memory from earlier
+calls.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.unpacking import notes, unpacked
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
-FAST = 16  # sizes that are multiples of this are
+FAST = 16  # sizes that are multiples of this are fast
 
 
 class FsmnGraph:
-    """A loaded network, arrays in and out: `workbench.pipelines.fsmn_vad.FsmnNetwork`.
+    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.fsmn_vad.FsmnNetwork`.
 
-    Raises `BadInput` where the file's tensors are not those that its configuration calls for.
+    Raises `BadInput` if the file's tensors do not match its configuration.
     """
 
     def __init__(self, file: GgufFile, config: FsmnConfig, threads: int | None = None):
@@ -42,17 +42,17 @@ class FsmnGraph:
         self._engine.check(lambda g: self._network(g, np.zeros((2, config.input_dim), np.float32), self.start()))
 
     def start(self) -> list[np.ndarray]:
-        """As `FsmnNetwork.start`: zeros, one [P, M] per block."""
+        """See `FsmnNetwork.start`; returns zeros, one [P, M] per block."""
         return [np.zeros((self.past, _rounded(self.config.proj_dim)), np.float32)] * self.config.fsmn_layers
 
     def score(self, features: np.ndarray, past: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """As `FsmnNetwork.score`."""
+        """See `FsmnNetwork.score`."""
         found = self._engine.run(lambda g: self._network(g, features, past))
         after = [_last(np.concatenate([each, found[f"memory.{n}"]]), self.past) for n, each in enumerate(past)]
         return _softmax(found["logits"][:, : self.classes]), after
 
     def _network(self, g: Graph, features: np.ndarray, past: Sequence[np.ndarray]) -> dict[str, Tensor]:
-        """Logits of features [T, width], and under `memory.N` the frames [T, M] that go into each memory."""
+        """Returns logits of features [T, width], and under `memory.N` the frames [T, M] that go into each memory."""
         config, encoder = self.config, g.scope / "encoder"
         x, outputs = g.input(_filled(features, (1, FAST))), {}
         x = _linear(g, x, encoder / "in_linear1", config.input_dim, config.input_affine_dim)
@@ -68,31 +68,33 @@ class FsmnGraph:
         return {**outputs, "logits": x}
 
     def _remembered(self, g: Graph, x: Tensor, scope: Scope, before: np.ndarray) -> Tensor:
-        """A weighted sum of the last frames of x [T, M], each channel by itself."""
+        """Returns a weighted sum of the last frames of x [T, M], each channel separately."""
         shape = (self.config.lorder, self.config.proj_dim)
         extended = g.concatenate(g.input(before), x) if self.past else x
         return g.depthwise(extended, scope.arranged("conv_left.weight", shape, self._spread), 0, 0)
 
     def _spread(self, kernel: np.ndarray) -> np.ndarray:
-        """The kernel [lorder, M] as one [P + 1, M] that takes every frame, with zeros for those in between."""
+        """Returns the kernel [lorder, M] as one [P + 1, M] with a tap on every frame: zeros between the original
+        taps.
+        """
         spread = np.zeros((self.past + 1, kernel.shape[1]), np.float32)
         spread[:: self.config.lstride] = kernel
         return _filled(spread, (1, FAST))
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._engine.close()
 
 
 def _linear(g: Graph, x: Tensor, scope: Scope, inputs: int, outputs: int, bias: bool = True) -> Tensor:
-    """A linear layer, one name deeper than others: [T, inputs] to [T, outputs], both filled up."""
+    """Applies a linear layer, whose name is one level deeper than usual: [T, inputs] to [T, outputs], both padded."""
     layer = scope / "linear"
     y = g.matmul(layer.arranged("weight", (outputs, inputs), _filled), x)
     return g.add(y, layer.arranged("bias", (outputs,), _filled)) if bias else y
 
 
 def _filled(values: np.ndarray, multiples: Sequence[int] = (FAST, FAST)) -> np.ndarray:
-    """The array with zeros behind, up to multiples of these along its axes."""
+    """Returns the array, padded with zeros at the end to multiples of these sizes along its axes."""
     return np.pad(values, [(0, -size % each) for size, each in zip(values.shape, multiples)])
 
 
@@ -105,16 +107,16 @@ def _last(frames: np.ndarray, count: int) -> np.ndarray:
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis."""
+    """Returns the softmax over the last axis."""
     raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
     found: np.ndarray = raised / raised.sum(axis=-1, keepdims=True)
     return found
 
 
 def open_fsmn_vad(path: str | Path, threads: int | None = None) -> tuple[FsmnVad, tuple[str, ...]]:
-    """The detector of a GGUF file, and what its users should know of the file.
+    """Returns the detector of a GGUF file, and notes about the file for its users.
 
-    Raises `BadInput` for a file that is damaged, of another family, or does not fit together.
+    Raises `BadInput` for a file that is damaged, of another family, or inconsistent.
     """
     file = read_gguf(path)
     with unpacked(file) as directory:
@@ -127,11 +129,11 @@ def open_fsmn_vad(path: str | Path, threads: int | None = None) -> tuple[FsmnVad
 
 
 def open_detector(path: str | Path) -> FsmnVad:
-    """The detector that serves a recogniser in its own process. Raises as `open_fsmn_vad`."""
+    """Opens the detector that a recogniser uses in its own process. Raises the same errors as `open_fsmn_vad`."""
     return open_fsmn_vad(path)[0]
 
 
 def open_session(path: Path, name: str, settings: Settings) -> DetectionSession:
-    """A session of a GGUF file, called `name` in its results."""
+    """Opens a session for a GGUF file; results call the model `name`."""
     detector, said = open_fsmn_vad(path, settings.threads)
     return DetectionSession(name, "gguf", detector, said)

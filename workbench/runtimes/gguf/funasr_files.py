@@ -1,7 +1,7 @@
-"""The configuration that a GGUF file in FunASR's own layout stands for, as the `config.yaml` of a checkpoint.
+"""Writes the `config.yaml` that a GGUF file in FunASR's own layout corresponds to.
 
-Dimensions come from the shapes of the tensors; a key that says otherwise is refused. What shapes do not show comes from
-the keys, and where a key is missing it is what FunASR's C++ runtime takes then.
+Dimensions come from the shapes of the tensors; a key that contradicts them is refused. Values that shapes do not show
+come from the keys; for a missing key, the default of FunASR's C++ runtime is used.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from workbench.runtimes.gguf.cmvn import am_mvn, read_cmvn
 ENCODER_HEADS, ADAPTOR_HEADS = 4, 8
 LFR_M, LFR_N = 7, 6
 TAIL_THRESHOLD, THRESHOLD = 0.45, 1.0
-FINE_SMOOTH_FACTOR, FINE_NOISE_THRESHOLD = 0.25, 0.01  # of BiCif's second head: in no key, so the published ones
+# The published values of BiCif's second head, for which there are no keys.
+FINE_SMOOTH_FACTOR, FINE_NOISE_THRESHOLD = 0.25, 0.01
 VOCABULARIES = {"sensevoice-small": "sv.vocab", "paraformer": "pf.vocab"}
 MODEL, YAML, TOKENS, MVN = "model", "config.yaml", "tokens.json", "am.mvn"
 
 
 def funasr_files(file: GgufFile, language: str = "") -> dict[str, bytes]:
-    """The small files of the checkpoint, by name, of which a file in one of FunASR's layouts was made.
+    """Returns the small files of a checkpoint by name, as a file in one of FunASR's layouts describes them.
 
     Args:
-        language: the directory of the language half, which Fun-ASR-Nano's configuration names.
+        language: the directory of the language model, which Fun-ASR-Nano's configuration names.
 
-    Raises `BadInput` where keys and tensors contradict each other, or where what is needed is missing.
+    Raises `BadInput` if keys and tensors contradict each other, or if something needed is missing.
     """
     config = CONFIGURATIONS[file.architecture](file)
     if language:
@@ -49,7 +50,7 @@ def funasr_files(file: GgufFile, language: str = "") -> dict[str, bytes]:
 
 
 def vocabulary_note(file: GgufFile) -> str | None:
-    """A sentence where a file that should have a vocabulary has none, and None otherwise."""
+    """Returns a note if a file that should have a vocabulary has none, else None."""
     key = VOCABULARIES.get(file.architecture)
     if key is None or key in file.metadata or "workbench.files" in file.metadata:
         return None
@@ -134,7 +135,7 @@ def _fsmn_vad(file: GgufFile) -> dict[str, Any]:
 
 
 def _encoder(file: GgufFile, keys: str, tensors: str) -> dict[str, Any]:
-    """`encoder_conf` of a SAN-M encoder."""
+    """Returns `encoder_conf` of a SAN-M encoder."""
     first = f"{tensors}encoders0.0."
     second_stage = f"{tensors}tp_encoders.0.norm1.weight" in file.tensors or file.whole(f"{keys}tp_blocks", 0)
     return {
@@ -210,10 +211,10 @@ def _adaptor(file: GgufFile, encoder_width: int) -> dict[str, Any]:
 def _frontend(
     file: GgufFile, tensor: str, size_key: str | None = None, keys: str = "", lfr_m: int = LFR_M, lfr_n: int = LFR_N
 ) -> dict[str, Any]:
-    """`frontend_conf`; the last axis of `tensor` is as wide as a stack of frames."""
+    """Returns `frontend_conf`; the last axis of `tensor` has the width of a stack of frames."""
     shape = _shape(file, tensor)
     size = shape[-1] if size_key is None else _agreed(file, size_key, tensor, -1, len(shape))
-    # Of the layouts without keys for the front end, FunASR's C++ runtime knows the published one alone.
+    # For layouts without front-end keys, FunASR's C++ runtime supports only the published front end.
     values = {"n_mels": NUM_MELS, "lfr_m": lfr_m, "lfr_n": lfr_n}
     if keys:
         values = {key: file.whole(f"{keys}{key}", default, 1) for key, default in values.items()}
@@ -233,7 +234,7 @@ def _shape(file: GgufFile, tensor: str, dimensions: int | None = None) -> tuple[
 
 
 def _agreed(file: GgufFile, key: str, tensor: str, axis: int, dimensions: int) -> int:
-    """A dimension of a tensor, which the key, where there is one, must confirm."""
+    """Returns a dimension of a tensor; if the key exists, it must state the same."""
     shape = _shape(file, tensor, dimensions)
     stated = file.whole(key, shape[axis], 1)
     if stated != shape[axis]:
@@ -242,7 +243,7 @@ def _agreed(file: GgufFile, key: str, tensor: str, axis: int, dimensions: int) -
 
 
 def _blocks(file: GgufFile, key: str, prefix: str, member: str = "norm1.weight", before: int = 0) -> int:
-    """How many blocks there are, by their tensors, and `before` more; the key, where there is one, must confirm it."""
+    """Returns the number of blocks that have tensors, plus `before`; if the key exists, it must state the same."""
     count = 0
     while f"{prefix}{count}.{member}" in file.tensors:
         count += 1
@@ -254,7 +255,9 @@ def _blocks(file: GgufFile, key: str, prefix: str, member: str = "norm1.weight",
 
 
 def _decimal(value: float) -> float:
-    """The shortest decimal number with this value in float32, as which the layout keeps it: 0.45, not 0.449999988."""
+    """Returns the shortest decimal number with this float32 value, as the layout stores float32: 0.45, not
+    0.449999988.
+    """
     return float(str(np.float32(value)))
 
 
@@ -264,4 +267,4 @@ CONFIGURATIONS: Mapping[str, Callable[[GgufFile], dict[str, Any]]] = {
     NANO_ENCODER: _nano,
     "fsmn-vad": _fsmn_vad,
 }
-"""By architecture: what stands in `config.yaml`."""
+"""The content of `config.yaml` by architecture."""

@@ -1,4 +1,6 @@
-"""Fun-ASR-Nano on ggml and llama.cpp: the hearing half as a graph, and a session of a GGUF file or of FunASR's pair."""
+"""Fun-ASR-Nano on ggml and llama.cpp: the encoder as a graph, and a session for a GGUF file or for FunASR's pair of
+files.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,10 @@ ENCODER, ADAPTOR = "audio_encoder", "audio_adaptor"
 
 
 class NanoGraph:
-    """The loaded hearing half, arrays in and out: `workbench.pipelines.funasr_nano.NanoNetwork`.
+    """The loaded encoder and adaptor with numpy arrays in and out; implements
+    `workbench.pipelines.funasr_nano.NanoNetwork`.
 
-    Raises `BadInput` where the file's tensors are not those that its configuration calls for.
+    Raises `BadInput` if the file's tensors do not match its configuration.
     """
 
     def __init__(self, file: GgufFile, model: FunasrNanoModel, threads: int | None = None):
@@ -43,26 +46,26 @@ class NanoGraph:
         return {"speech": adapt(g, encoded, g.scope / ADAPTOR, self.adaptor, audio_tokens(len(features), self.adaptor))}
 
     def hear(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
-        """As `NanoNetwork.hear`; zeros stand behind the rows of the shorter stretches."""
-        heard = []
+        """See `NanoNetwork.hear`; the rows of shorter chunks are padded with zeros."""
+        computed = []
         for number, row in enumerate(features):
             wanted = recorder if number == 0 else None
-            heard.append(self._engine.run(lambda g, row=row: self._build(g, row), wanted)["speech"])  # type: ignore[misc]
-        counts = np.array([len(row) for row in heard])
-        speech = np.zeros((len(heard), counts.max(), self.adaptor.llm_dim), dtype=np.float32)
-        for place, row in zip(speech, heard, strict=True):
+            computed.append(self._engine.run(lambda g, row=row: self._build(g, row), wanted)["speech"])  # type: ignore[misc]
+        counts = np.array([len(row) for row in computed])
+        speech = np.zeros((len(computed), counts.max(), self.adaptor.llm_dim), dtype=np.float32)
+        for place, row in zip(speech, computed, strict=True):
             place[: len(row)] = row
         return speech, counts
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._engine.close()
 
 
 def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
-    """A session of a GGUF file, called `name` in its results.
+    """Opens a session for a GGUF file; results call the model `name`.
 
-    The language half of FunASR's encoder file is the one that the settings name, or the one beside it.
+    For FunASR's encoder file, the settings name the file of the language model; by default it is the one beside it.
     """
     file, language_file = read_gguf_pair(path, settings.language_file)
     with unpacked(file, language_file) as directory:
@@ -74,5 +77,5 @@ def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
     except BaseException:
         network.close()
         raise
-    ear = NanoAudioEncoder(model, cmvn, network)
-    return SpeechSession(name, "gguf", SpeechLanguagePipeline(ear, language), (*notes(file), *language.notes))
+    encoder = NanoAudioEncoder(model, cmvn, network)
+    return SpeechSession(name, "gguf", SpeechLanguagePipeline(encoder, language), (*notes(file), *language.notes))

@@ -1,6 +1,6 @@
-"""ggml through ctypes: the functions this project calls, typed, from the libraries that llama-cpp-python installs.
+"""ggml through ctypes: typed versions of the functions that this project calls, from llama-cpp-python's libraries.
 
-Pointers are plain integers here; `graph` gives them shapes and names. Nothing is loaded before `load_library`.
+Pointers are plain integers here; `graph` gives them shapes and names. Libraries are loaded by `load_library` only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workbench.core.errors import Unavailable
 from workbench.core.runtimes import RUNTIMES
 from workbench.formats.gguf_types import BY_NAME
 
-OLDEST, NEWEST = (0, 25, 0), (0, 26, 0)  # tested are versions from the first on, before the second
+OLDEST, NEWEST = (0, 25, 0), (0, 26, 0)  # tested from the first version (inclusive) to the second (exclusive)
 SUCCESS = 0  # ggml_status
 USAGE_WEIGHTS = 1  # of ggml_backend_buffer_usage
 _MULTIPLIED = (
@@ -43,11 +43,12 @@ F32 = TYPES["F32"]
 
 _P, _N, _S = c_void_p, c_int64, c_size_t
 LogCallback = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
-EvalCallback = CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)  # tensor, whether it asks or the tensor is there, data
+# Arguments: the tensor, whether llama.cpp asks or the tensor is computed, data.
+EvalCallback = CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)
 
 
 class TensorStruct(Structure):
-    """`ggml_tensor`."""
+    """The C struct `ggml_tensor`."""
 
     _fields_ = (
         ("type", c_int),
@@ -67,12 +68,12 @@ class TensorStruct(Structure):
 
 
 class InitParams(Structure):
-    """`ggml_init_params`."""
+    """The C struct `ggml_init_params`."""
 
     _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
 
 
-BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # libggml-base: result, arguments
+BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # functions of libggml-base: result, arguments
     "ggml_version": (c_char_p, ()),
     "ggml_log_set": (None, (LogCallback, _P)),
     "ggml_init": (_P, (InitParams,)),
@@ -134,7 +135,7 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # libggml-base: result, argume
     "ggml_backend_reg_dev_get": (_P, (_P, _S)),
     "ggml_backend_reg_get_proc_address": (_P, (_P, c_char_p)),
 }
-CPU: dict[str, tuple[Any, tuple[Any, ...]]] = {  # libggml-cpu
+CPU: dict[str, tuple[Any, tuple[Any, ...]]] = {  # functions of libggml-cpu
     "ggml_backend_cpu_init": (_P, ()),
     "ggml_backend_cpu_reg": (_P, ()),
     "ggml_backend_cpu_set_n_threads": (None, (_P, c_int)),
@@ -150,25 +151,25 @@ class Library:
                 function = getattr(library, name)
                 function.restype, function.argtypes = result, arguments
                 setattr(self, name.removeprefix("ggml_"), function)
-        # ggml tells on stderr of every matrix that it repacks; its errors end in exceptions here.
+        # ggml reports every matrix that it repacks on stderr; its errors become exceptions here.
         self._silence = LogCallback(lambda level, text, data: None)
         self.log_set(self._silence, None)
 
-    def __getattr__(self, name: str) -> Any:  # only for names that were not set
+    def __getattr__(self, name: str) -> Any:  # called only for names that are not set
         raise AttributeError(f"ggml_{name} is not bound; name it in BASE or CPU")
 
 
 @cache
 def load_library() -> Library:
-    """ggml as installed with llama-cpp-python; raises `Unavailable` where it is missing, or of an untested version.
+    """Loads ggml from llama-cpp-python; raises `Unavailable` if it is missing or of an untested version.
 
-    The wheel holds several copies of each library. Taken are those that libllama itself is linked to: two copies in one
-    process would each keep a state of their own.
+    The wheel has several copies of each library. This function takes the copies that libllama is linked to, as two
+    copies in one process would each have a separate state.
     """
     missing = RUNTIMES["gguf"].missing()
     if missing:
         raise Unavailable(missing)
-    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # or ggml runs a debugger on the process it is about to end
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else ggml runs a debugger on a process that it is about to end
     try:
         base, cpu = (ctypes.CDLL(str(file)) for file in library_files())
         base.ggml_version.restype = c_char_p
@@ -196,12 +197,12 @@ def check_version(version: str) -> None:
 
 
 def library_files() -> tuple[Path, Path]:
-    """The files of libggml-base and libggml-cpu that libllama loads; raises `OSError` where there are none."""
+    """Returns the files of libggml-base and libggml-cpu that libllama loads; raises `OSError` if there are none."""
     return _linked("ggml-base"), _linked("ggml-cpu")
 
 
 def _linked(stem: str) -> Path:
-    """The file that libllama loads: the one with the major version in its name, where there are several."""
+    """Returns the file that libllama loads: of several, the one with the major version in its name."""
     spec = find_spec("llama_cpp")
     folder = Path(str(spec.origin)).parent / "lib" if spec else Path()
     names = (f"lib{stem}.so.0", f"lib{stem}.so", f"lib{stem}.0.dylib", f"lib{stem}.dylib", f"{stem}.dll")

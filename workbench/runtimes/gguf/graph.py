@@ -1,8 +1,8 @@
 """Graphs of ggml in which a network reads like its paper: linear, layer norm, FSMN memory, attention, convolution.
 
 A `GraphRunner` holds what lives as long as a model: threads, weights, the compute buffer. A `Graph` is one computation:
-it is built for the length at hand, computed once and dropped; its memory stays with the runner for the next. Shapes are
-numpy's, slowest dimension first; ggml's own order is the reverse and does not leave this file.
+it is built for the current length, computed once and dropped; the runner reuses its memory for the next graph. Shapes
+are in numpy's order, slowest dimension first; ggml's own order is the reverse and is used only in this file.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, load_library
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
 from workbench.trace.recorder import Recorder
 
-NODES = 4096  # to begin with; a graph that needs more is built again with room for them
+NODES = 4096  # at first; a graph that needs more nodes is built again with more room
 Outputs = TypeVar("Outputs", bound=Mapping[str, Tensor])
 Result = TypeVar("Result")
 
 
 class GraphFull(Exception):
-    """More tensors than there is room for."""
+    """Raised if a graph needs more tensors than it has room for."""
 
 
 def available_processors() -> int:
-    """How many processors this process may use."""
+    """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -41,8 +41,8 @@ class GraphRunner:
     """Computes graphs over the weights of one file.
 
     Args:
-        threads: of the computation; None: one for each processor this process may use.
-        repack: matrices into the processor's own layout where ggml has one.
+        threads: of the computation; None for one per processor that this process may use.
+        repack: put matrices into the processor's own layout if ggml has one.
     """
 
     def __init__(self, file: GgufFile, threads: int | None = None, repack: bool = True):
@@ -55,7 +55,7 @@ class GraphRunner:
         self._nodes = NODES
 
     def run(self, build: Callable[[Graph], Outputs], recorder: Recorder | None = None) -> dict[str, np.ndarray]:
-        """The arrays of what `build` returns, computed; stages that it taps go to the recorder.
+        """Computes the outputs of `build` and returns their arrays; tapped stages go to the recorder.
 
         Raises `BadInput` after `close`.
         """
@@ -64,11 +64,11 @@ class GraphRunner:
         return self._with_room(recorder, lambda graph: graph.compute(build(graph)))
 
     def check(self, build: Callable[[Graph], Outputs]) -> None:
-        """Builds without computing: raises `BadInput` for weights that are missing or misshapen."""
+        """Builds the graph without computing it; raises `BadInput` for missing or misshapen weights."""
         self._with_room(None, build)
 
     def _with_room(self, recorder: Recorder | None, use: Callable[[Graph], Result]) -> Result:
-        """What `use` makes of a graph; tried again with twice the room where that does not suffice."""
+        """Calls `use` with a graph and returns its result; if the graph is full, tries again with twice the room."""
         while True:
             with Graph(self, self._nodes, recorder) as graph:
                 try:
@@ -77,7 +77,7 @@ class GraphRunner:
                     self._nodes *= 2
 
     def close(self) -> None:
-        """Gives all memory back. May be called again."""
+        """Frees all memory. May be called again."""
         if self._backend:
             self.weights.close()
             self.library.gallocr_free(self._allocator)
@@ -100,7 +100,7 @@ class Graph:
         self._inputs: list[tuple[Tensor, np.ndarray]] = []
         self._tapped: dict[str, Tensor] = {}
         library = self._library
-        # The tensors, each twice over: some operations make a second one of their own.
+        # Each tensor counts twice, as some operations create a second one.
         size = 2 * nodes * library.tensor_overhead() + library.graph_overhead_custom(nodes, False)
         self._context = library.init(InitParams(size, None, True))
 
@@ -115,10 +115,10 @@ class Graph:
         """The weights, by their names in the file."""
         return Scope(self._engine.weights)
 
-    # What goes in and out.
+    # Inputs, taps and outputs.
 
     def input(self, values: np.ndarray) -> Tensor:
-        """An array as a float32 tensor."""
+        """Adds an array to the graph as a float32 tensor."""
         array = np.ascontiguousarray(values, dtype=np.float32)
         sizes = (ctypes.c_int64 * array.ndim)(*reversed(array.shape))
         tensor = self._made(self._library.new_tensor(self._context, F32, array.ndim, sizes), array.shape)
@@ -127,9 +127,9 @@ class Graph:
         return tensor
 
     def tap(self, stage: str, x: Tensor) -> Tensor:
-        """Names a point of the network: where its stage is wanted, the value there is recorded.
+        """Names a point of the network; if its stage is wanted, the value there is recorded.
 
-        Returns what to go on with: x, or an input with what the recorder has in its place.
+        Returns the tensor to continue with: x, or an input with the recorder's substituted value.
         """
         if self._recorder is None:
             return x
@@ -139,7 +139,7 @@ class Graph:
         return x if other is None else self.input(other)
 
     def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """The arrays of the outputs."""
+        """Computes and returns the arrays of the outputs."""
         library, backend = self._library, self._engine._backend
         graph = library.new_graph_custom(self._context, self._room, False)
         for tensor in outputs.values():
@@ -151,7 +151,7 @@ class Graph:
                 self._placed(watched.allocate(graph))
                 self._done(watched.compute(graph, *self._watch()))
                 return {name: self._read(tensor) for name, tensor in outputs.items()}
-        # Planned anew each time: ggml would take the last plan for any graph of as many nodes.
+        # Planned anew each time, as ggml would reuse the last plan for any graph with the same number of nodes.
         allocator = self._engine._allocator
         self._placed(library.gallocr_reserve(allocator, graph) and library.gallocr_alloc_graph(allocator, graph))
         self._done(library.backend_graph_compute(backend, graph))
@@ -160,9 +160,9 @@ class Graph:
     def _placed(self, placed: bool) -> None:
         """Fills the inputs when every tensor has its place."""
         if not placed:
-            raise Unavailable("memory does not suffice to compute so long a recording in one go; use shorter stretches")
+            raise Unavailable("there is not enough memory to compute a chunk of this length; use shorter chunks")
         for tensor, array in self._inputs:
-            if self._library.get_data(tensor.pointer):  # one that nothing reads has no place
+            if self._library.get_data(tensor.pointer):  # a tensor that no operation reads has no place
                 self._library.backend_tensor_set(tensor.pointer, array.ctypes.data, 0, array.nbytes)
 
     def _done(self, status: int) -> None:
@@ -170,7 +170,7 @@ class Graph:
             raise Unavailable(f"ggml could not compute the network: status {status}")
 
     def _watch(self) -> tuple[Mapping[int, Any], Callable[[int], None]]:
-        """The tensors to look at while the graph is computed, and what to do with each; of inputs it is done now."""
+        """Returns the tensors to read during the computation, and the function that reads one; reads inputs at once."""
         assert self._recorder is not None
         recorder, given = self._recorder, {tensor.pointer: array for tensor, array in self._inputs}
         stages: dict[int, list[tuple[str, Tensor]]] = {}
@@ -200,54 +200,54 @@ class Graph:
     # Arithmetic.
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
-        """x + y; y may be smaller where it repeats over x's slower dimensions."""
+        """Returns x + y; a smaller y is repeated over x's slower dimensions."""
         return self._made(self._library.add(self._context, x.pointer, y.pointer), x.shape)
 
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
-        """x * y, elementwise; y may repeat as in `add`."""
+        """Returns the elementwise product x * y; y is repeated as in `add`."""
         return self._made(self._library.mul(self._context, x.pointer, y.pointer), x.shape)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
-        """x * factor."""
+        """Returns x * factor."""
         return self._made(self._library.scale(self._context, x.pointer, factor), x.shape)
 
     def relu(self, x: Tensor) -> Tensor:
-        """max(x, 0)."""
+        """Returns max(x, 0)."""
         return self._made(self._library.relu(self._context, x.pointer), x.shape)
 
     def silu(self, x: Tensor) -> Tensor:
-        """x * sigmoid(x), also called swish."""
+        """Returns x * sigmoid(x), also called swish."""
         return self._made(self._library.silu(self._context, x.pointer), x.shape)
 
     def sigmoid(self, x: Tensor) -> Tensor:
-        """1 / (1 + exp(-x))."""
+        """Returns 1 / (1 + exp(-x))."""
         return self._made(self._library.sigmoid(self._context, x.pointer), x.shape)
 
     def softmax(self, x: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> Tensor:
-        """Of scale * x [..., T, S] + mask [at least T, S] over the last dimension."""
+        """Returns the softmax of scale * x [..., T, S] + mask [at least T, S] over the last dimension."""
         pointer = mask.pointer if mask else None
         return self._made(self._library.soft_max_ext(self._context, x.pointer, pointer, scale, 0.0), x.shape)
 
     def matmul(self, weight: Tensor, x: Tensor) -> Tensor:
-        """x [..., in] times the transpose of weight [..., out, in]: [..., out]."""
+        """Returns x [..., in] times the transpose of weight [..., out, in]: [..., out]."""
         made = self._library.mul_mat(self._context, weight.pointer, x.pointer)
         return self._made(made, (*x.shape[:-1], weight.shape[-2]))
 
     # Layers.
 
     def linear(self, x: Tensor, scope: Scope, out: int, bias: bool = True, rows: slice | None = None) -> Tensor:
-        """A linear layer [T, in] to [T, out]; `rows`: only those of the outputs."""
+        """Applies a linear layer, [T, in] to [T, out]; `rows` selects some of its outputs."""
         y = self.matmul(scope.matrix("weight", (out, x.shape[-1]), rows), x)
         return self.add(y, scope.vector("bias", out, rows)) if bias else y
 
     def layer_norm(self, x: Tensor, scope: Scope, eps: float) -> Tensor:
-        """Layer normalisation over the last dimension, with gain and bias."""
+        """Applies layer normalisation over the last dimension, with gain and bias."""
         width = x.shape[-1]
         normed = self._made(self._library.norm(self._context, x.pointer, eps), x.shape)
         return self.add(self.mul(normed, scope.vector("weight", width)), scope.vector("bias", width))
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
-        """Scaled dot-product attention of q [T, D] over k, v [S, D], split into heads: [T, D]."""
+        """Returns scaled dot-product attention of q [T, D] over k, v [S, D], split into heads: [T, D]."""
         frames, width = q.shape
         parts = [self.split(x, heads) for x in (q, k, v)]
         context = self._library.flash_attn_ext(
@@ -256,7 +256,7 @@ class Graph:
         return self.reshape(self._made(context, (1, frames, heads, width // heads)), (frames, width))
 
     def self_attention(self, fused: Tensor, heads: int) -> Tensor:
-        """`attention` of q, k and v that stand side by side in fused [T, 3 * D]: [T, D]. They are not copied."""
+        """Returns `attention` of q, k and v, which are the columns of fused [T, 3 * D]: [T, D]. They are not copied."""
         frames, width = fused.shape[0], fused.shape[1] // 3
         each, row, library = width // heads, 4 * fused.shape[1], self._library
         parts = [
@@ -267,19 +267,21 @@ class Graph:
         return self.reshape(self._made(context, (1, frames, heads, each)), (frames, width))
 
     def depthwise(self, x: Tensor, kernel: Tensor, left: int, right: int) -> Tensor:
-        """Depthwise convolution over time, zero padding `left` and `right`: x [T, D], kernel [K, D] gives [T', D].
+        """Applies a depthwise convolution over time with zero padding `left` and `right`: x [T, D], kernel [K, D] gives
+        [T', D].
 
-        Computed as an image one wide with the channels innermost, which is how both lie in memory: one pass, no copy.
+        It is computed as an image of width one with the channels innermost, which matches the layout of both in memory:
+        one pass, no copy.
         """
         (frames, width), size = x.shape, kernel.shape[0]
         out = left + frames + right - size + 1
         if width < 3:
             return self._depthwise_by_taps(self.pad_frames(x, left, right), kernel, out)
-        if left != right or frames == 1:  # the operation pads both sides alike, and takes one row for another layout
+        if left != right or frames == 1:  # the operation pads both sides alike, and mistakes the layout of a single row
             x, left = self.pad_frames(x, left, right + (frames == 1)), 0
             frames = x.shape[0]
         library, context, row = self._library, self._context, width * 4
-        # The strides of the sizes of one are never stepped; ggml tells the layout by them.
+        # Strides of dimensions of size one are never used; ggml recognises the layout by them.
         view = self._made(library.view_4d(context, x.pointer, width, 1, frames, 1, 8, row, row * frames, 0), ())
         image = self._made(library.permute(context, view.pointer, 2, 0, 1, 3), ())
         view = self._made(library.view_4d(context, kernel.pointer, width, 1, 1, size, row, row, row, 0), ())
@@ -290,14 +292,16 @@ class Graph:
         return self.rows(self.reshape(column, (computed, width)), 0, out)
 
     def _depthwise_by_taps(self, x: Tensor, kernel: Tensor, out: int) -> Tensor:
-        """The same as a sum of shifted products, for widths whose layout the operation cannot tell."""
+        """Computes the same as a sum of shifted products, for widths whose layout the operation cannot recognise."""
         parts = [
             self.mul(self.rows(x, tap, tap + out), self.rows(kernel, tap, tap + 1)) for tap in range(kernel.shape[0])
         ]
         return reduce(self.add, parts)
 
     def convolution(self, x: Tensor, kernel: Tensor, left: int, right: int) -> Tensor:
-        """Convolution over time, zero padding `left` and `right`: x [T, in], kernel [out, in, K] gives [T', out]."""
+        """Applies a convolution over time with zero padding `left` and `right`: x [T, in], kernel [out, in, K] gives
+        [T', out].
+        """
         (out, width, size), library, context = kernel.shape, self._library, self._context
         if left != right:  # the operation pads both sides alike
             x, left = self.pad_frames(x, left, right), 0
@@ -307,12 +311,14 @@ class Graph:
         return self.matmul(self.reshape(kernel, (out, width * size)), self._made(columns, (frames, width * size)))
 
     def fsmn(self, x: Tensor, kernel: Tensor, shift: int = 0) -> Tensor:
-        """FSMN memory (Zhang et al., 2018): depthwise convolution of x [T, D] with kernel [K, D], plus x."""
+        """Applies the FSMN memory (Zhang et al., 2018): depthwise convolution of x [T, D] with kernel [K, D],
+        plus x.
+        """
         left = (kernel.shape[0] - 1) // 2 + shift
         return self.add(self.depthwise(x, kernel, left, kernel.shape[0] - 1 - left), x)
 
     def convolve_image(self, x: Tensor, scope: Scope, out: int, size: int, stride: int) -> Tensor:
-        """A convolution over x [channels, H, W] without padding: [out, (H - size) // stride + 1, likewise W]."""
+        """Applies a convolution to x [channels, H, W] without padding: [out, (H - size) // stride + 1, likewise W]."""
         channels, *sides = x.shape
         kernel = scope.array("weight", (out, channels, size, size))
         image, steps = self.reshape(x, (1, *x.shape)), (stride, stride, 0, 0, 1, 1)
@@ -323,39 +329,41 @@ class Graph:
     # Shapes.
 
     def split(self, x: Tensor, heads: int) -> Tensor:
-        """[T, D] as [heads, T, D / heads], a view."""
+        """Returns [T, D] as [heads, T, D / heads], a view."""
         return self.swap(self.reshape(x, (x.shape[0], heads, x.shape[1] // heads)))
 
     def join(self, x: Tensor) -> Tensor:
-        """[heads, T, W] as [T, heads * W], copied."""
+        """Returns [heads, T, W] as [T, heads * W], copied."""
         heads, frames, width = x.shape
         return self.reshape(self.contiguous(self.swap(x)), (frames, heads * width))
 
     def swap(self, x: Tensor) -> Tensor:
-        """[A, B, C] as [B, A, C], a view."""
+        """Returns [A, B, C] as [B, A, C], a view."""
         a, b, c = x.shape
         return self._made(self._library.permute(self._context, x.pointer, 0, 2, 1, 3), (b, a, c))
 
     def transpose(self, x: Tensor) -> Tensor:
-        """[A, B, C] as [A, C, B], copied."""
+        """Returns [A, B, C] as [A, C, B], copied."""
         a, b, c = x.shape
         view = self._made(self._library.permute(self._context, x.pointer, 1, 0, 2, 3), (a, c, b))
         return self.contiguous(view)
 
     def rows(self, x: Tensor, first: int, last: int) -> Tensor:
-        """Rows `first` to before `last` of x [T, D], a view."""
+        """Returns rows `first` to `last` (exclusive) of x [T, D], a view."""
         width = x.shape[1]
         made = self._library.view_2d(self._context, x.pointer, width, last - first, 4 * width, 4 * width * first)
         return self._made(made, (last - first, width))
 
     def columns(self, x: Tensor, first: int, last: int) -> Tensor:
-        """Columns `first` to before `last` of x [T, D], copied."""
+        """Returns columns `first` to `last` (exclusive) of x [T, D], copied."""
         frames, width = x.shape
         view = self._library.view_2d(self._context, x.pointer, last - first, frames, 4 * width, 4 * first)
         return self.contiguous(self._made(view, (frames, last - first)))
 
     def slide(self, x: Tensor, width: int) -> Tensor:
-        """[..., t, j] of x [A, T, at least T - 1 + width] at [..., t, T - 1 - t + j]: [A, T, width], a view."""
+        """Returns the view y [A, T, width] with y[..., t, j] = x[..., t, T - 1 - t + j], for x [A, T, at least T - 1 +
+        width].
+        """
         count, rows, length = x.shape
         step = length - 1 if rows > 1 else length
         made = self._library.view_3d(
@@ -364,21 +372,21 @@ class Graph:
         return self._made(made, (count, rows, width))
 
     def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """The same values in another shape of two to four dimensions."""
+        """Returns the same values in another shape of two to four dimensions."""
         library = self._library
         function = {2: library.reshape_2d, 3: library.reshape_3d, 4: library.reshape_4d}[len(shape)]
         return self._made(function(self._context, x.pointer, *reversed(shape)), shape)
 
     def contiguous(self, x: Tensor) -> Tensor:
-        """A copy in the order of its shape, of a view that is not."""
+        """Returns a contiguous copy of a view."""
         return self._made(self._library.cont(self._context, x.pointer), x.shape)
 
     def concatenate(self, x: Tensor, y: Tensor) -> Tensor:
-        """y [S, D] behind x [T, D]."""
+        """Appends y [S, D] to x [T, D]."""
         made = self._library.concat(self._context, x.pointer, y.pointer, len(x.shape) - 1)
         return self._made(made, (x.shape[0] + y.shape[0], *x.shape[1:]))
 
     def pad_frames(self, x: Tensor, left: int, right: int) -> Tensor:
-        """x [T, D] with so many rows of zeros before and behind."""
+        """Adds rows of zeros before and after x [T, D]."""
         made = self._library.pad_ext(self._context, x.pointer, 0, 0, left, right, 0, 0, 0, 0)
         return self._made(made, (left + x.shape[0] + right, *x.shape[1:]))

@@ -1,7 +1,7 @@
 """A causal language model on llama.cpp: from embeddings to tokens, one step at a time.
 
-The plain language model and the decoders of the speech families are this class. The embeddings of a prompt are looked
-up in the file, exactly and only those that are needed; the tokens that follow llama.cpp looks up itself.
+The plain language model and the decoders of the speech families use this class. It looks up a prompt's embeddings in
+the file, exactly and only those that are needed; llama.cpp looks up the embeddings of generated tokens itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.runtimes.gguf.llama import LlamaModel, open_plain
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import release
 
-ROOM = 512  # new tokens that a context has room for at first; it grows where more come
+ROOM = 512  # new tokens that a context has room for at first; it grows for more
 
 
 class LanguageModel:
@@ -46,16 +46,18 @@ class LanguageModel:
 
     @property
     def dtype(self) -> str:
-        """What its weights are stored as."""
+        """The type that its weights are stored in."""
         return self.file.quantization
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What whoever reads its results should know, a sentence each."""
+        """Notes for the reader of results, a sentence each."""
         return self.model.notes
 
     def embed(self, ids: np.ndarray) -> np.ndarray:
-        """Text embeddings [batch, tokens, hidden] of ids [batch, tokens]; raises `BadInput` for an id it has not."""
+        """Returns text embeddings [batch, tokens, hidden] of ids [batch, tokens]; raises `BadInput` for an
+        unknown id.
+        """
         ids = np.asarray(ids, dtype=np.int64)
         outside = ids[(ids < 0) | (ids >= self.config.vocabulary)]
         if outside.size:
@@ -66,15 +68,15 @@ class LanguageModel:
         return self.file.rows(EMBEDDINGS, ids.ravel()).reshape(*ids.shape, self.config.hidden_size)
 
     def table_rows(self, first: int, last: int) -> np.ndarray:
-        """Rows `first` to `last` of the embedding table, the last one left out: float32 [last - first, hidden]."""
+        """Returns rows `first` to `last` (exclusive) of the embedding table: float32 [last - first, hidden]."""
         return self.embed(np.arange(first, last)[None])[0]
 
     def own(self, values: np.ndarray) -> np.ndarray:
-        """A float32 array as it is."""
+        """Returns the float32 array unchanged."""
         return values
 
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[np.ndarray]:
-        """Prompts of text alone, from the ids of each; the shorter ones padded on the left."""
+        """Returns text prompts from the ids of each row; shorter rows are padded on the left."""
         lengths = np.array([len(row) for row in rows])
         place = np.arange(lengths.max()) - (lengths.max() - lengths)[:, None]
         mask = place >= 0
@@ -85,18 +87,17 @@ class LanguageModel:
     def generate(
         self, prompt: Merged[np.ndarray], decoding: Decoding, watch: Watch | None = None
     ) -> Iterator[np.ndarray]:
-        """Yields the next token of every row [batch] after each step, `ENDED` for rows that have ended.
+        """Yields the next token of every row [batch] after each step, and `ENDED` for rows that have ended.
 
-        Stop ids are yielded too, as the last token of their row. With beam search, what is yielded is all tokens of
-        every row's best hypothesis so far [batch, tokens]; the last is final, padded with `ENDED`. A row also ends
-        where the model's context does.
+        A stop id is yielded too, as the last token of its row. With beam search, each step yields all tokens of every
+        row's best hypothesis so far [batch, tokens]; the last step is final and padded with `ENDED`. A row also ends at
+        the end of the model's context.
 
         Args:
             prompt: padded on any side.
-            watch: as of `workbench.pipelines.language.Language`.
+            watch: as in `workbench.pipelines.language.Language`.
 
-        Raises `BadInput` for a prompt longer than the model's context, and where alternatives are asked of a beam
-        search.
+        Raises `BadInput` for a prompt longer than the model's context, and if alternatives are asked of a beam search.
         """
         check_alternatives(decoding)
         lengths = self._checked(prompt)
@@ -105,7 +106,7 @@ class LanguageModel:
         return self._steps(prompt, lengths, decoding, watch if decoding.alternatives else None)
 
     def _checked(self, prompt: Merged[np.ndarray]) -> np.ndarray:
-        """The lengths of the rows [batch]."""
+        """Checks the prompt and returns the lengths of its rows [batch]."""
         lengths, width = prompt.lengths, prompt.embeddings.shape[-1]
         if width != self.config.hidden_size:
             raise BadInput(
@@ -115,7 +116,7 @@ class LanguageModel:
         return lengths
 
     def _room_for(self, positions: int) -> int:
-        """So many positions, unless they are too many."""
+        """Returns `positions`; raises `BadInput` if the model's context is shorter."""
         if positions > self.config.context:
             raise BadInput(
                 f"the prompt has {positions} positions; expected at most {self.config.context}, the context of "
@@ -162,7 +163,7 @@ class LanguageModel:
     def _beams(
         self, prompt: Merged[np.ndarray], lengths: np.ndarray, decoding: Decoding
     ) -> Generator[np.ndarray, None, None]:
-        """As `generate`, one row after another: those not yet begun are all `ENDED`."""
+        """Yields the same as `generate`, one row after another; rows that have not begun contain only `ENDED`."""
         beams = decoding.beam_size
         limits = np.minimum(np.broadcast_to(decoding.max_new_tokens, len(lengths)), self.config.context - lengths + 1)
         done: list[list[int]] = [[] for _ in lengths]
@@ -174,7 +175,8 @@ class LanguageModel:
                 context.clear()
                 context.read(prompt.embeddings[row][prompt.attention_mask[row]], 0)
                 logits = np.repeat(context.logits()[None], beams, axis=0)
-                before, after = np.zeros(beams, dtype=np.int64), np.arange(beams, 2 * beams)  # numbers of sequences
+                # Ids of llama.cpp's sequences.
+                before, after = np.zeros(beams, dtype=np.int64), np.arange(beams, 2 * beams)
                 for step in range(limit):
                     going = search.take(logits)
                     done[row] = search.best
@@ -193,26 +195,26 @@ class LanguageModel:
             self._give_back(context)
 
     def _context(self, positions: int, sequences: int, longest: int) -> Context:
-        """A context with so much room that holds nothing: the one used before, where it fits."""
+        """Returns an empty context with enough room: the previous one if it fits."""
         context, self._idle = self._idle, None
         if context is not None and context.fits(positions, sequences, longest):
             context.clear()
             return context
         if context is not None:
             context.close()
-        room = max(positions // 4, STEP)  # few sizes, so that a context is used again
+        room = max(positions // 4, STEP)  # few different sizes, so that contexts are reused
         positions, longest = (-(-wanted // room) * room for wanted in (positions, longest))
         return Context(self.model, positions, sequences, longest=longest, **self._settings)
 
     def _give_back(self, context: Context) -> None:
-        """Keeps the context for the next call, unless the model has been closed or another one is kept."""
+        """Stores the context for the next call, unless the model is closed or another context is stored."""
         if self._idle is None and not self.model.closed:
             self._idle = context
         else:
             context.close()
 
     def trace(self, prompt: Merged[np.ndarray], recorder: Recorder) -> None:
-        """Records the stages of one pass over a prompt of one row: `llm.*` and `logits`, of all its positions."""
+        """Records the stages `llm.*` and `logits` of one pass over a prompt of one row, at all its positions."""
         self._checked(prompt)
         embeddings = recorder.put("llm.embeddings", prompt.embeddings[0][prompt.attention_mask[0]])
         length = self._room_for(len(embeddings))
@@ -252,7 +254,7 @@ class LanguageModel:
 
 
 def _table(rows: list[list[int]]) -> np.ndarray:
-    """Rows of ids [rows, tokens], the shorter ones padded with `ENDED`."""
+    """Returns rows of ids [rows, tokens], padded with `ENDED`."""
     table = np.full((len(rows), max(map(len, rows))), ENDED, dtype=np.int64)
     for place, row in zip(table, rows, strict=True):
         place[: len(row)] = row
@@ -260,13 +262,13 @@ def _table(rows: list[list[int]]) -> np.ndarray:
 
 
 class _Watch:
-    """Copies tensors of a pass as they are computed, and has the pass go on from other values where they are given.
+    """Copies tensors of a pass when they are computed, and overwrites those that a trace substitutes.
 
-    A long prompt is computed in parts, and each tensor comes once for each of them, some of its rows at a time.
+    A long prompt is computed in parts, and each part brings some of a tensor's rows.
 
     Args:
-        rooms: arrays for all rows of the tensors to copy, by the names that llama.cpp gives these.
-        given: all rows of the tensors that are overwritten, by the same names.
+        rooms: arrays for all rows of the tensors to copy, by llama.cpp's names.
+        given: all rows of the tensors to overwrite, by llama.cpp's names.
     """
 
     def __init__(self, rooms: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray] | None = None):
@@ -275,7 +277,9 @@ class _Watch:
         self._library = load_library()
 
     def see(self, pointer: int, asks: bool, _: Any) -> bool:
-        """As llama.cpp's `cb_eval`: whether the tensor is of interest; and then, when it is there, whether to go on."""
+        """Implements llama.cpp's `cb_eval`: returns whether the tensor is wanted, and after its computation whether to
+        continue.
+        """
         tensor = TensorStruct.from_address(pointer)
         name = tensor.name.decode("utf-8", "replace")
         if name not in self._rooms and name not in self._given:
@@ -301,15 +305,16 @@ def open_language(
     kv_cache: str = "f32",
     vocabulary: bool = False,
 ) -> LanguageModel:
-    """The language model in a file, its own or one of two halves.
+    """Opens the language model in a file that holds it alone or together with an audio encoder.
 
     Args:
-        config: as `language_config` reads it from the file, or of the checkpoint's directory.
+        config: from `language_config` on the file, or from the checkpoint's directory.
         threads: None for all processors that this process may use.
-        kv_cache: f32, f16 or q8_0, how keys and values are kept.
-        vocabulary: also loads the file's vocabulary, for `LlamaTokenizer`; only of a language model's own file.
+        kv_cache: f32, f16 or q8_0, the type of keys and values.
+        vocabulary: also loads the file's vocabulary, for `LlamaTokenizer`; only for a file that holds just a language
+            model.
 
-    Raises `BadInput` where the file's tensors are not as its keys or the configuration say.
+    Raises `BadInput` if the file's tensors contradict its keys or the configuration.
     """
     sizes = read_dimensions(file)
     for what, found, expected in (

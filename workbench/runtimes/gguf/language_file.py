@@ -1,7 +1,7 @@
-"""What a GGUF file says of the language model in it: its dimensions, and whether its tensors are of them.
+"""Reads the dimensions of the language model in a GGUF file, and checks its tensors against them.
 
-A file may be a language model's own, or hold one beside other networks; then `workbench.language.architecture` names
-it. Checked here is what llama.cpp would end the process for. This file loads no weights.
+A file may hold a language model alone, or beside other networks; then `workbench.language.architecture` names it. The
+checks cover the faults for which llama.cpp would end the process. This file loads no weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.families.gguf_files import HALF, has_other_half
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 
-ARCHITECTURES = ("qwen2", "qwen3", "llama")  # networks of one shape; Mistral's files say llama
+ARCHITECTURES = ("qwen2", "qwen3", "llama")  # networks with one structure; Mistral's files say llama
 TOKENIZERS = ("gpt2", "llama")  # byte-level BPE, SentencePiece
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 MOST_LAYERS, MOST_HEADS, MOST_UNITS, MOST_POSITIONS = 512, 512, 1 << 17, 1 << 24
@@ -27,7 +27,7 @@ class Dimensions:
 
     hidden: int
     layers: int
-    units: int  # of the feed-forward network
+    units: int  # width of the feed-forward network
     heads: int
     key_heads: int
     head_width: int
@@ -35,12 +35,12 @@ class Dimensions:
 
 
 def is_language_file(file: GgufFile) -> bool:
-    """Whether there is a language model in the file."""
+    """Returns whether the file holds a language model."""
     return HALF in file.metadata or file.architecture in ARCHITECTURES
 
 
 def language_architecture(file: GgufFile) -> str:
-    """The architecture of the language model; `BadInput` where there is none, or one of a kind not known here."""
+    """Returns the architecture of the language model; raises `BadInput` if there is none, or an unsupported one."""
     found = file.text(HALF) if has_other_half(file) else file.architecture
     if found not in ARCHITECTURES:
         raise BadInput(f"the architecture of {file.name} is {found!r}; expected {', '.join(ARCHITECTURES)}")
@@ -48,7 +48,7 @@ def language_architecture(file: GgufFile) -> str:
 
 
 def read_dimensions(file: GgufFile) -> Dimensions:
-    """The dimensions; raises `BadInput` where they are missing, absurd or do not fit together."""
+    """Returns the dimensions; raises `BadInput` if they are missing, absurd or inconsistent."""
     kind = language_architecture(file)
     hidden = file.whole(f"{kind}.embedding_length", minimum=1, maximum=MOST_UNITS)
     heads = file.whole(f"{kind}.attention.head_count", minimum=1, maximum=MOST_HEADS)
@@ -77,7 +77,7 @@ def read_dimensions(file: GgufFile) -> Dimensions:
 
 
 def language_tensors(file: GgufFile, sizes: Dimensions) -> list[str]:
-    """The names of the language model's tensors; raises `BadInput` where one is missing or of another shape."""
+    """Returns the names of the language model's tensors; raises `BadInput` if one is missing or misshapen."""
     names = []
     for name, shape, required in _layout(language_architecture(file), sizes):
         if not required and name not in file.tensors:
@@ -88,7 +88,7 @@ def language_tensors(file: GgufFile, sizes: Dimensions) -> list[str]:
 
 
 def _layout(kind: str, sizes: Dimensions) -> Iterator[tuple[str, tuple[int, ...], bool]]:
-    """Name, shape and whether it must be there, of all tensors."""
+    """Yields (name, shape, whether it is required) of all tensors."""
     hidden, queries, keys = sizes.hidden, sizes.heads * sizes.head_width, sizes.key_heads * sizes.head_width
     yield EMBEDDINGS, (sizes.vocabulary, hidden), True
     yield "output_norm.weight", (hidden,), True
@@ -115,7 +115,7 @@ def _layout(kind: str, sizes: Dimensions) -> Iterator[tuple[str, tuple[int, ...]
 
 
 def check_vocabulary(file: GgufFile) -> None:
-    """Raises `BadInput` where llama.cpp cannot read the file's vocabulary."""
+    """Raises `BadInput` if llama.cpp cannot read the file's vocabulary."""
     kind = file.text("tokenizer.ggml.model")
     if kind not in TOKENIZERS:
         raise BadInput(f"tokenizer.ggml.model in {file.name} is {kind!r:.80}; expected {' or '.join(TOKENIZERS)}")
@@ -132,7 +132,9 @@ def check_vocabulary(file: GgufFile) -> None:
 
 
 def language_config(file: GgufFile) -> LanguageConfig:
-    """The model as the families know it; `directory` is the file. Raises `BadInput` as `read_dimensions`."""
+    """Returns the model's configuration as families use it; its `directory` is the file. Raises `BadInput` like
+    `read_dimensions`.
+    """
     kind, sizes = language_architecture(file), read_dimensions(file)
     stops = [
         file.whole(key, maximum=sizes.vocabulary - 1)

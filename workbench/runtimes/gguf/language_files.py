@@ -1,6 +1,7 @@
-"""The directory of a language model that a plain GGUF file stands for: configuration and tokenizer, no weights.
+"""Writes the directory of a language model that a plain GGUF file corresponds to: configuration and tokenizer, no
+weights.
 
-llama.cpp's keys hold all of a byte-level BPE tokenizer but its pre-tokenizer, of which they give the name.
+llama.cpp's keys describe a byte-level BPE tokenizer completely except for its pre-tokenizer, which they only name.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.language_file import language_config, read_dimensions
 
-PRE_TOKENIZERS = ("qwen2",)  # Qwen2, Qwen2.5 and Qwen3 have the same one
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # of the types of tokens
-END_OF_TEXT = "<|endoftext|>"  # ends a text of Qwen's models in every program, whatever their configuration names
+PRE_TOKENIZERS = ("qwen2",)  # Qwen2, Qwen2.5 and Qwen3 share it
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # types of tokens
+END_OF_TEXT = "<|endoftext|>"  # ends a text of Qwen's models in every program, whatever their configuration says
 
 
 def language_files(file: GgufFile) -> dict[str, bytes]:
-    """The small files of a directory in Hugging Face's form, by name.
+    """Returns the small files of a directory in Hugging Face's form, by name.
 
-    Raises `BadInput` for missing or contradictory keys, and for a tokenizer of another kind than Qwen's.
+    Raises `BadInput` for missing or contradictory keys, and for a tokenizer that is not Qwen's.
     """
     tokens, kinds = _tokens(file)
     special = {number: tokens[number] for number, kind in enumerate(kinds) if kind in (CONTROL, USER_DEFINED)}

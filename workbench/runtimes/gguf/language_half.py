@@ -1,8 +1,8 @@
-"""A language model out of a file that holds more than it, which llama.cpp would refuse as a whole.
+"""Loads the language model from a file that also holds other networks, which llama.cpp would refuse as a whole.
 
-llama.cpp is given the metadata of the language half alone and asks for each tensor by name. As in a file that it maps
-itself, tensors are not copied but point into the file's mapped pages, save those that compute faster repacked. What
-llama.cpp takes for optional it asks for as well; such tensors are made here so that they change nothing.
+llama.cpp gets the metadata of the language model alone and asks for each tensor by name. As with a file that it maps
+itself, tensors are not copied: they point into the file's mapped pages, except those that compute faster repacked.
+llama.cpp also asks for its optional tensors; these are created with values that change nothing.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ UNUSED = ("cls.output.weight",)
 
 
 class _InitParameters(ctypes.Structure):
-    """`gguf_init_params`."""
+    """The C struct `gguf_init_params`."""
 
     _fields_ = (("no_alloc", ctypes.c_bool), ("ctx", ctypes.c_void_p))
 
 
 def open_half(file: GgufFile) -> LlamaModel:
-    """The language model of a file of two halves; raises `BadInput` where its tensors are not as its keys say."""
+    """Opens the language model of a file with two networks; raises `BadInput` if its tensors contradict its keys."""
     functions, ggml = load_llama(), load_library()
     names = language_tensors(file, read_dimensions(file))
     sources = {name: file.raw(name) for name in names}
-    if OUTPUT not in sources:  # the two are one: llama.cpp would make another of its own
+    if OUTPUT not in sources:  # shared weights: llama.cpp would make a second tensor
         sources[OUTPUT] = sources[EMBEDDINGS]
     given = _Given(ggml, sources)
     header = metadata_of(file, names)
@@ -66,7 +66,9 @@ def open_half(file: GgufFile) -> LlamaModel:
 
 
 def metadata_of(file: GgufFile, names: Sequence[str]) -> bytes:
-    """The head of a GGUF file with the language half alone: its keys, no vocabulary, and the table of its tensors."""
+    """Returns the head of a GGUF file with the language model alone: its keys, no vocabulary, and the table of its
+    tensors.
+    """
     kind = language_architecture(file)
     values: dict[str, Any] = {
         "general.architecture": kind,
@@ -97,7 +99,7 @@ def _text(text: str) -> bytes:
 
 
 def _value(value: bool | int | float | str) -> bytes:
-    """A metadata value with its type before it; whole numbers are uint32, as llama.cpp asks for them."""
+    """Returns the bytes of a metadata value after its type; whole numbers are uint32, as llama.cpp requires."""
     if isinstance(value, bool):
         return struct.pack("<I?", 7, value)
     if isinstance(value, int):
@@ -108,7 +110,7 @@ def _value(value: bool | int | float | str) -> bytes:
 
 
 def _read_metadata(functions: Any, header: bytes) -> int:
-    read = functions._lib.gguf_init_from_buffer  # found in the very copy of ggml that llama.cpp is linked to
+    read = functions._lib.gguf_init_from_buffer  # from the copy of ggml that llama.cpp is linked to
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_size_t, _InitParameters)
     found = read(header, len(header), _InitParameters(True, None))
     if not found:
@@ -121,7 +123,7 @@ class _Given:
     """The tensors that llama.cpp asks for, by name; lives as long as the model."""
 
     def __init__(self, ggml: Library, sources: Mapping[str, np.ndarray]):
-        self.wrong = ""  # the first thing that did not fit, for a sentence about the file
+        self.wrong = ""  # the first mismatch, as the end of a sentence about the file
         self._ggml = ggml
         self._sources = sources
         first = min(source.ctypes.data for source in sources.values()) // ALIGNMENT * ALIGNMENT
@@ -132,7 +134,7 @@ class _Given:
         self._repacking = Repacking(ggml)
 
     def take(self, pointer: int, _: Any) -> None:
-        """Gives a tensor its values; called by llama.cpp while it loads."""
+        """Fills a tensor with its values; called by llama.cpp while it loads."""
         tensor = TensorStruct.from_address(pointer)
         name, needed = tensor.name.decode(), self._ggml.nbytes(pointer)
         source = self._sources.get(name)
@@ -148,7 +150,7 @@ class _Given:
             self._ggml.backend_tensor_set(pointer, source.ctypes.data, 0, needed)
 
     def _repacked(self, pointer: int, source: np.ndarray) -> bool:
-        """Puts a matrix into the processor's own layout, where ggml has one for its type and shape."""
+        """Puts a matrix into the processor's own layout, if ggml has one for its type and shape."""
         buffer = self._repacking.buffer(pointer, source.ctypes.data, source.nbytes)
         if buffer:
             self._buffers.append(buffer)
@@ -164,7 +166,7 @@ class _Given:
         self._ggml.backend_tensor_set(pointer, values.ctypes.data, 0, needed)
 
     def close(self) -> None:
-        """Frees what was repacked, and lets go of the mapped pages."""
+        """Frees the repacked matrices, and drops the references to mapped pages."""
         for buffer in self._buffers:
             self._ggml.backend_buffer_free(buffer)
         self._buffers.clear()

@@ -1,6 +1,6 @@
-"""llama.cpp as llama-cpp-python installs it: the library, made quiet, and language models loaded by it.
+"""llama.cpp from llama-cpp-python: the library with its output silenced, and the language models that it loads.
 
-A model is loaded here and freed here; what is computed with it stands in `language`. Pointers are plain integers.
+Models are loaded and freed here; `language` computes with them. Pointers are plain integers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.amx import amx_fault
 from workbench.runtimes.gguf.ggml import load_library
 
-OLDEST, NEWEST = (0, 3, 36), (0, 4, 0)  # of llama-cpp-python; tested from the first on, before the second
+# Versions of llama-cpp-python: tested from the first (inclusive) to the second (exclusive).
+OLDEST, NEWEST = (0, 3, 36), (0, 4, 0)
 ERROR = 4  # of ggml_log_level
 TEXT = 3  # of llama_model_kv_override_type
-FUNCTION = re.compile(r"^(\w+|error loading model\w*): ")  # stands before what a function has to say
-CACHES = {"f32": 0, "f16": 1, "q8_0": 8}  # types of keys and values, as ggml_type
+FUNCTION = re.compile(r"^(\w+|error loading model\w*): ")  # the function's name before the text of an error
+CACHES = {"f32": 0, "f16": 1, "q8_0": 8}  # types of the KV cache, as numbers of ggml_type
 
 
 @cache
 def load_llama() -> Any:
-    """The module of llama.cpp's functions; raises `Unavailable` where it is missing, or of an untested version."""
+    """Returns the module of llama.cpp's functions; raises `Unavailable` if it is missing or of an untested version."""
     load_library()
     try:
         import llama_cpp
@@ -54,14 +55,14 @@ def check_version(version: str) -> None:
 
 
 class _Log:
-    """Takes what llama.cpp would print, and keeps the first error since it was last asked."""
+    """Receives what llama.cpp would print, and stores the first error since it was last read."""
 
     def __init__(self) -> None:
         self._first = ""
-        self._callback: Any = None  # kept: the library calls it as long as the process lives
+        self._callback: Any = None  # referenced here, as the library calls it as long as the process lives
 
     def callback(self, functions: Any) -> Any:
-        """The function to give to the library."""
+        """Returns the callback for the library."""
 
         def take(level: int, text: bytes, _: Any) -> None:
             if level == ERROR and not self._first:
@@ -71,7 +72,7 @@ class _Log:
         return self._callback
 
     def reason(self) -> str:
-        """The error without the names of functions before it; what is kept is dropped."""
+        """Returns the error without the function names before it, and clears it."""
         found, self._first = " ".join(self._first.split()), ""
         while FUNCTION.match(found):
             found = FUNCTION.sub("", found)
@@ -82,32 +83,32 @@ _log = _Log()
 
 
 def take_reason() -> str:
-    """Why llama.cpp's last call failed, in its own words."""
+    """Returns llama.cpp's own reason for the failure of its last call."""
     return _log.reason()
 
 
 class LlamaModel:
-    """A model in llama.cpp's hands. Its memory goes back when `close` is called, or nobody refers to it any more."""
+    """A model loaded by llama.cpp. Its memory is freed by `close`, or with the last reference."""
 
     def __init__(self, functions: Any, pointer: int, name: str, keeps: Any = None, notes: tuple[str, ...] = ()):
         self.functions = functions
         self.name = name
-        self.notes = notes  # what whoever reads its results should know, a sentence each
-        self.users: weakref.WeakSet[Any] = weakref.WeakSet()  # contexts, closed before the model
+        self.notes = notes  # for the reader of results, a sentence each
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()  # contexts, which are closed before the model
         self._pointer: int | None = pointer
-        # What the model's tensors point into must live as long as the model.
+        # The memory that the model's tensors point into must live as long as the model.
         self._free = weakref.finalize(self, _free, functions, pointer, keeps)
 
     @property
     def pointer(self) -> int:
-        """For llama.cpp's functions; raises `BadInput` after `close`."""
+        """Returns the pointer for llama.cpp's functions; raises `BadInput` after `close`."""
         if self._pointer is None:
             raise BadInput(f"{self.name} is closed; open it again")
         return self._pointer
 
     @property
     def closed(self) -> bool:
-        """Whether it has been freed."""
+        """Whether the model has been freed."""
         return self._pointer is None
 
     @property
@@ -132,20 +133,21 @@ def _free(functions: Any, pointer: int, keeps: Any) -> None:
 
 
 def give_back_memory() -> None:
-    """Has the C library return freed memory to the system, which glibc keeps tens of megabytes of."""
+    """Makes the C library return freed memory to the system; glibc would hold tens of megabytes of it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
 
 
 def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = False) -> LlamaModel:
-    """A model from a file of llama.cpp's own, mapped into memory; weights that compute faster repacked are copied.
+    """Opens a model from a file of llama.cpp's own, mapped into memory; weights that compute faster repacked are
+    copied.
 
     Args:
-        rows: of the embedding table, where the vocabulary is not wanted, whose reading takes time; None reads it.
-        vocabulary_only: leaves the weights alone.
+        rows: of the embedding table, to skip the vocabulary, which takes time to read; None reads the vocabulary.
+        vocabulary_only: do not load the weights.
 
-    Raises `BadInput` where llama.cpp does not take the file.
+    Raises `BadInput` if llama.cpp refuses the file.
     """
     functions = load_llama()
     parameters = cpu_parameters(functions)
@@ -164,18 +166,18 @@ def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = 
 
 
 def cpu_parameters(functions: Any) -> Any:
-    """Parameters of a model for the processor alone."""
+    """Returns parameters of a model that uses the processor alone."""
     parameters = functions.llama_model_default_params()
     parameters.n_gpu_layers = 0
     parameters.devices = ctypes.cast(_NO_DEVICES, ctypes.c_void_p)
     return parameters
 
 
-_NO_DEVICES = (ctypes.c_void_p * 1)()  # a list that ends at once
+_NO_DEVICES = (ctypes.c_void_p * 1)()  # an empty list, as its first entry is null
 
 
 def _no_vocabulary(functions: Any, architecture: str, rows: int) -> Any:
-    """The metadata that make llama.cpp go without a vocabulary, in place of what the file says."""
+    """Returns metadata overrides that make llama.cpp load no vocabulary, whatever the file says."""
     overrides = (functions.llama_model_kv_override * 3)()  # the last one, empty, ends the list
     overrides[0].tag, overrides[0].key = TEXT, b"tokenizer.ggml.model"
     overrides[0].value.val_str = b"none"
@@ -185,5 +187,5 @@ def _no_vocabulary(functions: Any, architecture: str, rows: int) -> Any:
 
 
 def failed(what: str) -> WorkbenchError:
-    """The error of a call that failed for a reason that is not the user's: memory, mostly."""
+    """Returns the error for a call that failed for a reason other than the user's input, mostly lack of memory."""
     return WorkbenchError(f"llama.cpp failed at {what}: {take_reason()}")

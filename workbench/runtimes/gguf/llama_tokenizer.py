@@ -1,6 +1,6 @@
-"""Text to ids and back with the vocabulary in a language model's GGUF file, through llama.cpp.
+"""A tokenizer that uses the vocabulary in a language model's GGUF file, through llama.cpp.
 
-For files that do not carry the tokenizer of the checkpoint they were made of. The chat template is run in a sandbox.
+It serves files that do not contain the tokenizer of their checkpoint. The chat template runs in a sandbox.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from workbench.families.language import LanguageConfig, LanguageTokenizer
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.llama import LlamaModel
 
-NORMALISED = ("qwen2", "qwen35")  # pre-tokenizers whose models were trained on NFC; llama.cpp leaves that to others
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # of the types of tokens
+NORMALISED = ("qwen2", "qwen35")  # pre-tokenizers of models trained on NFC text; llama.cpp does not normalise
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # types of tokens
 SENTENCE_PIECE = 1  # of llama_vocab_type
 TEMPLATE = "tokenizer.chat_template"
 
 
 class LlamaTokenizer(LanguageTokenizer):
-    """The tokenizer of a loaded model; of use as long as that is open.
+    """The tokenizer of a loaded model; usable as long as the model is open.
 
     Args:
         model: loaded with its vocabulary.
@@ -51,7 +51,7 @@ class LlamaTokenizer(LanguageTokenizer):
 
     @cached_property
     def _special(self) -> re.Pattern[str] | None:
-        """What stands for itself in a text, the longest first."""
+        """A pattern of the tokens that a text contains literally, the longest first."""
         found = [self._tokens[number] for number, kind in enumerate(self._kinds) if kind in (CONTROL, USER_DEFINED)]
         ordered = sorted((token for token in found if token), key=len, reverse=True)
         return re.compile(f"({'|'.join(map(re.escape, ordered))})") if ordered else None
@@ -61,14 +61,16 @@ class LlamaTokenizer(LanguageTokenizer):
         return count
 
     def check_room(self, language: LanguageConfig, added: str = "") -> None:
-        """Raises `BadInput` where the embedding table has fewer rows than there are tokens."""
+        """Raises `BadInput` if the embedding table has fewer rows than there are tokens."""
         if len(self) > language.vocabulary:
             raise BadInput(
                 f"{self.file.name} has {len(self)} tokens; its table of embeddings has room for {language.vocabulary}"
             )
 
     def ids(self, text: str, begin: bool = False) -> list[int]:
-        """The ids of a text in which special tokens may stand; `begin` adds what the model wants before a text."""
+        """Returns the ids of a text that may contain special tokens; `begin` adds the token that the model expects at
+        the start.
+        """
         data = self._normalised(text).encode("utf-8", "replace")
         functions, vocabulary = self._functions, self.model.vocabulary
         room = len(data) + 8
@@ -86,7 +88,7 @@ class LlamaTokenizer(LanguageTokenizer):
         return "".join(part if place % 2 else unicodedata.normalize("NFC", part) for place, part in enumerate(parts))
 
     def text(self, ids: Sequence[int], special: bool = False) -> str:
-        """The text of ids, special tokens left out unless asked for."""
+        """Returns the text of ids, without special tokens unless asked for."""
         size = len(self)
         known = [number for number in ids if 0 <= number < size]
         if self._functions.llama_vocab_type(self.model.vocabulary) == SENTENCE_PIECE:
@@ -95,7 +97,7 @@ class LlamaTokenizer(LanguageTokenizer):
 
     def _bytes(self, number: int, special: bool) -> bytes:
         if number < len(self._kinds) and self._kinds[number] == UNUSED:
-            return b""  # a spare row that nobody names
+            return b""  # a spare row without a name
         room = 64
         while True:
             found = (ctypes.c_char * room)()
@@ -105,7 +107,7 @@ class LlamaTokenizer(LanguageTokenizer):
             room = -count
 
     def _detokenised(self, ids: Sequence[int], special: bool) -> str:
-        """As llama.cpp puts SentencePiece's pieces together, which is more than one after the other."""
+        """Returns the text as llama.cpp joins SentencePiece's pieces, which is more than concatenation."""
         given = (ctypes.c_int32 * len(ids))(*ids)
         room = 16 * len(ids) + 16
         while True:
@@ -119,11 +121,11 @@ class LlamaTokenizer(LanguageTokenizer):
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `chat` can be asked."""
+        """Whether `chat` can be used."""
         return bool(self.file.text(TEMPLATE, ""))
 
     def chat(self, messages: Sequence[Mapping[str, str]], **variables: Any) -> str:
-        """The prompt of a conversation, as the model's own template writes it, ready for the answer."""
+        """Returns the prompt of a conversation, as the model's own template writes it, ready for the answer."""
         given = {
             "messages": [dict(message) for message in messages],
             "tools": None,
@@ -140,7 +142,7 @@ class LlamaTokenizer(LanguageTokenizer):
         from jinja2.ext import loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-        # What templates written for transformers count on.
+        # Functions that templates written for transformers use.
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _json
         environment.globals["raise_exception"] = _refuse
@@ -148,7 +150,7 @@ class LlamaTokenizer(LanguageTokenizer):
         return environment.from_string(self.file.text(TEMPLATE))
 
     def _named_tokens(self) -> dict[str, str]:
-        """The text of the tokens that a template may name."""
+        """Returns the texts of the tokens that a template may name."""
         keys = {name: f"tokenizer.ggml.{key}_token_id" for name, key in (("bos", "bos"), ("eos", "eos"))}
         return {
             f"{name}_token": self._tokens[self.file.whole(key, maximum=len(self._tokens) - 1)]
@@ -158,7 +160,7 @@ class LlamaTokenizer(LanguageTokenizer):
 
 
 def _json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
-    """JSON without the escapes that jinja's own filter has for web pages."""
+    """Returns JSON without the HTML escapes of jinja's own filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
 
 

@@ -1,24 +1,24 @@
-"""The recurrence of an LSTM in numpy; what it has of matrix products over all steps is done before, elsewhere.
+"""The recurrence of an LSTM in numpy; its matrix products over all steps are computed before, in ggml.
 
-ggml has no operation for it: each step would be a graph of its own.
+ggml has no operation for it: each step would be a separate graph.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-# Values of a matrix that OpenBLAS, which comes with numpy, multiplies without its threads: on a busy machine they wait
-# for each other at each of a thousand small steps, which took five times as long.
+# The size up to which numpy's OpenBLAS multiplies a matrix without threads. On a busy machine, threads wait for each
+# other at each of a thousand small steps, which took five times as long.
 UNTHREADED = 9215
 
 
 def recur(inputs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Hidden states [L, T, H] of L independent LSTMs that take their steps side by side, all from zero.
+    """Returns hidden states [L, T, H] of L independent LSTMs that run in parallel, all from zero.
 
     Args:
-        inputs: [L, T, 4H], each step's input times the input weights with both biases added; the gates are in
-            PyTorch's order: input, forget, cell, output.
-        weights: of the state before [L, 4H, H].
+        inputs: [L, T, 4H], each step's input times the input weights with both biases added; the gates are in PyTorch's
+            order: input, forget, cell, output.
+        weights: of the previous state [L, 4H, H].
     """
     layers, steps, width = inputs.shape[0], inputs.shape[1], weights.shape[2]
     blocks = _in_blocks(weights)
@@ -35,13 +35,13 @@ def recur(inputs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _in_blocks(weights: np.ndarray) -> np.ndarray:
-    """Matrices [L, rows, H] as [L, blocks, rows of a block, H], each block small enough for `UNTHREADED`."""
+    """Returns matrices [L, rows, H] as [L, blocks, rows of a block, H], each block small enough for `UNTHREADED`."""
     layers, rows, width = weights.shape
     size = next(size for size in range(max(UNTHREADED // width, 1), 0, -1) if rows % size == 0)
     return weights.reshape(layers, rows // size, size, width)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), in a form that no x overflows."""
+    """Returns 1 / (1 + exp(-x)), in a form that does not overflow."""
     found: np.ndarray = 0.5 * np.tanh(0.5 * x) + 0.5
     return found

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's adaptor as a ggml graph: encoder frames to the embeddings that stand in the prompt.
+"""Fun-ASR-Nano's adaptor as a ggml graph: encoder frames to the embeddings that are put into the prompt.
 
 Axes: T frames, D width of the encoder, H width of the language model; one recording at a time.
 """
@@ -12,9 +12,9 @@ from workbench.runtimes.gguf.weights import Scope, Tensor
 
 
 def adapt(g: Graph, encoded: Tensor, scope: Scope, config: AdaptorConfig, tokens: int) -> Tensor:
-    """Two linear layers over stacked frames [T, D], zeros behind the last, then transformer blocks: [tokens, H].
+    """Applies two linear layers to stacked frames [T, D], padded with zeros, then transformer blocks: [tokens, H].
 
-    Taps the stages `adaptor.*`. Of the ceil(T / downsample_rate) rows the first `tokens` are returned.
+    Taps the stages `adaptor.*`. Returns the first `tokens` of the ceil(T / downsample_rate) rows.
     """
     (frames, size), rate = encoded.shape, config.downsample_rate
     if rate > 1:
@@ -28,7 +28,7 @@ def adapt(g: Graph, encoded: Tensor, scope: Scope, config: AdaptorConfig, tokens
 
 
 def block(g: Graph, x: Tensor, scope: Scope, config: AdaptorConfig) -> Tensor:
-    """Pre-norm block [T, H] to [T, H]: attention, then feed-forward."""
+    """Applies a pre-norm block, [T, H] to [T, H]: attention, then feed-forward."""
     size, layer = config.llm_dim, scope / "self_attn"
     normed = g.layer_norm(x, scope / "norm1", ADAPTOR_EPS)
     q, k, v = (g.linear(normed, layer / f"linear_{name}", size) for name in "qkv")

@@ -1,6 +1,7 @@
 """A network's output layer on ggml: frames or tokens to logits over the vocabulary.
 
-Tens of thousands of rows: what is done here keeps ggml on its fast path, and the logits from being in memory twice.
+The layer has tens of thousands of rows. This file lets ggml use its fast kernels, and avoids a second copy of the
+logits.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import numpy as np
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
-BLOCK = 96  # frames in one go
-FAST_ROWS = 16  # ggml's fast kernels take a matrix whose rows are a multiple of this; the rest goes by itself
+BLOCK = 96  # frames computed at once
+FAST_ROWS = 16  # ggml's fast kernels need a number of rows that is a multiple of this; the rest is a separate matrix
 
 
 def logit_parts(g: Graph, x: Tensor, layer: Scope, vocabulary: int) -> dict[str, Tensor]:
-    """Logits of x [T, D] as parts of the vocabulary, in order: [T, part] each.
+    """Returns logits of x [T, D] as parts of the vocabulary, in order: [T, part] each.
 
     Args:
-        layer: where its `weight` and `bias` are.
+        layer: the scope of its `weight` and `bias`.
     """
     whole = vocabulary // FAST_ROWS * FAST_ROWS
     parts = {"most": slice(0, whole), "rest": slice(whole, vocabulary)}
@@ -28,7 +29,7 @@ def logit_parts(g: Graph, x: Tensor, layer: Scope, vocabulary: int) -> dict[str,
 
 
 def logit_blocks(engine: GraphRunner, x: np.ndarray, layer: Scope, vocabulary: int) -> Iterator[np.ndarray]:
-    """Yields logits of x [T, D] in blocks of frames, together [T, V]; `layer` as with `logit_parts`."""
+    """Yields logits of x [T, D] in blocks of frames, together [T, V]; `layer` as in `logit_parts`."""
     for first in range(0, len(x), BLOCK):
         block = x[first : first + BLOCK]
         parts = engine.run(lambda g, block=block: logit_parts(g, g.input(block), layer, vocabulary))  # type: ignore[misc]
@@ -36,5 +37,5 @@ def logit_blocks(engine: GraphRunner, x: np.ndarray, layer: Scope, vocabulary: i
 
 
 def logits(engine: GraphRunner, x: np.ndarray, layer: Scope, vocabulary: int) -> np.ndarray:
-    """All of them at once, [T, V]."""
+    """Returns all logits at once, [T, V]."""
     return np.concatenate([*logit_blocks(engine, x, layer, vocabulary)])

@@ -1,4 +1,4 @@
-"""Paraformer on ggml: the network as graphs, and a session of a GGUF file."""
+"""Paraformer on ggml: the network as graphs, and a session for a GGUF file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from workbench.trace.recorder import Recorder
 
 
 class ParaformerGraph:
-    """A loaded network, arrays in and out: `workbench.pipelines.paraformer.ParaformerNetwork`.
+    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.paraformer.ParaformerNetwork`.
 
-    Raises `BadInput` where the file's tensors are not those that its configuration calls for.
+    Raises `BadInput` if the file's tensors do not match its configuration.
     """
 
     def __init__(self, file: GgufFile, model: ParaformerModel, threads: int | None = None):
@@ -50,21 +50,21 @@ class ParaformerGraph:
         return cif.fine_parts(g, encoded, g.scope / "predictor", self.predictor)
 
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
-        """As `ParaformerNetwork.decode`."""
+        """See `ParaformerNetwork.decode`."""
 
         def encoder(g: Graph) -> dict[str, Tensor]:
             x = encode(g, g.input(encoder_input(features, self.encoder)), g.scope / "encoder", self.encoder)
             return {"encoded": x, "scores": cif.scores(g, x, g.scope / "predictor", self.predictor, cif_residual)}
 
-        heard = self._engine.run(encoder, recorder)
-        encoded, alphas = heard["encoded"], cif.weights_of(heard["scores"], self.predictor)
+        found = self._engine.run(encoder, recorder)
+        encoded, alphas = found["encoded"], cif.weights_of(found["scores"], self.predictor)
         alphas = recorder.put("predictor.alphas", alphas) if recorder else alphas
-        embeddings = fire(encoded, alphas[:-1], int(alphas.sum()))  # nothing is heard where the tail is
+        embeddings = fire(encoded, alphas[:-1], int(alphas.sum()))  # the tail adds weight, but has no encoder frame
         embeddings = recorder.put("predictor.embeddings", embeddings) if recorder else embeddings
         return Decoded(self._logits(embeddings, encoded, recorder) if len(embeddings) else None, alphas, encoded)
 
     def _logits(self, embeddings: np.ndarray, encoded: np.ndarray, recorder: Recorder | None) -> np.ndarray:
-        """Of acoustic embeddings [N, D] and encoded frames [T, D]: [N, V]."""
+        """Returns logits [N, V] of acoustic embeddings [N, D] and encoded frames [T, D]."""
 
         def decoder(g: Graph) -> dict[str, Tensor]:
             x = sanm_decoder.decode(g, g.input(embeddings), g.input(encoded), g.scope / "decoder", self.decoder)
@@ -76,17 +76,17 @@ class ParaformerGraph:
         return recorder.put("logits", found) if recorder else found
 
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
-        """As `ParaformerNetwork.fine_alphas`."""
+        """See `ParaformerNetwork.fine_alphas`."""
         assert self._fine is not None, "asked of a model without the second head"
         return self._fine(self._engine.run(lambda g: self._fine_parts(g, g.input(encoded))), tokens)
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._engine.close()
 
 
 def open_paraformer(path: Path, threads: int | None = None) -> tuple[ParaformerPipeline, tuple[str, ...]]:
-    """The recogniser of a GGUF file, and what its users should know of the file."""
+    """Returns the recogniser of a GGUF file, and notes about the file for its users."""
     file = read_gguf(path)
     with unpacked(file) as directory:
         model = read_paraformer(directory, weights=file.path)
@@ -95,6 +95,6 @@ def open_paraformer(path: Path, threads: int | None = None) -> tuple[ParaformerP
 
 
 def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
-    """A session of a GGUF file, called `name` in its results."""
+    """Opens a session for a GGUF file; results call the model `name`."""
     pipeline, said = open_paraformer(path, settings.threads)
     return SpeechSession(name, "gguf", pipeline, said)

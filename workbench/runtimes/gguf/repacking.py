@@ -1,4 +1,6 @@
-"""Matrices in the processor's own layout, which ggml computes faster with, for the types and shapes it has one for."""
+"""Puts matrices into the processor's own layout, with which ggml computes faster, for types and shapes that have
+one.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct
 
 
 class Repacking:
-    """Repacks weights where that can be done; without effect in a build of ggml that cannot.
+    """Repacks weights if the build of ggml can; otherwise it does nothing.
 
     Args:
-        kind: which of ggml's layouts, by the name of its buffer type.
+        kind: the name of the layout's buffer type in ggml.
     """
 
     def __init__(self, library: Library, kind: bytes = b"CPU_REPACK"):
@@ -20,13 +22,13 @@ class Repacking:
 
     @property
     def possible(self) -> bool:
-        """Whether this build of ggml has the layout, on this processor."""
+        """Whether this build of ggml has the layout on this processor."""
         return self._type is not None
 
     def buffer(self, pointer: int, address: int, size: int) -> int | None:
-        """Has a tensor hold the values at an address repacked; returns the buffer they are in, for the caller to free.
+        """Repacks the values at an address into a tensor; returns their buffer, which the caller must free.
 
-        None, and the tensor as it was, where ggml has no layout for it.
+        Returns None and leaves the tensor unchanged if ggml has no layout for it.
         """
         if not self._type:
             return None
@@ -39,7 +41,7 @@ class Repacking:
             return None
         tensor.buffer = tensor.data = None
         library.backend_tensor_alloc(buffer, pointer, library.backend_buffer_get_base(buffer))
-        if not tensor.extra:  # where ggml notes how it will repack; writing without that note would end the process
+        if not tensor.extra:  # ggml notes here how it repacks; writing without that note would end the process
             tensor.buffer, tensor.data = plain
             library.backend_buffer_free(buffer)
             return None
@@ -49,7 +51,7 @@ class Repacking:
 
 
 def _buffer_type(library: Library, kind: bytes) -> int | None:
-    """ggml's buffer type of that name, or None where this build has none."""
+    """Returns ggml's buffer type of that name; None if this build has none."""
     registered = library.backend_cpu_reg()
     address = library.backend_reg_get_proc_address(registered, b"ggml_backend_dev_get_extra_bufts")
     if not address:

@@ -1,7 +1,7 @@
 """The SAN-M encoder as a ggml graph, with the tensor names of the published files (see `workbench.families.sanm`).
 
 Gao et al., "SAN-M: Memory Equipped Self-Attention for End-to-End Speech Recognition", Interspeech 2020. Axes: T frames,
-D width; one recording at a time, so nothing is masked.
+D width; one recording at a time, so there is no mask.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from workbench.runtimes.gguf.weights import Scope, Tensor
 
 
 def sinusoid(frames: int, depth: int) -> np.ndarray:
-    """Position encoding [T, depth] in float32: sines of positions 1..T in the first half, cosines in the second.
+    """Returns the position encoding [T, depth] in float32: sines of positions 1..T in the first half, cosines in the
+    second.
 
     The rates fall from 1 to 1/10000 over depth/2 - 1 steps (Vaswani et al. 2017, tensor2tensor's variant).
     """
@@ -25,7 +26,7 @@ def sinusoid(frames: int, depth: int) -> np.ndarray:
 
 
 def encoder_input(features: np.ndarray, config: SanmConfig) -> np.ndarray:
-    """Features [T, input] scaled, with positions added: what the first layer takes."""
+    """Returns the first layer's input: features [T, input], scaled, with positions added."""
     scaled = features * np.float32(config.output_size**0.5)
     scaled += sinusoid(*features.shape)
     return scaled
@@ -49,9 +50,9 @@ def encode(g: Graph, x: Tensor, scope: Scope, config: SanmConfig) -> Tensor:
 
 
 def sanm_layer(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str) -> Tensor:
-    """Pre-norm block [T, in] to [T, D]: attention with memory, then feed-forward.
+    """Applies a pre-norm block, [T, in] to [T, D]: attention with memory, then feed-forward.
 
-    Where the width changes (the first layer) the attention has no residual connection.
+    In the first layer the width changes, so its attention has no residual connection.
     """
     attended = sanm_attention(g, g.layer_norm(x, scope / "norm1", config.norm_eps), scope / "self_attn", config, stage)
     x = g.add(x, attended) if x.shape == attended.shape else attended
@@ -60,7 +61,7 @@ def sanm_layer(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str
 
 
 def sanm_attention(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str) -> Tensor:
-    """Self-attention with an FSMN memory over the values: [T, in] to [T, D]."""
+    """Applies self-attention with an FSMN memory over the values: [T, in] to [T, D]."""
     size = config.output_size
     fused = g.linear(x, scope / "linear_q_k_v", 3 * size)
     v = g.columns(fused, 2 * size, 3 * size)
@@ -71,5 +72,5 @@ def sanm_attention(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage:
 
 
 def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int) -> Tensor:
-    """Two linear layers with a ReLU between: [T, D] to [T, D]."""
+    """Applies two linear layers with a ReLU between: [T, D] to [T, D]."""
     return g.linear(g.relu(g.linear(x, scope / "w_1", units)), scope / "w_2", x.shape[-1])

@@ -10,11 +10,11 @@ from workbench.families.paraformer import DecoderConfig
 from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.weights import Scope, Tensor
 
-NORM_EPS = 1e-12  # of every layer norm of this decoder, as in the original classes
+NORM_EPS = 1e-12  # epsilon of every layer norm of this decoder, as in the original classes
 
 
 def decode(g: Graph, embeddings: Tensor, encoded: Tensor, scope: Scope, config: DecoderConfig) -> Tensor:
-    """What the output layer takes [N, D], of acoustic embeddings [N, D] and encoded frames [T, D].
+    """Returns the output layer's input [N, D], from acoustic embeddings [N, D] and encoded frames [T, D].
 
     Taps the stages `decoder.*`.
     """
@@ -35,25 +35,25 @@ def decode(g: Graph, embeddings: Tensor, encoded: Tensor, scope: Scope, config: 
 
 
 def _transformed(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig) -> Tensor:
-    """A layer's norm and feed-forward, without a residual; of `decoders3` this is all."""
+    """Applies a layer's norm and feed-forward without a residual; layers in `decoders3` consist of this alone."""
     return feed_forward(g, g.layer_norm(x, layer / "norm1", NORM_EPS), layer / "feed_forward", config.linear_units)
 
 
 def _remember(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, shift: int) -> Tensor:
-    """Feed-forward and FSMN memory over the tokens, with one residual around both."""
+    """Applies feed-forward and the FSMN memory over the tokens, with one residual around both."""
     h = g.layer_norm(_transformed(g, x, layer, config), layer / "norm2", NORM_EPS)
     kernel = (layer / "self_attn" / "fsmn_block").array("weight", (config.kernel_size, x.shape[-1]))
     return g.add(x, g.fsmn(h, kernel, shift))
 
 
 def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int) -> Tensor:
-    """Linear, ReLU, layer norm over the hidden units, linear without bias: [N, D] to [N, D]."""
+    """Applies linear, ReLU, layer norm over the hidden units, linear without bias: [N, D] to [N, D]."""
     hidden = g.layer_norm(g.relu(g.linear(x, scope / "w_1", units)), scope / "norm", NORM_EPS)
     return g.linear(hidden, scope / "w_2", x.shape[-1], bias=False)
 
 
 def cross_attention(g: Graph, x: Tensor, encoded: Tensor, scope: Scope, heads: int) -> Tensor:
-    """Multi-head attention from tokens [N, D] to encoder frames [T, D]: [N, D]."""
+    """Applies multi-head attention from tokens [N, D] to encoder frames [T, D]: [N, D]."""
     size = x.shape[-1]
     halves = (slice(0, size), slice(size, 2 * size))
     k, v = (g.linear(encoded, scope / "linear_k_v", 2 * size, rows=half) for half in halves)

@@ -1,4 +1,4 @@
-"""SenseVoiceSmall on ggml: the network as a graph, and a session of a GGUF file."""
+"""SenseVoiceSmall on ggml: the network as a graph, and a session for a GGUF file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from workbench.trace.recorder import Recorder
 
 
 class SenseVoiceGraph:
-    """A loaded network, arrays in and out: `workbench.pipelines.sensevoice.SenseVoiceNetwork`.
+    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.sensevoice.SenseVoiceNetwork`.
 
-    Raises `BadInput` where the file's tensors are not those that its configuration calls for.
+    Raises `BadInput` if the file's tensors do not match its configuration.
     """
 
     def __init__(self, file: GgufFile, model: SenseVoiceModel, threads: int | None = None):
@@ -42,7 +42,7 @@ class SenseVoiceGraph:
         return output_layer.logit_parts(g, encoded, g.scope / "ctc" / "ctc_lo", self.vocabulary)
 
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
-        """As `SenseVoiceNetwork.logits`."""
+        """See `SenseVoiceNetwork.logits`."""
         rows = self._file.rows("embed.weight", queries)
         x = encoder_input(np.concatenate([rows, features]), self.config)
         encoded = self._engine.run(
@@ -52,12 +52,12 @@ class SenseVoiceGraph:
         return output_layer.logit_blocks(self._engine, encoded, layer, self.vocabulary)
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._engine.close()
 
 
 def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
-    """A session of a GGUF file, called `name` in its results."""
+    """Opens a session for a GGUF file; results call the model `name`."""
     file = read_gguf(path)
     with unpacked(file) as directory:
         model = read_sensevoice(directory, weights=file.path)

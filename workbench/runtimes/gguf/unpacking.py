@@ -1,7 +1,7 @@
-"""The small files of a checkpoint, out of a GGUF file into a directory, so that the families' readers can read them.
+"""Unpacks a checkpoint's small files from a GGUF file into a directory, so that the families' readers can read them.
 
-Our own files carry them byte for byte. For files in the layouts of FunASR and llama.cpp the equivalent ones are
-written, from keys and the shapes of tensors.
+This project's files contain them byte for byte. For files in the layouts of FunASR and llama.cpp, equivalent files are
+written from keys and the shapes of tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.runtimes.gguf.language_files import language_files
 
 FILES, FILE = "workbench.files", "workbench.file.{}"
 
-# Tens of files and some 20 MB are what a large language model's directory has.
+# A large language model's directory has tens of files and some 20 MB.
 MOST_FILES = 256
 MOST_BYTES = 256 << 20
 _LONGEST_NAME = 200
@@ -31,15 +31,16 @@ _LONGEST_NAME = 200
 
 @contextmanager
 def unpacked(file: GgufFile, language: GgufFile | None = None) -> Iterator[Path]:
-    """A directory with the configuration, vocabulary, CMVN and tokenizer of the checkpoint that a file was made of.
+    """Yields a directory with the configuration, vocabulary, CMVN and tokenizer of the checkpoint that a file was made
+    of.
 
-    The directory has the name of the file, for messages, and is gone when the context ends.
+    The directory has the name of the file, for messages, and is deleted when the context ends.
 
     Args:
-        language: the language half of FunASR's encoder file of Fun-ASR-Nano; without it, the one beside that file.
+        language: the language model's file for FunASR's encoder file of Fun-ASR-Nano; by default the one beside it.
 
-    Raises `BadInput` for files that contradict themselves or carry names and sizes that no checkpoint has,
-    `Unavailable` where there is no room.
+    Raises `BadInput` for contradictory files and for names and sizes that no checkpoint has, `Unavailable` if there is
+    no room.
     """
     files = _files(file, language)
     try:
@@ -53,22 +54,22 @@ def unpacked(file: GgufFile, language: GgufFile | None = None) -> Iterator[Path]
 
 
 def read_gguf_pair(path: str | Path, language: Path | None = None) -> tuple[GgufFile, GgufFile]:
-    """The hearing and the language half of a speech language model; the same file twice where it holds both.
+    """Returns the files of the audio encoder and of the language model; the same file twice if it holds both.
 
     Args:
-        language: the file of the language half, where there is one; without it, the one beside FunASR's encoder file.
+        language: the language model's file; by default the one beside FunASR's encoder file.
     """
-    ear = read_gguf(path)
-    if ear.architecture != NANO_ENCODER:
-        return ear, ear
-    half = read_gguf(language or find_language_file(ear.path))
+    encoder = read_gguf(path)
+    if encoder.architecture != NANO_ENCODER:
+        return encoder, encoder
+    half = read_gguf(language or find_language_file(encoder.path))
     if half.architecture not in NANO_LANGUAGES:
         raise BadInput(f"{half.name} is of architecture {half.architecture!r:.80}; expected a language model of Qwen")
-    return ear, half
+    return encoder, half
 
 
 def notes(file: GgufFile) -> tuple[str, ...]:
-    """What whoever reads the transcript should know of the file, a sentence each; empty for most files."""
+    """Returns notes about the file for the reader of a transcript, a sentence each; none for most files."""
     return tuple(note for note in (vocabulary_note(file), read_cmvn(file)[1]) if note)
 
 
@@ -108,7 +109,7 @@ def _embedded(file: GgufFile) -> dict[str, bytes]:
 
 
 def _content(file: GgufFile, key: str, name: str) -> bytes:
-    """A file's bytes: what is UTF-8 is kept as a text, which other readers of GGUF are quicker with, the rest as u8."""
+    """Returns a file's bytes. UTF-8 is stored as a string, which other readers of GGUF read faster; the rest as u8."""
     span = file.metadata.span(key)
     if (span is not None and span.count is None) or (span is None and isinstance(file.metadata.get(key), str)):
         return file.text(key).encode()
@@ -121,7 +122,7 @@ def _content(file: GgufFile, key: str, name: str) -> bytes:
 
 
 def _check_name(name: str, where: str) -> None:
-    """Refuses every name that is not plainly one of a file inside the directory, on any system."""
+    """Raises `BadInput` for a name that is not plainly a file inside the directory, on any system."""
     parts = PurePosixPath(name).parts
     plain = all(part.strip(". ") and part == part.strip(" ") for part in parts)
     strange = not name.isprintable() or any(letter in name for letter in '\\:*?"<>|')

@@ -1,7 +1,7 @@
-"""The tensors of a GGUF file as ggml sees them: mapped where they lie, unpacked or repacked where that is needed.
+"""The tensors of a GGUF file for ggml: mapped from the file, and unpacked or repacked if needed.
 
-Every look-up says what shape the network needs; a tensor that is missing or of another shape is `BadInput`, so that
-ggml, which ends the process over such things, never meets one.
+Every look-up states the shape that the network needs; a missing or misshapen tensor raises `BadInput`. ggml would end
+the process for it.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.ggml import F32, TYPES, USAGE_WEIGHTS, InitParams, Library
 from workbench.runtimes.gguf.repacking import Repacking
 
-ALIGNMENT = 32  # bytes: of a tensor that ggml computes with
+ALIGNMENT = 32  # bytes: alignment of a tensor that ggml computes with
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of ggml; the shape is in numpy's order, slowest dimension first."""
+    """A ggml tensor; its shape is in numpy's order, slowest dimension first."""
 
     pointer: int
     shape: tuple[int, ...]
 
 
 class Weights:
-    """The tensors of one file, each made for ggml when it is first asked for.
+    """The tensors of one file; each is made for ggml on its first use.
 
-    Matrices stay in the file's memory map, in their own type; vectors and kernels that are not float32 there are
-    converted into memory of their own.
+    Matrices stay in the file's memory map, in their own type; vectors and kernels of other types than float32 are
+    converted into separate memory.
 
     Args:
-        repack: where ggml has a faster layout for a matrix on this processor, put it into that.
+        repack: put a matrix into a faster layout if ggml has one on this processor.
     """
 
     def __init__(self, library: Library, file: GgufFile, repack: bool = True):
         self.file = file
         self._library = library
         self._made: dict[tuple[str, int, int], Tensor] = {}
-        self._kept: list[np.ndarray] = []  # memory that tensors lie in
+        self._kept: list[np.ndarray] = []  # memory that tensors point into
         self._buffers: list[int] = []
-        # Room for each tensor whole, and for the parts that some are taken in.
+        # Room for each tensor as a whole, and for the parts of some tensors.
         size = library.tensor_overhead() * (5 * len(file.tensors) + 8)
         self._context = library.init(InitParams(size, None, True))
         self._map = file.mapped()
@@ -52,7 +52,7 @@ class Weights:
         self._repacking = Repacking(library) if repack else None
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> Tensor:
-        """A matrix [out, in] in the file's own type, or some of its rows."""
+        """Returns a matrix [out, in] in the file's own type, or some of its rows."""
         info = self.file.expect(name, shape)
         if info.type not in TYPES:
             raise BadInput(
@@ -67,11 +67,11 @@ class Weights:
         return self._made[key]
 
     def vector(self, name: str, size: int, part: slice | None = None) -> Tensor:
-        """A vector [size] in float32, or a part of it."""
+        """Returns a vector [size] in float32, or a part of it."""
         return self.array(name, (size,), part)
 
     def array(self, name: str, shape: tuple[int, ...], part: slice | None = None) -> Tensor:
-        """A tensor in float32, or a part of its first dimension."""
+        """Returns a tensor in float32, or a part of its first dimension."""
         info = self.file.expect(name, shape)
         first, last, _ = (part or slice(None)).indices(shape[0])
         key = (f"{name} as float32", first, last)
@@ -85,7 +85,7 @@ class Weights:
         return self._made[key]
 
     def arranged(self, name: str, shape: tuple[int, ...], arrange: Callable[[np.ndarray], np.ndarray]) -> Tensor:
-        """A tensor in float32 and in memory of our own, its values as `arrange` puts them; done once."""
+        """Returns a float32 tensor in separate memory, with its values rearranged by `arrange`; this is done once."""
         self.file.expect(name, shape)
         key = (f"{name} by {arrange.__module__}.{arrange.__qualname__}", 0, 0)
         if key not in self._made:
@@ -93,11 +93,11 @@ class Weights:
         return self._made[key]
 
     def keep(self, values: np.ndarray) -> Tensor:
-        """An array of our own as a float32 tensor."""
+        """Returns an array as a float32 tensor, and holds its memory."""
         return self._copied(F32, values.shape, np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8))
 
     def _copied(self, kind: int, shape: tuple[int, ...], values: np.ndarray) -> Tensor:
-        """A tensor in aligned memory of our own, from its bytes."""
+        """Returns a tensor in separate aligned memory, from its bytes."""
         memory = np.empty(values.nbytes + ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % ALIGNMENT
         memory[start : start + values.nbytes] = values
@@ -120,7 +120,7 @@ class Weights:
         return tensor
 
     def _repacked(self, kind: int, shape: tuple[int, int], start: int, count: int) -> Tensor | None:
-        """The matrix in the processor's own layout, or None where ggml has none for its type and shape."""
+        """Returns the matrix in the processor's own layout; None if ggml has none for its type and shape."""
         if self._repacking is None:
             return None
         tensor = self._new(kind, shape)
@@ -142,7 +142,7 @@ class Weights:
         return buffer
 
     def close(self) -> None:
-        """Gives back everything. May be called again."""
+        """Frees everything. May be called again."""
         for buffer in self._buffers:
             self._library.backend_buffer_free(buffer)
         self._buffers.clear()
@@ -165,21 +165,21 @@ class Scope:
         return Scope(self.weights, f"{self.prefix}{name}.")
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> Tensor:
-        """As `Weights.matrix`."""
+        """See `Weights.matrix`."""
         return self.weights.matrix(self.prefix + name, shape, rows)
 
     def vector(self, name: str, size: int, part: slice | None = None) -> Tensor:
-        """As `Weights.vector`."""
+        """See `Weights.vector`."""
         return self.weights.vector(self.prefix + name, size, part)
 
     def array(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """As `Weights.array`."""
+        """See `Weights.array`."""
         return self.weights.array(self.prefix + name, shape)
 
     def arranged(self, name: str, shape: tuple[int, ...], arrange: Callable[[np.ndarray], np.ndarray]) -> Tensor:
-        """As `Weights.arranged`."""
+        """See `Weights.arranged`."""
         return self.weights.arranged(self.prefix + name, shape, arrange)
 
     def has(self, name: str) -> bool:
-        """Whether the file has a tensor of that name."""
+        """Returns whether the file has a tensor of that name."""
         return self.prefix + name in self.weights.file.tensors

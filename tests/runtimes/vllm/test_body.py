@@ -18,7 +18,7 @@ from workbench.embeddings.payload import as_base64
 from workbench.runtimes.vllm.body import MOST, LimitedBody
 
 FEW = 1000  # bytes
-SAID = "the request has more than 1 kB, which is all that this server reads; expected less"
+SAID = "the request has more than 1 kB, the most that this server reads; expected less"
 
 
 def app() -> FastAPI:

@@ -143,9 +143,9 @@ def test_the_configuration_names_the_placeholder() -> None:
         ([value(1), {"type": "embedding", "embedding": {"data": "QUJD", "encoding": "pt"}}], "embedding 2 of 2 begins"),
         (
             value(1),
-            "the content of a message has 'type' in place of a part; expected one text, or a list of parts like",
+            "the content of a message has 'type' where a part belongs; expected one text, or a list of parts like",
         ),
-        (["a"], "the content of a message has 'a' in place of a part; expected one text"),
+        (["a"], "the content of a message has 'a' where a part belongs; expected one text"),
         ([value(1), {"type": "nonsense"}], "Unsupported chat content part type: 'nonsense'"),
     ],
 )

@@ -292,7 +292,7 @@ def bad(tmp_path: Path) -> dict[str, tuple[Any, str]]:
         "placeholders, one too many": ([text(f"{PAD}{PAD}"), rows(good)], "2 times and comes with 1 embedding;"),
         "placeholders, one too few": ([text(PAD), rows(good), rows(good)], "once and comes with 2 embeddings"),
         "placeholder alone": (f"what is {PAD}?", "once and comes with no embeddings; expected one for each"),
-        LONG: ([part("A" * 350_000_000)], "the request has more than 342 MB, which is all that this server reads"),
+        LONG: ([part("A" * 350_000_000)], "the request has more than 342 MB, the most that this server reads"),
     }
 
 

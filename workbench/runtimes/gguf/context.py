@@ -85,8 +85,8 @@ class Context:
             reason = take_reason()
             if "block size" in reason:
                 raise BadInput(
-                    f"the keys and values of {self.model.name} cannot be stored as q8_0, as the width of its heads is not "
-                    "a multiple of 32; choose kv_cache f16 or f32"
+                    f"the keys and values of {self.model.name} cannot be stored as q8_0, as the width of its heads is "
+                    "not a multiple of 32; choose kv_cache f16 or f32"
                 )
             raise failed(f"making a context of {self.positions} positions for {self.model.name}: {reason}")
         return _Handle(self.model, pointer)

@@ -1,7 +1,8 @@
-"""Keeps requests of any length out of vLLM's server, which reads a whole body, and three times its size, before us.
+"""Refuses requests with a large body before vLLM's server reads them: vLLM would hold a whole body in memory, three
+times over.
 
-`vllm serve ... --middleware workbench.runtimes.vllm.body.LimitedBody` refuses larger ones with status 413 and keeps
-nothing of them. This file imports neither vllm nor torch.
+`vllm serve ... --middleware workbench.runtimes.vllm.body.LimitedBody` refuses larger requests with status 413 and
+stores nothing of them. This file imports neither vllm nor torch.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 from workbench.embeddings import LIMIT
 from workbench.system.memory import size
 
-MOST = LIMIT * 4 // 3 + (1 << 20)  # bytes: the largest embedding in base64, and what is around it
-LET_BY = 4_000_000_000  # bytes that are read and dropped: a client that is cut off while it sends may not see why
+MOST = LIMIT * 4 // 3 + (1 << 20)  # bytes: the largest embedding in base64, with the JSON around it
+# Bytes that are read and dropped before the answer: a client that is cut off while it sends may never see the answer.
+LET_BY = 4_000_000_000
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -23,13 +25,13 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class LimitedBody:
-    """An ASGI application in front of another, which gets no body of more than `most` bytes."""
+    """An ASGI application that wraps another one and passes it no body of more than `most` bytes."""
 
     def __init__(self, app: App, most: int = MOST):
         self.app, self.most = app, most
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answers a request, or has the application answer it."""
+        """Answers a request, or passes it to the application."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         if _claimed(scope) > self.most:
@@ -47,7 +49,7 @@ class LimitedBody:
 
         async def sent(message: Message) -> None:
             nonlocal begun
-            if begun or not over:  # what is said of a client that seems to have gone is not for it
+            if begun or not over:  # when a client seems to have gone, this application sends nothing to it
                 begun = True
                 await send(message)
 
@@ -61,13 +63,13 @@ class LimitedBody:
         return None
 
     async def _refuse(self, receive: Receive, send: Send, more: bool = True) -> None:
-        """Answers 413 behind the rest of the body, if there is more of it."""
+        """Reads and drops the rest of the body, if there is more of it, and answers 413."""
         passed = 0
         while more and passed < LET_BY:
             message = await receive()
             passed += len(message.get("body", b""))
             more = message.get("more_body", False)
-        sentence = f"the request has more than {size(self.most)}, which is all that this server reads; expected less"
+        sentence = f"the request has more than {size(self.most)}, the most that this server reads; expected less"
         error = {"message": sentence, "type": "BadRequestError", "param": None, "code": 413}
         body = json.dumps({"error": error}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -76,7 +78,7 @@ class LimitedBody:
 
 
 def _claimed(scope: Message) -> int:
-    """How many bytes a request says that it has; 0 where it does not say."""
+    """Returns the content length that a request states; 0 if it states none."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
             return int(value)

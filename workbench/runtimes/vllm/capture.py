@@ -1,13 +1,13 @@
-"""Captures of requests inside vLLM's engine: which rows of a step are theirs, where they are kept, how they come back.
+"""Captures requests inside vLLM's engine: finds their rows in each step, stores them, and sends them back.
 
 A request with `SamplingParams.extra_args = {EXTRA_ARGUMENT: number}` is captured while the capture of that number is
-on. The scheduler mixes requests in one step and may split a prompt over several, or compute a part of it again, so
-rows are written at the position in the prompt that they belong to. Only positions of the prompt are kept.
+on. The scheduler mixes requests in one step. It may split a prompt over several steps, or compute a part of it again.
+So rows are written at their position in the prompt. Only positions of the prompt are stored.
 
-The engine's side (`Capture`, `Captures`, `spans`) is driven by `workbench.runtimes.vllm.extension`; the front end's
+The engine's side (`Capture`, `Captures`, `spans`) is driven by `workbench.runtimes.vllm.extension`. The front end's
 side (`capturing`, `begin_capture`, `captured`, `drop_capture`) takes `call(method, *arguments)`, which returns the
-first worker's answer. What crosses between the two is plain: names, shapes and the bytes of arrays, a piece at a time.
-On both sides a part of many or large arrays is in a file (`workbench.trace.spill`).
+first worker's answer. Only plain values cross between the two: names, shapes and the bytes of arrays, piece by piece.
+On both sides, large or numerous arrays are partly stored in a file (`workbench.trace.spill`).
 """
 
 from __future__ import annotations
@@ -25,32 +25,33 @@ from workbench.trace.spill import Spill, release
 from workbench.trace.trace import StageFilter
 
 EXTRA_ARGUMENT = "workbench_capture"
-PIECE_BYTES = 32 << 20  # of one answer: large enough for few round trips, small enough not to hold up other requests
+# The size of one answer: large enough for few round trips, small enough not to delay other requests.
+PIECE_BYTES = 32 << 20
 
 Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class RowSpan:
-    """Rows of a step which are consecutive positions of the prompt of one captured request."""
+    """Rows of a step that are consecutive positions of one captured request's prompt."""
 
-    number: int  # of the capture
-    start: int  # the first row, and the one after the last
+    number: int  # the capture's number
+    start: int  # the first row; `stop` is the row after the last
     stop: int
-    position: int  # of the first row in the prompt
-    prompt: int  # how many positions the prompt has
+    position: int  # position of the first row in the prompt
+    prompt: int  # number of positions in the prompt
 
 
 def spans(
     numbers: Sequence[int], starts: Sequence[int], computed: Sequence[int], prompts: Sequence[int]
 ) -> list[RowSpan]:
-    """The rows of a step that belong to prompts of captured requests.
+    """Returns the rows of a step that belong to prompts of captured requests.
 
     Args:
-        numbers: of each request's capture in the order of the step's rows; 0 where there is none.
-        starts: the row where each request begins, and last where the last one ends [requests + 1].
-        computed: how many positions of each request were computed before this step.
-        prompts: how many positions each request's prompt has; what follows is generated.
+        numbers: each request's capture number in the order of the step's rows; 0 for no capture.
+        starts: the first row of each request, and last the end of the last request [requests + 1].
+        computed: the number of positions of each request that were computed before this step.
+        prompts: the number of positions of each request's prompt; later positions are generated.
     """
     found = []
     for request, number in enumerate(numbers):
@@ -62,34 +63,34 @@ def spans(
 
 
 class Capture:
-    """The stages that match one of the globs of one captured request, as far as its prompt is computed.
+    """The stages of one captured request that match one of the globs, for the part of the prompt computed so far.
 
-    `problem` is empty, or the sentence that says why this capture cannot be had; then its arrays are given up.
-    Raises `BadInput` where there is no glob.
+    `problem` is empty, or a sentence that says why the capture failed; then its arrays are freed. Raises `BadInput` if
+    there is no glob.
     """
 
     def __init__(self, patterns: Sequence[str]):
         self.wanted = StageFilter(",".join(patterns))
-        self.recorder: Recorder = _Guarded(self)  # what the network before the language model records; comes first
+        self.recorder: Recorder = _Guarded(self)  # the stages of the network before the language model; they come first
         self.problem = ""
         self._kept = Spill()
         self._seen = np.zeros(0, dtype=bool)
 
     def begin_step(self, prompt: int) -> None:
-        """Before rows of a step are put: how many positions the prompt has."""
+        """Begins a step; `prompt` is the number of positions in the prompt."""
         if not len(self._seen):
             self._seen = np.zeros(prompt, dtype=bool)
         elif len(self._seen) != prompt:
             self.fail("two requests with prompts of different lengths carried the number of one capture")
 
     def wants(self, stage: str) -> bool:
-        """Whether rows of this stage are to be put."""
+        """Returns whether rows of this stage are to be stored."""
         return not self.problem and self.wanted(stage)
 
     def put(self, stage: str, position: int, rows: np.ndarray) -> None:
-        """Writes rows [n, ...] of a stage at the positions from `position` on; they are copied.
+        """Writes a copy of rows [n, ...] of a stage at the positions from `position` on.
 
-        Raises `Unavailable` where the disk has no room for what is not kept in memory.
+        Raises `Unavailable` if the disk has no room for arrays that do not fit in memory.
         """
         if self.problem:
             return
@@ -100,21 +101,21 @@ class Capture:
         release(held)
 
     def end_step(self, position: int, rows: int) -> None:
-        """After all stages of these positions were put."""
+        """Ends a step, after all stages of these positions were stored."""
         self._seen[position : position + rows] = True
 
     def fail(self, problem: str) -> None:
-        """Gives the capture up; the first sentence stays."""
+        """Ends the capture with a problem; an earlier problem stays."""
         self.problem = self.problem or problem
         self._kept.clear()
         self.recorder.clear()
 
     def stages(self) -> dict[str, np.ndarray]:
-        """What was put of each stage, in the order of the computation."""
+        """Returns the stored stages, in the order of the computation."""
         return {**self.recorder.stages, **self._kept.arrays}
 
     def missing(self) -> str:
-        """The sentence that says what this capture lacks, or what became of it; empty if it is whole."""
+        """Returns a sentence about what the capture lacks or why it failed; empty if it is complete."""
         if self.problem:
             return self.problem
         if not len(self._seen):
@@ -125,14 +126,14 @@ class Capture:
 
 
 class _Guarded(Recorder):
-    """A recorder whose failures are those of its capture, never the engine's."""
+    """A recorder whose failures become failures of its capture, not of the engine."""
 
     def __init__(self, capture: Capture):
         super().__init__(capture.wanted)
         self._capture = capture
 
     def put(self, stage: str, value: np.ndarray) -> np.ndarray:
-        """As `Recorder.put`."""
+        """See `Recorder.put`."""
         try:
             return super().put(stage, value)
         except Unavailable as error:
@@ -141,7 +142,7 @@ class _Guarded(Recorder):
 
 
 class Captures:
-    """The captures that are on, by number. A network that records stages of its own is given this object."""
+    """The active captures by number. A network that records stages itself gets this object."""
 
     def __init__(self) -> None:
         self._on: dict[int, Capture] = {}
@@ -153,7 +154,7 @@ class Captures:
         return number in self._on
 
     def get(self, number: int) -> Capture | None:
-        """The capture of this number, if it is on."""
+        """Returns the capture of this number; None if it is off."""
         return self._on.get(number)
 
     def add(self, number: int, capture: Capture) -> None:
@@ -161,27 +162,27 @@ class Captures:
         self._on[number] = capture
 
     def drop(self, number: int) -> None:
-        """Turns a capture off and frees its arrays; does nothing where it is not on."""
+        """Turns a capture off and frees its arrays; does nothing if it is off."""
         self._on.pop(number, None)
 
     def recorder(self, number: int) -> Recorder | None:
-        """Takes the stages before the language model of this capture; None where it is not on."""
+        """Returns the recorder for the stages before the language model; None if the capture is off."""
         capture = self._on.get(int(number))
         return capture.recorder if capture and not capture.problem else None
 
 
 @contextlib.contextmanager
 def capturing(call: Call, number: int, patterns: Sequence[str]) -> Iterator[None]:
-    """A capture that is on within the block, in which a request runs and `captured` takes its stages.
+    """Turns a capture on for the block, in which a request runs and `captured` reads its stages.
 
-    It is dropped however the block ends, unless the engine has died, with which it is gone.
-    Raises as `begin_capture`.
+    The capture is dropped at the end of the block, except after the engine's death, which already ended it. Raises the
+    same errors as `begin_capture`.
     """
     begin_capture(call, number, patterns)
     try:
         yield
     except SessionDied:
-        raise  # a call would start a new engine
+        raise  # another call would start a new engine
     except BaseException:
         drop_capture(call, number)
         raise
@@ -189,18 +190,18 @@ def capturing(call: Call, number: int, patterns: Sequence[str]) -> Iterator[None
 
 
 def begin_capture(call: Call, number: int, patterns: Sequence[str]) -> None:
-    """Turns on the capture of the request that will carry this number; its stages are those that match a glob.
+    """Turns on the capture of the request that will have this number; it stores the stages that match a glob.
 
-    Raises `BadInput` where there is no glob, and `Unavailable` where the engine cannot capture.
+    Raises `BadInput` if there is no glob, and `Unavailable` if the engine cannot capture.
     """
     if problem := call("workbench_begin_capture", number, list(StageFilter(",".join(patterns)).patterns)):
         raise Unavailable(problem)
 
 
 def captured(call: Call, number: int) -> dict[str, np.ndarray]:
-    """The stages of a captured request, in the order of the computation; the capture stays on.
+    """Returns the stages of a captured request, in the order of the computation; the capture stays on.
 
-    To be called once the request has given its first token. Raises `Unavailable` where the capture is not whole.
+    Call it once the request has its first token. Raises `Unavailable` if the capture is incomplete.
     """
     answer = call("workbench_take_capture", number)
     if answer["problem"]:
@@ -220,5 +221,5 @@ def captured(call: Call, number: int) -> dict[str, np.ndarray]:
 
 
 def drop_capture(call: Call, number: int) -> None:
-    """Turns a capture off and frees its arrays in the engine; does nothing where it is not on."""
+    """Turns a capture off and frees its arrays in the engine; does nothing if it is off."""
     call("workbench_drop_capture", number)

@@ -1,4 +1,4 @@
-"""The plain causal language model on vLLM: from a directory to a session."""
+"""The plain causal language model on vLLM: opens a session from a directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.trace.trace import StageFilter
 
 
 class EngineWriter:
-    """A language model in an engine as a writer (see `workbench.pipelines.text_session`)."""
+    """A language model in an engine that implements `workbench.pipelines.text_session.Writer`."""
 
     options_class = CausalLmOptions
 
@@ -37,36 +37,36 @@ class EngineWriter:
 
     @property
     def table(self) -> Table:
-        """Raises `Unavailable`: an engine keeps its table in a process of its own."""
+        """Raises `Unavailable`, as the table is in the engine's process."""
         raise Unavailable("vLLM does not show its embedding table; open the model on pytorch or gguf to look at it")
 
     @property
     def dtype(self) -> str:
-        """Of its arithmetic."""
+        """The name of the type that it computes in."""
         return self.engine.dtype
 
     def prompt(self, prompt: Prompt, options: CausalLmOptions, embeddings: Sequence[Embedding] = ()) -> TokenPrompt:
-        """As `Writer.prompt`."""
+        """See `Writer.prompt`."""
         return token_prompt(self.model, prompt, options, embeddings)
 
     def write(
         self, prompt: TokenPrompt, options: CausalLmOptions, alternatives: int = 0, watch: Watch | None = None
     ) -> Generator[int, None, None]:
-        """As `Writer.write`."""
+        """See `Writer.write`."""
         decoding = decoding_of(options, self.stop_ids, alternatives=alternatives)
         for _, tokens in self.engine.stream([self._request(prompt)], [decoding], watch):
             yield from tokens
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """As `Writer.text_of`."""
+        """See `Writer.text_of`."""
         return self.model.tokenizer.text(ids)
 
     def piece(self, number: int) -> str:
-        """As `Writer.piece`."""
+        """See `Writer.piece`."""
         return self.model.tokenizer.piece(number)
 
     def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
-        """As `Writer.trace`; raises `Unavailable` where stages are given."""
+        """See `Writer.trace`; raises `Unavailable` if stages are substituted."""
         check_not_given(given)
         return prompt_stages(self.engine, self._request(prompt), wanted)
 
@@ -77,7 +77,7 @@ class EngineWriter:
         where = prompt.is_embedding
         rows = np.zeros((len(where), self.model.language.hidden_size), np.float32)
         rows[where] = prompt.rows
-        # A placeholder may be no row of the table.
+        # The placeholder id may be outside the table.
         ids = [number if number < self.model.language.vocabulary else 0 for number in prompt.ids]
         return Request(ids, embeddings=rows, is_embedding=where)
 
@@ -87,7 +87,7 @@ class EngineWriter:
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> TextSession:
-    """A session of the language model in `directory`, called `name` in its results."""
+    """Opens a session for the language model in `directory`; results call the model `name`."""
     model = read_causal_lm(directory)
     check_weights(directory)
     engine = started_engine(directory, name, settings)

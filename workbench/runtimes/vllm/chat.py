@@ -1,11 +1,11 @@
-"""Teaches vLLM's chats a content part with an embedding (see `embedding_part`).
+"""Adds a content part with an embedding to vLLM's chats (see `embedding_part`).
 
-vLLM has no place where a plugin could add one: two functions of its chat parser are wrapped, in processes whose model
-takes embeddings, and in no others. They are private. Where a version of vLLM has others, nothing is changed, the log
-says so, and the server refuses such parts as it refuses all that it does not know.
+vLLM has no interface for new content parts. So this file wraps two private functions of its chat parser, only in
+processes whose model takes embeddings. If a version of vLLM has other functions, nothing is changed, the log says so,
+and the server refuses such parts like any unknown part.
 
-Where an embedding goes: where its part stands in the message, nothing added before or behind it. If the message's texts
-hold placeholders themselves, these take the message's embeddings, in order, and there must be as many.
+An embedding goes to the position of its part in the message; nothing is added before or after it. If the message's
+texts contain placeholders, the message's embeddings replace them in order, and both must be equal in number.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from workbench.runtimes.vllm.embedding_part import FORM, PART, read_part
 from workbench.runtimes.vllm.models.embedding import MODALITY, called, placeholder_of
 from workbench.runtimes.vllm.models.refused import Refused
 
-ARCHITECTURE = "SpeechWorkbenchEmbeddingLM"  # whose chats may hold embeddings
-MESSAGE, ITEMS = "_parse_chat_message_content", "_resolve_items"  # the functions in vLLM's module
+ARCHITECTURE = "SpeechWorkbenchEmbeddingLM"  # the model class whose chats may have embeddings
+MESSAGE, ITEMS = "_parse_chat_message_content", "_resolve_items"  # the wrapped functions in vLLM's module
 TAKEN = {MESSAGE: ("message", "mm_tracker"), ITEMS: ("items_by_modality", "mm_processor", "modality_order")}
-TAUGHT = "takes_embeddings"  # the mark of ours
-STUMBLES = ("missing", "dict_type")  # pydantic's names of errors that hold a whole part
+TAUGHT = "takes_embeddings"  # the mark of a wrapped function
+STUMBLES = ("missing", "dict_type")  # pydantic's names of the errors that contain a whole part
 TEXTS = ("text", "input_text", "output_text")  # the types of parts that are text
 
 logger = init_logger("vllm.speech_workbench")
 
 
 def teach_embeddings() -> None:
-    """Lets this process's chats hold embeddings, from now on. May be called again."""
+    """Makes this process's chats accept embeddings. May be called again."""
     from vllm.renderers import chat_utils
 
     if hasattr(getattr(chat_utils, MESSAGE, None), TAUGHT):
@@ -66,7 +66,7 @@ def _with_parts(parse: Callable[..., Any]) -> Callable[..., Any]:
         if ARCHITECTURE in (getattr(mm_tracker.model_config.hf_config, "architectures", None) or ()):
             content = message.get("content")
             if isinstance(content, str):
-                placed([content], mm_tracker)  # refuses placeholders that nothing is given for
+                placed([content], mm_tracker)  # refuses placeholders without an embedding
             elif content is not None:
                 message = {**message, "content": placed(list(_each(content)), mm_tracker)}
         return parse(message, mm_tracker, *arguments, **options)
@@ -75,10 +75,10 @@ def _with_parts(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _each(parts: Iterable[Any]) -> Iterator[Any]:
-    """The parts of a message as the request has them.
+    """Yields the parts of a message as the request has them.
 
-    A message that has nothing but parts of types unknown to OpenAI comes as an iterator that raises for each of them,
-    and goes on; what it stumbled over is in its error.
+    If all parts of a message have types unknown to OpenAI, vLLM passes an iterator that raises an error for each of
+    them and then continues. The error contains the part.
     """
     from pydantic import ValidationError
 
@@ -92,9 +92,10 @@ def _each(parts: Iterable[Any]) -> Iterator[Any]:
             whole = [each["input"] for each in error.errors(include_url=False) if each["type"] in STUMBLES]
             if not whole:
                 raise
-            if not isinstance(whole[0], Mapping):  # also each key of a part that stands in place of a list of them
+            # An error may also name each key of a single part that was sent where a list of parts belongs.
+            if not isinstance(whole[0], Mapping):
                 raise Refused(
-                    f"the content of a message has {whole[0]!r:.80} in place of a part; expected one text, or a list "
+                    f"the content of a message has {whole[0]!r:.80} where a part belongs; expected one text, or a list "
                     f"of parts like {FORM}"
                 ) from error
             yield whole[0]
@@ -114,23 +115,23 @@ def _with_items(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def placed(parts: Sequence[Any], tracker: Any) -> list[Any]:
-    """The parts of a message with placeholders in place of the embeddings, which go to vLLM's tracker of items.
+    """Replaces the embeddings among a message's parts by placeholders, and gives the embeddings to vLLM's tracker.
 
-    Raises `Refused` for a part of another form, and for texts that hold another number of placeholders than the message
-    has embeddings, unless they hold none.
+    Raises `Refused` for a malformed part, and for texts whose number of placeholders is neither zero nor the message's
+    number of embeddings.
     """
     placeholder = placeholder_of(tracker.model_config.hf_config)
     count = sum(map(_is_embedding, parts))
-    standing = sum((_text(part) or "").count(placeholder) for part in parts)
-    if standing not in (0, count):
-        aside = ", or none in the text, each embedding then standing where its part stands" if count else ""
-        raise Refused(mismatch("the text of a message", placeholder, standing, count) + aside)
+    placeholders = sum((_text(part) or "").count(placeholder) for part in parts)
+    if placeholders not in (0, count):
+        aside = ", or none in the text, which puts each embedding at the position of its part" if count else ""
+        raise Refused(mismatch("the text of a message", placeholder, placeholders, count) + aside)
     for number, part in enumerate(filter(_is_embedding, parts), 1):
         tracker.add(MODALITY, _item(part, tracker, called(number, count)))
-    if standing:
+    if placeholders:
         return [part for part in parts if not _is_embedding(part)]
     found: list[Any] = []
-    joins = False  # whether the next text belongs to the one before, which ends with a placeholder
+    joins = False  # whether the next text is appended to the previous one, which ends with a placeholder
     for part in parts:
         text = placeholder if _is_embedding(part) else _text(part)
         if text is not None and found and (joins or _is_embedding(part)) and (before := _text(found[-1])) is not None:
@@ -146,7 +147,7 @@ def _is_embedding(part: Any) -> bool:
 
 
 def _text(part: Any) -> str | None:
-    """Of a part that is nothing but text."""
+    """Returns the text of a part that is only text, else None."""
     if isinstance(part, str):
         return part
     text = part.get("text") if isinstance(part, Mapping) and part.get("type") in TEXTS else None
@@ -154,7 +155,9 @@ def _text(part: Any) -> str | None:
 
 
 def _item(part: Mapping[str, Any], tracker: Any, name: str) -> Any:
-    """What a tracker takes of a part: the embedding, or a function that gives it later; and no name for caches."""
+    """Returns what a tracker takes for a part: (the embedding, None as its cache name), or a function that reads it
+    later.
+    """
     try:
         data, encoding, tensor = read_part(part, placeholder_of(tracker.model_config.hf_config))
     except BadInput as error:

@@ -1,6 +1,6 @@
-"""The part of a chat message that holds an embedding, as our plugin teaches vLLM's server to read it.
+"""The part of a chat message that contains an embedding, as this project's plugin adds it to vLLM's server.
 
-Whoever writes a request and the server itself take its form from here. It imports neither vllm nor torch.
+Both the client and the server take its format from here. This file imports neither vllm nor torch.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, as_base64, write_embedding
 from workbench.families.language import PLACEHOLDER
 
-PART = "embedding"  # the part's type, and the field that holds what follows
+PART = "embedding"  # the part's type, and the field with its content
 DATA, ENCODING, TENSOR = "data", "encoding", "tensor"
 FORM = f'{{"type": "{PART}", "{PART}": {{"{DATA}": <base64>, "{ENCODING}": "npy"}}}}'
-NOTHING = f"a content part of type {PART} has no {PART}"  # how one that holds nothing is refused
-PLACE = ", in the place of "  # before the placeholder, in that refusal
+NOTHING = f"a content part of type {PART} has no {PART}"  # how a part without content is refused
+PLACE = ", in the place of "  # stands before the placeholder in that refusal
 
 
 def embedding_part(embedding: np.ndarray) -> dict[str, Any]:
-    """The part for an embedding [tokens, hidden] of any floating point, which travels in float32.
+    """Returns the part for an embedding [tokens, hidden] of any floating-point type; it is sent as float32.
 
-    Raises `BadInput` for values that are none.
+    Raises `BadInput` for invalid values.
     """
     return {"type": PART, PART: {DATA: as_base64(write_embedding(embedding, None, "npy")), ENCODING: "npy"}}
 
 
 def placeholder_told(refusal: str) -> str | None:
-    """What stands in a text where an embedding goes, as the refusal of a part that holds nothing says.
+    """Returns the model's placeholder for an embedding in a text, from the refusal of a part without content.
 
-    The usual one where it does not say; None for the refusal of a server that knows no such parts.
+    Returns the default placeholder if the refusal names none, and None if the server does not know such parts.
     """
     if NOTHING not in refusal:
         return None
@@ -46,12 +46,12 @@ def placeholder_told(refusal: str) -> str | None:
 
 
 def read_part(part: Mapping[str, Any], placeholder: str = PLACEHOLDER) -> tuple[str, str, str | None]:
-    """(the base64 data, its encoding, the name of the tensor in it where it names one) of a part.
+    """Returns (the base64 data, its encoding, the name of the tensor in it or None) of a part.
 
     Args:
-        placeholder: what stands in a text where an embedding goes, which the refusal of a part that holds nothing says.
+        placeholder: the placeholder of an embedding in a text; the refusal of a part without content names it.
 
-    Raises `BadInput` for one of another form.
+    Raises `BadInput` for a malformed part.
     """
     given = part.get(PART)
     if not isinstance(given, Mapping):

@@ -1,7 +1,7 @@
-"""One vLLM engine: started, watched, asked by many threads at once, started again when it dies.
+"""One vLLM engine: starts it, watches it, serves requests of many threads, and restarts it when it dies.
 
-vLLM computes in processes of its own. This file is their front end's face to the rest of the session: plain requests
-in, token ids out as they come. It knows no model.
+vLLM computes in separate processes. This file connects their front end with the session: plain requests in, token ids
+out as they are generated. It knows no model.
 """
 
 from __future__ import annotations
@@ -35,57 +35,57 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 EXTENSION = "workbench.runtimes.vllm.extension.Extension"
-LOOK_SECONDS = 0.25  # between looks at how far a start is
-TYPICAL_START_SECONDS = 60.0  # on a CPU; only progress goes by it
-STOP_SECONDS = 5.0  # that vLLM may take to end its processes
-ABORT_SECONDS = 10.0  # that requests nobody wants may take to end
+LOOK_SECONDS = 0.25  # between checks of the progress of a start
+TYPICAL_START_SECONDS = 60.0  # on a CPU; only used to show progress
+STOP_SECONDS = 5.0  # for vLLM to end its processes
+ABORT_SECONDS = 10.0  # for aborted requests to end
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What an engine is started with; see `workbench.core.settings.Settings`."""
+    """The options to start an engine with; see `workbench.core.settings.Settings`."""
 
     model: Path  # a directory that vLLM loads
-    name: str  # of the model, for messages and the log
+    name: str  # the model's name in messages and in the log
     dtype: str = "float32"
-    max_length: int | None = None  # None: the model's, or as much as fits the space for keys and values
-    kv_gigabytes: float | None = None  # None: on a CPU 1, on a GPU what vLLM leaves
+    max_length: int | None = None  # None: the model's own, or as much as the KV cache has room for
+    kv_gigabytes: float | None = None  # size of the KV cache; None: 1 on a CPU, the free memory on a GPU
     tensor_parallel: int = 1
     eager: bool = True
     threads: int | None = None
-    arguments: dict[str, Any] = field(default_factory=dict)  # of vLLM, beside those above
+    arguments: dict[str, Any] = field(default_factory=dict)  # more arguments of vLLM
 
 
 @dataclass(frozen=True)
 class Health:
-    """How an engine is."""
+    """The state of an engine."""
 
     state: str  # stopped, starting, ready or dead
-    startup_seconds: float  # of the last start
-    pids: tuple[int, ...]  # its processes
+    startup_seconds: float  # seconds that the last start took
+    pids: tuple[int, ...]  # ids of its processes
     log: Path | None
-    reason: str = ""  # why it could not start, or died
+    reason: str = ""  # why it could not start, or why it died
 
 
 @dataclass(frozen=True)
 class Finished:
-    """How a request ended."""
+    """The end of a request."""
 
     reason: str  # stop or length
     prompt_tokens: int
 
 
 class Engine:
-    """An engine in processes of its own; every method may be called from any thread.
+    """An engine in separate processes; every method may be called from any thread.
 
-    `stream` and `call` start it where it does not run.
+    `stream` and `call` start it if it does not run.
     """
 
     def __init__(self, options: EngineOptions):
         self.options = options
-        self._state = threading.RLock()  # held while it starts or stops
+        self._state = threading.RLock()  # locked while the engine starts or stops
         self._llm: AsyncLLM | None = None
         self._processes = Processes()
         self._log: EngineLog | None = None
@@ -94,16 +94,16 @@ class Engine:
         self._startup_seconds = 0.0
         self._reason = ""
         self._starting = False
-        self._loop = asyncio.new_event_loop()  # of its own thread, in which vLLM's front end works
+        self._loop = asyncio.new_event_loop()  # runs vLLM's front end in a separate thread
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-loop", daemon=True)
         self._thread.start()
 
-    # Its life.
+    # Start and stop.
 
     def start(self) -> None:
-        """Starts the engine where it does not run; tells how far it is through `workbench.core.progress`.
+        """Starts the engine if it does not run; reports progress through `workbench.core.progress`.
 
-        Raises `Unavailable` with vLLM's own reason where it cannot.
+        Raises `Unavailable` with vLLM's own reason if it cannot start.
         """
         with self._state:
             if self._llm is not None and not self._llm.errored:
@@ -119,7 +119,7 @@ class Engine:
             except BaseException as error:
                 self._processes.end()
                 if isinstance(error, WorkbenchError) or not isinstance(error, Exception):
-                    raise  # nobody waits for it any more
+                    raise  # the caller was cancelled
                 self._reason = reason_of(error, self._log)
                 raise Unavailable(
                     f"vLLM cannot start {self.options.name}: {self._reason} (its log: {self._log.path})"
@@ -152,7 +152,7 @@ class Engine:
         return llm
 
     async def _made(self) -> AsyncLLM:
-        """In the loop's thread, where its tasks will run."""
+        """Creates vLLM's front end in the loop's thread, where its tasks will run."""
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -168,7 +168,7 @@ class Engine:
             "tensor_parallel_size": options.tensor_parallel,
             "distributed_executor_backend": "uni" if options.tensor_parallel == 1 else None,
             "enforce_eager": options.eager,
-            "generation_config": "vllm",  # what a request does not say is vLLM's default, not the checkpoint's
+            "generation_config": "vllm",  # a request's missing values take vLLM's defaults, not the checkpoint's
             "enable_prompt_embeds": True,
             "worker_extension_cls": EXTENSION,
             "trust_remote_code": False,
@@ -190,14 +190,14 @@ class Engine:
         self._processes.end()
 
     def close(self) -> None:
-        """As `stop`, for good."""
+        """Stops the engine like `stop`, and for good."""
         self.stop()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(STOP_SECONDS)
 
     def health(self) -> Health:
-        """How the engine is now."""
+        """Returns the engine's present state."""
         llm = self._llm
         if self._starting:
             state = "starting"
@@ -209,7 +209,7 @@ class Engine:
 
     @property
     def log(self) -> Path | None:
-        """What the engine's processes printed."""
+        """The file with the output of the engine's processes."""
         return self._log.path if self._log else None
 
     @property
@@ -219,7 +219,7 @@ class Engine:
 
     @property
     def limits(self) -> Limits:
-        """What the engine takes, as of its last start."""
+        """The limits of requests, from the engine's last start."""
         if self._limits is None:
             self.start()
         assert self._limits is not None
@@ -227,30 +227,30 @@ class Engine:
 
     @property
     def requests_at_once(self) -> int:
-        """How many requests the engine works on side by side; more of them wait."""
+        """The number of requests that the engine computes at once; further ones wait."""
         return int(self._running().vllm_config.scheduler_config.max_num_seqs)
 
     @property
     def unfinished(self) -> int:
-        """How many requests it is at work on, or has waiting."""
+        """The number of requests that run or wait."""
         return self._llm.get_num_unfinished_requests() if self._llm is not None else 0
 
-    # Asking it.
+    # Requests.
 
     def stream(
         self, requests: Sequence[Request], decodings: Sequence[Decoding], watch: Watch | None = None
     ) -> Generator[tuple[int, list[int]], None, list[Finished]]:
-        """Yields (which request, its new ids) as they come, stop ids included; returns how each ended.
+        """Yields (index of the request, its new ids) as they are generated, stop ids included; returns how each ended.
 
         All requests go to the engine at once, which batches them with those of other threads. Closing the iterator
-        aborts them there.
+        aborts them.
 
         Args:
-            decodings: of each request, as of a batch of one.
-            watch: told of every token, as of `workbench.pipelines.language.Language`; a row is a request.
+            decodings: of each request, as for a batch of one.
+            watch: called with every token, as in `workbench.pipelines.language.Language`; a row is a request.
 
-        Raises `BadInput` for requests that the engine does not take, before any is sent, and `SessionDied` where it
-        ends meanwhile.
+        Raises `BadInput` for requests that the engine does not take, before any is sent, and `SessionDied` if the
+        engine ends before the requests do.
         """
         limits = self.limits
         asked = []
@@ -276,13 +276,13 @@ class Engine:
                         watch(number, *alternatives_told(step, decodings[number].alternatives))
                 yield number, ids
         finally:
-            if None in ends:  # requests that are still at work are aborted in the engine
+            if None in ends:  # unfinished requests are aborted in the engine
                 self._loop.call_soon_threadsafe(following.cancel)
                 settled.wait(ABORT_SECONDS)
         return [end for end in ends if end is not None]
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """What a method of the worker extension answers: the first worker's answer."""
+        """Calls a method of the worker extension and returns the first worker's answer."""
         llm = self._running()
         try:
             answers: list[Any] = self._submit(llm.collective_rpc(method, args=arguments)).result()
@@ -291,7 +291,7 @@ class Engine:
         return answers[0]
 
     def _running(self) -> AsyncLLM:
-        """The engine, started where it does not run."""
+        """Returns the running engine; starts it if needed."""
         self.start()
         llm = self._llm
         if llm is None:
@@ -305,7 +305,7 @@ class Engine:
         answers: queue.SimpleQueue[tuple[int, Any]],
         settled: threading.Event,
     ) -> asyncio.Future[Any]:
-        """Follows every request to its end, and can be cancelled; `settled` is set when none is at work any more."""
+        """Follows every request to its end, and can be cancelled; `settled` is set when no request runs any more."""
         following = asyncio.gather(
             *(self._follow(llm, request, sampling, number, answers) for number, (request, sampling) in enumerate(asked))
         )
@@ -315,7 +315,7 @@ class Engine:
     async def _follow(
         self, llm: AsyncLLM, request: Request, sampling: Any, number: int, answers: queue.SimpleQueue[tuple[int, Any]]
     ) -> None:
-        """Puts what comes of one request into the queue."""
+        """Puts the results of one request into the queue."""
         try:
             prompt = await rendered(llm, request)
             stream = llm.generate(prompt, sampling, request_id=f"{self.options.name}-{next(self._numbers)}")
@@ -330,7 +330,7 @@ class Engine:
             answers.put((number, error))
 
     def _told(self, llm: AsyncLLM, error: BaseException) -> WorkbenchError:
-        """What to raise for an error of vLLM's."""
+        """Returns the error to raise for an error of vLLM."""
         if isinstance(error, WorkbenchError):
             return error
         name = self.options.name
@@ -353,7 +353,9 @@ class Engine:
 
 
 def _check_heads(config: Any) -> None:
-    """Raises `Unavailable` for attention that vLLM has no code for on a processor; the first request would end it."""
+    """Raises `Unavailable` for attention that vLLM does not support on a CPU; the first request would end the
+    engine.
+    """
     if not running_on_cpu():
         return
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
@@ -367,10 +369,10 @@ def _check_heads(config: Any) -> None:
 
 
 def _how_it_ended(llm: AsyncLLM, log: EngineLog | None) -> str:
-    """How the engine's process came to its end, as the end of a sentence."""
+    """Returns how the engine's process ended, as the end of a sentence."""
     manager = llm.engine_core.resources.engine_manager
     for process in getattr(manager, "processes", ()):
-        process.join(STOP_SECONDS)  # its pipe closes a moment before
+        process.join(STOP_SECONDS)  # its pipe closes a moment before the process ends
         if process.exitcode is not None and process.exitcode < 0:
             name = signal.Signals(-process.exitcode).name
             memory = ", as happens when memory runs out" if name == "SIGKILL" else ""
@@ -381,7 +383,7 @@ def _how_it_ended(llm: AsyncLLM, log: EngineLog | None) -> str:
 
 @contextlib.contextmanager
 def open_engine(options: EngineOptions) -> Iterator[Engine]:
-    """An engine for as long as the block runs."""
+    """Yields an engine and closes it at the end of the block."""
     engine = Engine(options)
     try:
         yield engine

@@ -1,4 +1,4 @@
-"""The environment that vLLM's processes inherit: no network, no usage statistics, threads as asked for."""
+"""Sets the environment of vLLM's processes: no network, no usage statistics, the chosen number of threads."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-DEFAULTS = {  # where the user has not set them
+DEFAULTS = {  # values where the user has set none
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_LOGGING_COLOR": "0",
-    # Stages are captured in this one of vLLM's two model runners.
+    # Captures use this one of vLLM's two model runners.
     "VLLM_USE_V2_MODEL_RUNNER": "0",
-    # Where one device computes, it does so in the engine's own process. vLLM would start another one on a CPU, to set
-    # the threads, which is done here; that takes longer and costs 600 MB.
+    # With one device, the engine computes in its own process. On a CPU vLLM would start a second process to set the
+    # threads, which takes longer and costs 600 MB; this file sets the threads instead.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # On a CPU vLLM's own binding keeps a core for itself and takes the first ones, as other engines do too.
+    # On a CPU, vLLM's own binding reserves a core for itself and takes the first cores, which other engines take too.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
-# Without compiled graphs some of vLLM's functions are compiled all the same, when they are first needed: the one that
-# ranks a token among all, with the first answer, which then took 18 s in place of 0.6.
+# Even without compiled graphs, vLLM compiles some functions on first use. One ranks a token among all others; the first
+# answer waited for it and took 18 s instead of 0.6.
 UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}
 THREADS = "OMP_NUM_THREADS"
 
-_changing = threading.Lock()  # the environment is the whole process's
+_changing = threading.Lock()  # the environment belongs to the whole process
 
 
 @contextmanager
 def environment(threads: int | None, eager: bool = False) -> Iterator[None]:
-    """Within the block, processes start with vLLM's environment.
+    """Sets vLLM's environment for processes that start within the block.
 
     Args:
-        threads: of the computation on a CPU; None: as $OMP_NUM_THREADS says, else one for each core.
-        eager: nothing is compiled.
+        threads: of the computation on a CPU; None: $OMP_NUM_THREADS, else one per core.
+        eager: compile nothing.
     """
     wanted = {**DEFAULTS, **(UNCOMPILED if eager else {}), THREADS: str(_cores())}
     with _changing:
@@ -55,7 +55,7 @@ def environment(threads: int | None, eager: bool = False) -> Iterator[None]:
 
 
 def running_on_cpu() -> bool:
-    """Whether the installed vLLM computes on the processor."""
+    """Returns whether the installed vLLM computes on the CPU."""
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())

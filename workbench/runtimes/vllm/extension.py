@@ -1,8 +1,8 @@
-"""What vLLM's workers can do beyond vLLM: capture the stages of a request. Given to vLLM as `worker_extension_cls`.
+"""Extends vLLM's workers: captures the stages of a request. vLLM gets the class as `worker_extension_cls`.
 
-The methods are called through `collective_rpc` with plain values, between two steps of the engine; what they return
-is plain too. While a capture is on, hooks on the decoder's layers copy the rows of captured requests; while none is,
-nothing of ours is in the model's way. `workbench.runtimes.vllm.capture` is the front end's side.
+The methods are called through `collective_rpc` between two steps of the engine, with plain values in and out. While a
+capture is on, hooks on the decoder's layers copy the rows of captured requests. While none is on, the model has no
+hooks. `workbench.runtimes.vllm.capture` is the front end's side.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from workbench.trace.spill import release
 
 
 class Extension:
-    """Mixed into vLLM's worker class; several captures may be on at once.
+    """A mixin for vLLM's worker class; several captures may be on at once.
 
-    With tensor parallelism every worker must be called, since logits are computed by all together; the first
-    one's answer counts, the others hold no arrays.
+    With tensor parallelism, call every worker, since all of them compute logits together. The first worker's answer
+    counts; the others store no arrays.
     """
 
-    model_runner: Any  # of the worker that this is mixed into
+    model_runner: Any  # an attribute of the worker class
     vllm_config: Any
     rank: int
     _workbench_hooks: Hooks | None = None
 
     def workbench_begin_capture(self, number: int, patterns: list[str]) -> str:
-        """Turns on the capture of the request whose `SamplingParams.extra_args` carry this number.
+        """Turns on the capture of the request whose `SamplingParams.extra_args` contain this number.
 
-        Returns an empty string, or the sentence that says why this engine cannot capture.
+        Returns an empty string, or a sentence that says why this engine cannot capture.
         """
         try:
             capture = Capture(patterns)
@@ -51,8 +51,10 @@ class Extension:
         return ""
 
     def workbench_take_capture(self, number: int) -> dict[str, Any]:
-        """Tells what a capture holds: `problem`, a sentence, empty if it is whole, and `stages`, in the order of the
-        computation the name, numpy's dtype string and the shape of each."""
+        """Returns the contents of a capture: `problem`, a sentence or empty, and `stages`.
+
+        `stages` has the name, numpy's dtype string and the shape of each stage, in the order of the computation.
+        """
         capture = self._workbench_capture(number)
         if capture is None:
             return {"problem": f"there is no capture of the number {number}", "stages": []}
@@ -62,7 +64,9 @@ class Extension:
         return {"problem": "", "stages": [[name, array.dtype.str, list(array.shape)] for name, array in stages.items()]}
 
     def workbench_take_piece(self, number: int, stage: str, start: int, size: int) -> bytes:
-        """At most `size` bytes of a stage's array in C order, from byte `start` on; none where there is no such."""
+        """Returns at most `size` bytes of a stage's array in C order from byte `start` on; none if there is no such
+        stage.
+        """
         capture = self._workbench_capture(number)
         array = capture.stages().get(stage) if capture else None
         if array is None:
@@ -72,7 +76,9 @@ class Extension:
         return piece
 
     def workbench_drop_capture(self, number: int) -> None:
-        """Turns a capture off and frees its arrays; with the last one the hooks go. Other numbers do nothing."""
+        """Turns a capture off and frees its arrays; removes the hooks after the last one. Unknown numbers do
+        nothing.
+        """
         hooks = self._workbench_hooks
         if hooks is None:
             return

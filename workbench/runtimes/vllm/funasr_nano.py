@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano on vLLM: from a directory that `workbench.conversion.vllm_checkpoint` wrote to a session."""
+"""Fun-ASR-Nano on vLLM: opens a session from a directory that `workbench.conversion.vllm_checkpoint` wrote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.runtimes.vllm.recogniser import open_speech
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
-    """A session of the model in `directory`, called `name` in its results."""
+    """Opens a session for the model in `directory`; results call the model `name`."""
     model = read_served_funasr_nano(directory)
     features = Features(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
     return open_speech(NanoPromptFormat(model), features, ("dither", "cmvn"), directory, name, settings)

@@ -1,7 +1,7 @@
-"""Hooks in vLLM's model that copy the rows of captured requests, while captures are on.
+"""Hooks in vLLM's model that copy the rows of captured requests while captures are on.
 
-Written for vLLM's model runner V1, eager execution and decoder models whose layers return their output and the
-residual stream that is still to be added to it, as most of vLLM's do, or the stream itself.
+They support vLLM's model runner V1, eager execution, and decoder models whose layers return either (output, residual)
+that are still to be added, as most of vLLM's do, or the residual stream itself.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from workbench.core.errors import Unavailable
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, RowSpan, spans
 
-INPUT = "hidden_states"  # the argument of vLLM's decoder layers
-LOGIT_ROWS = 64  # computed at a time: with 150 000 words that is 40 MB
+INPUT = "hidden_states"  # the argument of vLLM's decoder layers with the hidden states
+LOGIT_ROWS = 64  # computed at a time: with a vocabulary of 150 000 that is 40 MB
 
 
 def unable(runner: Any, config: Any) -> str:
-    """The sentence that says why stages cannot be captured with this model runner and `VllmConfig`; else empty."""
+    """Returns why stages cannot be captured with this model runner and `VllmConfig`, as a sentence; else empty."""
     parallel = config.parallel_config
     if not config.model_config.enforce_eager:
         return "stages cannot be captured from compiled graphs; open the model with eager execution (eager: true)"
@@ -42,10 +42,10 @@ def unable(runner: Any, config: Any) -> str:
 
 
 def decoder(model: nn.Module) -> tuple[list[nn.Module], nn.Module] | None:
-    """The layers of a language model and its last norm; None where there is not exactly one such pair.
+    """Returns the layers of a language model and its last norm; None if there is not exactly one such pair.
 
     Args:
-        model: the one that vLLM loaded; if it has other networks beside the language model, it says which that is.
+        model: the model that vLLM loaded; if it has other networks too, it names its language model.
     """
     language: Any = model
     if hasattr(model, "get_language_model"):
@@ -67,7 +67,7 @@ class Hooks:
     """The hooks, in place from construction until `remove`. Their failures fail captures, never the engine's step.
 
     Args:
-        keeps: whether this worker keeps arrays; one that does not takes its part in computing logits only.
+        keeps: whether this worker stores arrays; if not, it only takes part in computing logits.
     """
 
     def __init__(self, runner: Any, captures: Captures, keeps: bool):
@@ -78,7 +78,7 @@ class Hooks:
         self._spans: list[RowSpan] = []
         self._handles: list[Any] = []
         found = decoder(self._model)
-        assert found is not None  # as `unable` has told
+        assert found is not None  # `unable` has checked it
         layers, norm = found
         self._adds = _adds_residual(norm)
         self._forward = runner._model_forward
@@ -93,15 +93,15 @@ class Hooks:
         self._handles.append(norm.register_forward_hook(self._normalised))
 
     def remove(self) -> None:
-        """Leaves the model and its runner as they were."""
+        """Restores the model and its runner."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         self._model.captures = None
-        del self._runner._model_forward  # the class's own shows again
+        del self._runner._model_forward  # shows the class's own method again
 
     def _step(self, *args: Any, **kwargs: Any) -> Any:
-        """In place of the runner's own call of the model, which profiling and dummy runs do not use."""
+        """Replaces the runner's call of the model, which profiling and dummy runs do not use."""
         self._spans = self._find()
         try:
             output = self._forward(*args, **kwargs)
@@ -129,12 +129,12 @@ class Hooks:
         return found
 
     def _enter(self, signature: inspect.Signature, _layer: nn.Module, args: Any, kwargs: Any) -> None:
-        """Before the first layer: what enters it."""
+        """Records the input of the first layer."""
         given = signature.bind(*args, **kwargs).arguments
         self._put("llm.embeddings", functools.partial(_stream, given[INPUT], given.get("residual")))
 
     def _leave(self, stage: str, _layer: nn.Module, _inputs: Any, output: Any) -> None:
-        """After a layer: the residual stream, which the next layer would add up, in place, as its first act."""
+        """Records the residual stream after a layer. The next layer would add it up in place as its first operation."""
         hidden, residual = (output[0], output[1]) if isinstance(output, tuple) else (output, None)
         if residual is not None and not self._adds:
             for span in self._spans:
@@ -151,7 +151,8 @@ class Hooks:
     def _logits(self, hidden: Tensor) -> None:
         for span in self._spans:
             capture = self.captures.get(span.number)
-            if capture is None or not capture.wanted("logits"):  # also of a failed one: all workers do the same
+            # Computes for a failed capture too, as all workers must do the same.
+            if capture is None or not capture.wanted("logits"):
                 continue
             for start in range(span.start, span.stop, LOGIT_ROWS):
                 rows = slice(start, min(start + LOGIT_ROWS, span.stop))
@@ -173,7 +174,7 @@ class Hooks:
             capture.put(stage, position, take().detach().float().cpu().numpy())
         except Unavailable as error:
             capture.fail(str(error))
-        except (MemoryError, RuntimeError, ValueError) as error:  # a graphics card's memory gives out as a RuntimeError
+        except (MemoryError, RuntimeError, ValueError) as error:  # a GPU without free memory raises RuntimeError
             capture.fail(f"stage {stage} could not be captured: {' '.join(str(error).split())[:200]}")
 
 
@@ -189,9 +190,9 @@ def _stream(hidden: Tensor, residual: Tensor | None, rows: slice) -> Tensor:
 
 @torch.inference_mode()
 def _adds_residual(norm: nn.Module) -> bool:
-    """Whether the last norm adds the two that layers return, so that their sum is the residual stream.
+    """Returns whether the last norm adds the two values that layers return, so that their sum is the residual stream.
 
-    There are models that return pairs for the form's sake, with everything added up already.
+    Some models return pairs, although everything is added already.
     """
     weight = next(norm.parameters(), None)
     if weight is None:
@@ -201,12 +202,12 @@ def _adds_residual(norm: nn.Module) -> bool:
     together = _first(norm.forward(hidden + residual))
     try:
         separate = _first(norm.forward(hidden.clone(), residual.clone()))
-    except TypeError:  # it takes one
+    except TypeError:  # it takes one argument
         return False
     return torch.allclose(separate.float(), together.float(), rtol=0.02, atol=0.02)
 
 
 def _first(output: Any) -> Tensor:
-    """The tensor that counts of what a norm or a model returns."""
+    """Returns the main tensor among the outputs of a norm or a model."""
     found: Tensor = output[0] if isinstance(output, tuple) else output
     return found

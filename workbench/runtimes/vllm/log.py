@@ -1,4 +1,4 @@
-"""What an engine's processes print: kept in a file, read for how far a start is and why one failed."""
+"""The log of an engine's processes: a file that also shows how far a start is, and why one failed."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from pathlib import Path
 from workbench.core.errors import Unavailable
 from workbench.system.user_cache import file_name, user_cache
 
-KEPT = 20  # logs of earlier engines
+KEPT = 20  # number of logs of earlier engines that stay
 LONGEST_REASON = 400  # characters
 
-# What vLLM prints when it gets to a step, and how that is told.
+# What vLLM prints when it reaches a step, and the sentence to show for it.
 STEPS = (
     ("Initializing a V1 LLM engine", "vLLM is starting its engine process"),
     ("Starting to load model", "vLLM is loading the weights"),
     ("Loading weights took", "vLLM has loaded the weights"),
-    ("KV cache size", "vLLM has made room for keys and values"),
+    ("KV cache size", "vLLM has allocated the KV cache"),
     ("init engine", "the engine is ready"),
 )
-# The last line of a traceback: a class, and what it says.
+# The last line of a traceback: a class and its message.
 _RAISED = re.compile(r"(?:^|\s|\])((?:\w+\.)*\w*(?:Error|Exception|Exit)): (.+)$")
 _SAYS_NOTHING = ("Engine core initialization failed", "WorkerProc initialization failed", "Failed core proc")
 
 
 @dataclass
 class EngineLog:
-    """The file of an engine; each of its lives is written behind the one before."""
+    """The log file of an engine; each run of the engine is appended."""
 
     path: Path
-    start: int = 0  # bytes of earlier lives
+    start: int = 0  # bytes of earlier runs
 
     @classmethod
     def open(cls, name: str) -> EngineLog:
-        """An empty file for a new engine; the oldest ones are removed. Raises `Unavailable` where there is no room."""
+        """Creates an empty file for a new engine and removes the oldest logs. Raises `Unavailable` if there is no
+        room.
+        """
         folder = user_cache() / "logs"
         stem = file_name(name)[-80:]
         path = folder / f"vllm-{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
@@ -54,12 +56,14 @@ class EngineLog:
         return cls(path)
 
     def begin(self) -> None:
-        """What is printed from now on is of a new life."""
+        """Marks the beginning of a new run."""
         self.start = self.path.stat().st_size if self.path.is_file() else 0
 
     @contextmanager
     def captured(self) -> Iterator[None]:
-        """Within the block, what this process prints goes to the file; and for good, what those begun within it do."""
+        """Writes the output of this process to the file within the block, and all output of processes that start within
+        it.
+        """
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         kept = {number: os.dup(number) for number in (1, 2)}
         try:
@@ -76,7 +80,7 @@ class EngineLog:
             self._take_messages()
 
     def _take_messages(self) -> None:
-        """Has vLLM's messages in this process written to the file too."""
+        """Copies vLLM's log messages in this process to the file."""
         logger = logging.getLogger("vllm")
         for handler in list(logger.handlers):
             logger.removeHandler(handler)
@@ -86,7 +90,7 @@ class EngineLog:
         logger.addHandler(handler)
 
     def text(self) -> str:
-        """All that has been printed in this life."""
+        """Returns all output of this run."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.start)
@@ -95,14 +99,14 @@ class EngineLog:
             return ""
 
     def activity(self) -> str:
-        """What the engine is doing while it starts."""
+        """Returns what the engine is doing while it starts."""
         printed = self.text()
         found = [told for mark, told in STEPS if mark in printed]
         return found[-1] if found else "vLLM is being loaded"
 
 
 def reason_of(error: BaseException, log: EngineLog) -> str:
-    """Why an engine could not start, in vLLM's own words.
+    """Returns why an engine could not start, in vLLM's own words.
 
     vLLM's error in this process often says only that another one failed; the log then has the cause.
     """
@@ -113,7 +117,7 @@ def reason_of(error: BaseException, log: EngineLog) -> str:
 
 
 def raised_in(printed: str) -> str:
-    """The first error of a log that says what was wrong; empty where there is none."""
+    """Returns the first error in a log that says what was wrong; empty if there is none."""
     for line in printed.splitlines():
         match = _RAISED.search(line)
         if match and not any(mark in line for mark in _SAYS_NOTHING):
@@ -122,7 +126,7 @@ def raised_in(printed: str) -> str:
 
 
 def _plain(said: str) -> str:
-    """An error's words in one line, without what pydantic adds to them."""
+    """Returns an error's message in one line, without pydantic's additions."""
     lines = [line.strip() for line in said.splitlines()]
     lines = [
         line for line in lines if line and not re.match(r"\d+ validation errors? for |For further information", line)

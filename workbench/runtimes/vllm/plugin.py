@@ -1,4 +1,6 @@
-"""Tells vLLM of our model classes; it calls `register` in each of its processes (entry point vllm.general_plugins)."""
+"""Registers this project's model classes with vLLM, which calls `register` in each of its processes (entry point
+vllm.general_plugins).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ MODELS = {
 
 
 def register() -> None:
-    """Names the classes by where they are; nothing of them is imported before it is loaded. May be called again."""
+    """Registers the classes by their import path; vLLM imports them when it loads one. May be called again."""
     from vllm import ModelRegistry
 
     known = set(ModelRegistry.get_supported_archs())

@@ -1,4 +1,4 @@
-"""The processes of an engine: which they are, and that none is left."""
+"""Finds the processes of an engine, and makes sure that none is left."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import psutil
 
 from workbench.system.process_groups import is_tracker
 
-END_SECONDS = 5.0  # that killed processes may take to be gone
+END_SECONDS = 5.0  # for killed processes to disappear
 
 
 class Processes:
-    """Those that began under this process within a `watched` block."""
+    """The processes that started under this process within a `watched` block."""
 
     def __init__(self) -> None:
         self._known: list[psutil.Process] = []
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """What begins within the block belongs to the engine."""
+        """Counts every process that starts within the block as the engine's."""
         before = set(_descendants())
         try:
             yield
@@ -30,11 +30,11 @@ class Processes:
 
     @property
     def alive(self) -> tuple[int, ...]:
-        """The numbers of those that run."""
+        """Returns the ids of the processes that run."""
         return tuple(process.pid for process in self._known if _runs(process))
 
     def end(self) -> None:
-        """Kills those that still run and waits until they are gone."""
+        """Kills those that still run and waits for their end."""
         for process in self._known:
             if _runs(process):
                 with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""A speech language model in an engine as a recogniser: the family's words here, its network there."""
+"""A speech language model in an engine as a recogniser: the prompt is built here, the network runs in the engine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
 
-ORDER = ("frontend", "encoder", "adaptor", "prompt", "llm", "logits", "tokens", "text")  # of stages
+ORDER = ("frontend", "encoder", "adaptor", "prompt", "llm", "logits", "tokens", "text")  # order of the stages
 PENALTY_NOTE = "vLLM's repetition_penalty also counts the tokens of the prompt"
 
 
@@ -42,15 +42,15 @@ class EngineRecogniser:
     """A recogniser (see `workbench.pipelines.speech_session`) whose network and language model are in an engine.
 
     Args:
-        features: the front end, as the engine's own process of requests runs it; here it shows its stages.
+        features: the front end; the engine's process for requests runs the same, but only here its stages are recorded.
         front_end: names of the options that it takes.
     """
 
-    def __init__(self, words: PromptFormat, features: Features, engine: Engine, front_end: Sequence[str]):
-        self.words = words
+    def __init__(self, prompt_format: PromptFormat, features: Features, engine: Engine, front_end: Sequence[str]):
+        self.prompt_format = prompt_format
         self.features = features
         self.engine = engine
-        sound_id = words.tokenizer.id_of(AUDIO)
+        sound_id = prompt_format.tokenizer.id_of(AUDIO)
         if sound_id is None:
             raise BadInput(f"the tokenizer has no token {AUDIO}; expected a directory converted for vLLM")
         self.sound_id = sound_id
@@ -59,68 +59,69 @@ class EngineRecogniser:
     @property
     def options_class(self) -> type[ListeningOptions]:
         """The family's options."""
-        return self.words.options_class
+        return self.prompt_format.options_class
 
     @property
     def dtype(self) -> str:
-        """Of the language half; the encoder is float32."""
+        """The language model's type; the encoder computes in float32."""
         return self.engine.dtype
 
     @property
     def chunks_at_once(self) -> int:
-        """As `BatchingRecogniser`: the engine batches by itself whatever it has room for."""
+        """See `BatchingRecogniser`: the number that the engine has room for; it batches by itself."""
         return self.engine.requests_at_once
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
-        """As `StreamingRecogniser.hear`; every stretch is a request of its own."""
-        counts = np.array([self.words.count(len(samples)) for samples in stretches])
-        requests = [self._request(samples, int(count), options) for samples, count in zip(stretches, counts)]
-        decodings = [self.words.decoding(options, counts[row : row + 1]) for row in range(len(stretches))]
+    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
+        """See `StreamingRecogniser.hear`; every chunk becomes a request."""
+        counts = np.array([self.prompt_format.count(len(samples)) for samples in chunks])
+        requests = [self._request(samples, int(count), options) for samples, count in zip(chunks, counts)]
+        decodings = [self.prompt_format.decoding(options, counts[row : row + 1]) for row in range(len(chunks))]
         return (yield from self._written(requests, decodings))
 
     def _written(
         self, requests: Sequence[Request], decodings: Sequence[Decoding], watch: Watch | None = None
     ) -> Generator[list[str], None, list[Recognition]]:
-        """As `hear`, of requests that are ready."""
+        """Sends requests that are ready; yields and returns the same as `hear`."""
         ids: list[list[int]] = [[] for _ in requests]
         texts = [""] * len(requests)
         for row, tokens in self.engine.stream(requests, decodings, watch):
             ids[row] += tokens
-            texts[row] = partial_text(ids[row], decodings[row], self.words)
+            texts[row] = partial_text(ids[row], decodings[row], self.prompt_format)
             yield list(texts)
         notes = (PENALTY_NOTE,) if decodings and decodings[0].repetition_penalty != 1.0 else ()
-        heard = [recognition_of(row, decoding, self.words) for row, decoding in zip(ids, decodings)]
-        return [replace(each, notes=(*each.notes, *notes)) for each in heard]
+        recognitions = [recognition_of(row, decoding, self.prompt_format) for row, decoding in zip(ids, decodings)]
+        return [replace(each, notes=(*each.notes, *notes)) for each in recognitions]
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
-        """What is said in float32 samples [n] at 16 kHz."""
+        """Returns what is said in float32 samples [n] at 16 kHz."""
         return drained(self.hear([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """The transcript of generated ids, or of some of them."""
-        return text_of(ids, self.words)
+        """Returns the transcript of generated ids, or of some of them."""
+        return text_of(ids, self.prompt_format)
 
     def trace(
         self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """The stages of one pass over the samples: the encoder's, those of the prompt's pass, and the transcript.
+        """Returns the stages of one pass over the samples: of the encoder, of the language model's pass over the
+        prompt, and the transcript.
 
-        Raises `Unavailable` where stages are given.
+        Raises `Unavailable` if stages are substituted.
         """
         check_not_given(given)
         recorder = Recorder(wanted)
-        request = self._request(samples, self.words.count(len(samples)), options)
+        request = self._request(samples, self.prompt_format.count(len(samples)), options)
         self.features(samples, options, recorder)
         stages = prompt_stages(self.engine, request, wanted)
-        recorder.put("prompt.tokens", self.words.prompt_ids(options))
-        recorder.put("prompt.text", prompt_text(self.words, options))
+        recorder.put("prompt.tokens", self.prompt_format.prompt_ids(options))
+        recorder.put("prompt.text", prompt_text(self.prompt_format, options))
         if wanted("tokens") or wanted("text"):
-            count = np.array([self.words.count(len(samples))])
-            decoding, watched = traced_choices(self.words.decoding(options, count), wanted)
-            [heard] = drained(self._written([request], [decoding], watched))
-            recorder.put("tokens", np.array(heard.ids, dtype=np.int64))
+            count = np.array([self.prompt_format.count(len(samples))])
+            decoding, watched = traced_choices(self.prompt_format.decoding(options, count), wanted)
+            [recognition] = drained(self._written([request], [decoding], watched))
+            recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
             recorder.stages.update(watched.stages() if watched else {})
-            recorder.put("text", np.array(heard.text))
+            recorder.put("text", np.array(recognition.text))
         return _in_order(stages, recorder.stages)
 
     def close(self) -> None:
@@ -128,12 +129,12 @@ class EngineRecogniser:
         self.engine.close()
 
     def _request(self, samples: np.ndarray, count: int, options: Any) -> Request:
-        ids = ids_around(self.words, options, self.sound_id)
+        ids = ids_around(self.prompt_format, options, self.sound_id)
         return Request(ids, samples, count, {name: getattr(options, name) for name in self._front_end})
 
 
 def _in_order(stages: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The engine's stages and those recorded here, in the order of the computation."""
+    """Returns the engine's stages and those recorded here, in the order of the computation."""
 
     def rank(stage: str) -> int:
         first = stage.partition(".")[0]
@@ -143,10 +144,15 @@ def _in_order(stages: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]) 
 
 
 def open_speech(
-    words: PromptFormat, features: Features, front_end: Sequence[str], directory: Path, name: str, settings: Settings
+    prompt_format: PromptFormat,
+    features: Features,
+    front_end: Sequence[str],
+    directory: Path,
+    name: str,
+    settings: Settings,
 ) -> SpeechSession:
-    """A session whose engine has started; arguments as of `EngineRecogniser` and `started_engine`."""
+    """Starts an engine and returns its session; arguments as in `EngineRecogniser` and `started_engine`."""
     engine = started_engine(directory, name, settings, limit_mm_per_prompt={"audio": 1})
-    session = SpeechSession(name, "vllm", EngineRecogniser(words, features, engine, front_end))
+    session = SpeechSession(name, "vllm", EngineRecogniser(prompt_format, features, engine, front_end))
     session.log = engine.log
     return session

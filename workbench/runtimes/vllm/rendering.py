@@ -1,4 +1,4 @@
-"""A request in the form that vLLM's front end takes."""
+"""Converts a request to the format of vLLM's front end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def rendered(llm: AsyncLLM, request: Request) -> Any:
-    """The request in vLLM's form, sound turned into features."""
+    """Returns the request in vLLM's format, with audio turned into features."""
     from vllm.renderers.inputs.preprocess import parse_model_prompt
 
     prompt: dict[str, Any] = {"prompt_token_ids": list(request.ids)}
@@ -40,5 +40,5 @@ async def rendered(llm: AsyncLLM, request: Request) -> Any:
 
 
 def _unique(request: Request) -> str:
-    """Keeps a captured request out of vLLM's caches, where its positions would not be computed."""
+    """Returns a unique cache key for a captured request, as vLLM does not compute cached positions."""
     return f"workbench-capture-{request.capture}"

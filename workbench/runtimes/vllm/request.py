@@ -1,7 +1,7 @@
-"""What is asked of the engine: a prompt of tokens, sound and embeddings, checked before it goes there.
+"""Requests to the engine: a prompt of tokens, audio and embeddings, checked before it is sent.
 
-vLLM ends its engine over an embedding of the wrong width, and tells of other mistakes when the work has begun. This
-file knows no model and imports no vLLM.
+An embedding of the wrong width would end vLLM's engine, and other mistakes would be reported after the work has begun.
+This file knows no model and does not import vLLM.
 """
 
 from __future__ import annotations
@@ -17,36 +17,37 @@ from workbench.core.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A prompt. Where sound goes, the sound's token stands once; the model's front end repeats it."""
+    """A prompt. The audio token appears once at the audio's position; the model's front end repeats it."""
 
     ids: Sequence[int]
     audio: np.ndarray | None = None  # mono float32 samples at 16 kHz
-    audio_tokens: int = 0  # how many positions the sound becomes
-    audio_options: Mapping[str, Any] = field(default_factory=dict)  # of the front end
+    audio_tokens: int = 0  # the number of positions that the audio takes
+    audio_options: Mapping[str, Any] = field(default_factory=dict)  # options of the front end
     embeddings: np.ndarray | None = None  # [len(ids), hidden]
-    is_embedding: np.ndarray | None = None  # bool [len(ids)]: where the row counts, and not the id; None: everywhere
-    capture: int = 0  # a number under which the stages of its prompt are kept; 0: none are
+    # bool [len(ids)]: true where the embedding's row replaces the id; None means everywhere.
+    is_embedding: np.ndarray | None = None
+    capture: int = 0  # the number of the capture of its prompt's stages; 0 for none
 
     @property
     def positions(self) -> int:
-        """How long the prompt is for the language model."""
+        """The length of the prompt for the language model."""
         return len(self.ids) + (self.audio_tokens - 1 if self.audio is not None else 0)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an engine takes."""
+    """The limits of an engine's requests."""
 
     hidden_size: int
-    vocabulary: int  # ids are below
+    vocabulary: int  # ids must be smaller
     max_length: int  # positions of prompt and answer together
-    hears: bool = True  # whether a prompt may have sound
+    hears: bool = True  # whether a prompt may contain audio
 
 
 def check_request(request: Request, limits: Limits) -> None:
     """Raises `BadInput` for a request that the engine would refuse, or that would end it.
 
-    There must be room for one token after the prompt; at `max_length` an answer ends.
+    The prompt must leave room for one token; at `max_length` an answer ends.
     """
     if not len(request.ids):
         raise BadInput("the prompt is empty; expected at least one token")
@@ -65,7 +66,7 @@ def check_request(request: Request, limits: Limits) -> None:
     if request.embeddings is not None:
         _check_embeddings(request, request.embeddings, limits)
     elif request.is_embedding is not None:
-        raise BadInput("the request says where embeddings stand and has none; expected both or neither")
+        raise BadInput("the request has positions of embeddings and no embeddings; expected both or neither")
 
 
 def _check_audio(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""How tokens are chosen, as vLLM takes it."""
+"""The way tokens are chosen, in vLLM's format."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
-SMALLEST_TOP_P = 1e-6  # the likeliest token alone; vLLM takes no 0
+SMALLEST_TOP_P = 1e-6  # selects the likeliest token alone; vLLM does not accept 0
 
 
 def known_top_p(top_p: float) -> float:
-    """The nearest that vLLM takes."""
+    """Returns the nearest value that vLLM accepts."""
     return min(max(top_p, SMALLEST_TOP_P), 1.0)
 
 
 def tokens_asked(decoding: Decoding, row: int) -> int:
-    """Most new tokens of one of the rows that are decoded so."""
+    """Returns the most new tokens of one of the rows of a decoding."""
     asked = decoding.max_new_tokens
     return int(asked[row]) if isinstance(asked, np.ndarray) else int(asked)
 
 
 def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingParams:
-    """vLLM's form for one of the rows; raises `BadInput` for what its engine does not do.
+    """Returns vLLM's parameters for one of the rows; raises `BadInput` for options that its engine does not support.
 
     Args:
-        capture: the number of the capture that the request is for, or 0.
+        capture: the number of the request's capture, or 0.
     """
     from vllm import SamplingParams
     from vllm.exceptions import VLLMClientError
@@ -49,13 +49,13 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
             max_tokens=most,
             min_tokens=min(decoding.min_new_tokens, most),
             stop_token_ids=list(decoding.stop_ids),
-            ignore_eos=True,  # the ends are the model's own, above
+            ignore_eos=True,  # the model's own ends are in stop_token_ids above
             temperature=decoding.temperature,
             top_k=decoding.top_k,
             top_p=known_top_p(decoding.top_p),
             repetition_penalty=decoding.repetition_penalty,
             seed=decoding.seed + row if decoding.samples else None,
-            logprobs=decoding.alternatives or None,  # of the logits before all of the above
+            logprobs=decoding.alternatives or None,  # from the logits before all of the above
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
             extra_args={EXTRA_ARGUMENT: capture} if capture else None,
@@ -65,11 +65,11 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
 
 
 def alternatives_told(step: Mapping[int, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(ids int64 [k], log-probabilities float64 [k]) of the likeliest tokens of a step, as a `Watch` is told of them.
+    """Returns (ids int64 [k], log-probabilities float64 [k]) of the likeliest tokens of a step, for a `Watch`.
 
     Args:
-        step: vLLM's log-probabilities by token: of the likeliest, and of the one that was chosen.
-        count: how many were asked for.
+        step: vLLM's log-probabilities by token: of the likeliest tokens and of the chosen token.
+        count: the number of tokens that were asked for.
     """
     best = sorted(step.items(), key=lambda each: (-each[1].logprob, each[0]))[:count]
     return (

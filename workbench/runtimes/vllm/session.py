@@ -1,4 +1,4 @@
-"""What the sessions of all families share: an engine for a session's settings."""
+"""Common code of all families' sessions: starts an engine with a session's settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from workbench.runtimes.vllm.engine import Engine, EngineOptions
 
 
 def started_engine(directory: Path, name: str, settings: Settings, **arguments: Any) -> Engine:
-    """The engine of a session; `arguments` are vLLM's own, of the family. Raises as `Engine.start`."""
+    """Starts the engine of a session; `arguments` are the family's arguments of vLLM. Raises the same errors as
+    `Engine.start`.
+    """
     engine = Engine(
         EngineOptions(
             model=directory,

@@ -1,4 +1,4 @@
-"""The stages of a prompt's pass through an engine, captured in its worker process."""
+"""Captures the stages of a prompt's pass in an engine's worker process."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from workbench.runtimes.vllm.request import Request
 from workbench.trace.recorder import Stages
 from workbench.trace.trace import StageFilter
 
-_numbers = count(1)  # of captures
+_numbers = count(1)  # numbers of captures
 
 
 def check_not_given(given: Stages | None) -> None:
-    """Raises `Unavailable` where stages are given: an engine computes all layers in one pass of its own."""
+    """Raises `Unavailable` if stages are substituted: an engine computes all layers in one pass."""
     if given is not None:
         raise Unavailable(RUNTIMES["vllm"].no_given)
 
 
 def prompt_stages(engine: Engine, request: Request, wanted: StageFilter) -> dict[str, np.ndarray]:
-    """The wanted stages of one pass over a prompt, in the order of the computation: the audio tower's, then `llm.*`
-    and `logits`. Other requests may be at work meanwhile.
+    """Returns the wanted stages of one pass over a prompt, in the order of the computation.
 
-    Raises as `Engine.stream`, and `Unavailable` where the engine cannot capture.
+    These are the audio tower's stages, then `llm.*` and `logits`. Other requests may run at the same time. Raises the
+    same errors as `Engine.stream`, and `Unavailable` if the engine cannot capture.
     """
     number = next(_numbers)
     with capturing(engine.call, number, wanted.patterns):

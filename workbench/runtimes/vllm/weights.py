@@ -1,6 +1,6 @@
-"""The weights of a plain language model's directory, accounted for before an engine loads them.
+"""Checks the weights of a plain language model's directory before an engine loads them.
 
-vLLM leaves a tensor that is not there as it was allocated, and serves what comes of it.
+vLLM leaves a missing tensor uninitialised, and serves the results.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 from workbench.core.errors import BadInput
 
 Shapes = dict[str, tuple[int, ...]]
-OUTPUT = "lm_head.weight"  # may be left out where it is the embeddings again
+OUTPUT = "lm_head.weight"  # may be missing if it equals the embeddings
 
 
 def check_weights(directory: Path) -> None:
-    """Raises `BadInput` where tensors are missing, extra or misshapen, or a file is damaged.
+    """Raises `BadInput` for missing, extra or misshapen tensors, or a damaged file.
 
-    Only names and shapes are read. A directory whose weights are in torch's own files is passed over: those vLLM reads
-    whole.
+    Only names and shapes are read. A directory with weights in torch's own files is not checked, as vLLM reads those
+    completely.
     """
     found = _stored(directory)
     if not found:
@@ -39,7 +39,7 @@ def check_weights(directory: Path) -> None:
 
 
 def _stored(directory: Path) -> Shapes:
-    """The tensors of the directory's safetensors files."""
+    """Returns the names and shapes of the tensors in the directory's safetensors files."""
     from safetensors import SafetensorError, safe_open
 
     found: Shapes = {}
@@ -56,7 +56,9 @@ def _stored(directory: Path) -> Shapes:
 
 
 def _expected(directory: Path) -> tuple[Shapes, bool]:
-    """What transformers' network of the configuration has, and whether its output matrix is its embeddings."""
+    """Returns the names and shapes of the configuration's network in transformers, and whether its output matrix is its
+    embeddings.
+    """
     import torch
     import transformers
 
@@ -65,7 +67,7 @@ def _expected(directory: Path) -> tuple[Shapes, bool]:
         network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         with torch.device("meta"):
             network = network_class(config)
-    except Exception as error:  # whatever its readers stumble over
+    except Exception as error:  # its readers raise many kinds
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise BadInput(f"{directory.name}/config.json describes no network: {said}") from error
     shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}

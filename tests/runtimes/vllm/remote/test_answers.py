@@ -61,5 +61,5 @@ def test_an_event_of_another_form_is_told(event: dict[str, Any]) -> None:
 
 
 def test_an_answer_that_the_server_gives_up_is_no_answer() -> None:
-    with pytest.raises(SessionDied, match=r"http://far gave the answer up \(abort\); ask again"):
+    with pytest.raises(SessionDied, match=r"http://far aborted the answer \(abort\); ask again"):
         written({"choices": [{"delta": {}, "finish_reason": "abort"}]}, SERVER)

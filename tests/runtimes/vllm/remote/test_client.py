@@ -149,7 +149,7 @@ def test_closing_ends_streams_that_run(client: Client, fake: FakeServer) -> None
     stream = client.stream([ASK])
     next(stream)
     client.close()
-    with pytest.raises(SessionDied, match="was let go of before its answer was whole"):
+    with pytest.raises(SessionDied, match="was abandoned before its answer was complete"):
         list(stream)
     client.close()
 
@@ -167,7 +167,7 @@ def test_nobody_at_the_address() -> None:
                 ask()
             assert str(caught.value) == (
                 f"the server {url} of mine cannot be reached: Connection refused; start it there with vllm serve, or "
-                "mend the address in the model's card"
+                "correct the address in the model's card"
             )
         client.close()
 
@@ -182,9 +182,9 @@ def test_a_host_that_has_no_address() -> None:
 @pytest.mark.parametrize(
     "answer, said",
     [
-        (b"", "closed the connection before its answer was whole; the next call asks again"),
-        (b"SSH-2.0-OpenSSH\r\n", "closed the connection before its answer was whole"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "closed the connection before its answer was whole"),
+        (b"", "closed the connection before its answer was complete; the next call asks again"),
+        (b"SSH-2.0-OpenSSH\r\n", "closed the connection before its answer was complete"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "closed the connection before its answer was complete"),
     ],
 )
 def test_a_server_of_another_kind(answer: bytes, said: str) -> None:
@@ -200,7 +200,7 @@ def test_a_server_of_another_kind(answer: bytes, said: str) -> None:
 def test_a_server_that_is_slow(client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "ASK_SECONDS", 0.2)
     answers(fake, Reply(pieces=[b"{"], then="wait"), "/v1/models")
-    with pytest.raises(SessionDied, match=r"needs more than 0\.2 seconds before its answer was whole"):
+    with pytest.raises(SessionDied, match=r"needs more than 0\.2 seconds before its answer was complete"):
         client.ask("GET", "/v1/models")
 
 
@@ -270,7 +270,7 @@ def test_a_stream_that_breaks_off(client: Client, fake: FakeServer, then: str) -
     answers(fake, Reply(pieces=[event({"a": 1}), b'data: {"b": '], then=then))
     stream = client.stream([ASK])
     assert next(item for item in stream if item) == (0, {"a": 1}), "what came is given"
-    with pytest.raises(SessionDied, match="before its answer was whole; the next call asks again"):
+    with pytest.raises(SessionDied, match="before its answer was complete; the next call asks again"):
         list(stream)
     answers(fake, Reply(pieces=[event({"a": 2}), DONE]))
     assert streamed(client) == [(0, {"a": 2})]

@@ -26,7 +26,11 @@ def test_a_model_is_found_by_its_name(client: Client, fake: FakeServer) -> None:
     "models, named, said",
     [
         (["one", "two"], "", "has 2 models, one, two; expected the name of one of them in the source of mine's card"),
-        (["one", "two"], "three", "has no model 'three'; it has one, two: mend the name in the source of mine's card"),
+        (
+            ["one", "two"],
+            "three",
+            "has no model 'three'; it has one, two: correct the name in the source of mine's card",
+        ),
         ([], "", "has 0 models, none; expected"),
         ([str(n) for n in range(50)], "x", r"it has 0, 1, 2, 3, 4, 5, 6, 7 \.\.\.: mend"),
     ],

@@ -171,7 +171,7 @@ def test_a_stream_that_breaks_is_one_error_and_the_next_call_works(opened: Openi
     session, good = opened(), fake.answers[CHAT]
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="drop")
     with pytest.raises(
-        SessionDied, match="closed the connection before its answer was whole; the next call asks again"
+        SessionDied, match="closed the connection before its answer was complete; the next call asks again"
     ):
         session.transcribe_batch([(SOUND, 16000)] * 3, batch_size=3)
     fake.answers[CHAT] = good
@@ -206,7 +206,7 @@ def test_a_transcription_is_asked_by_a_form(opened: Opening, transcribing: FakeS
     transcript = opened().transcribe((SOUND, 16000), language="ja", hotwords=["a", "b"], max_new_tokens=20)
     assert (transcript.text, transcript.tokens) == ("one two", ())
     assert transcript.notes == (
-        "the server gives transcriptions only, in words of its own, and does not tell their tokens",
+        "the server offers only transcriptions, with its own prompt, and does not send their tokens",
     )
     [body], headers = asked(transcribing, TRANSCRIPTIONS), transcribing.headers[-1]
     form = message_from_bytes(b"Content-Type: " + headers["Content-Type"].encode() + b"\r\n\r\n" + body)

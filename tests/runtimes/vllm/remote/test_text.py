@@ -166,7 +166,7 @@ def test_closing_the_stream_closes_the_connection(session: RemoteTextSession, fa
 
 def test_a_stream_that_breaks(session: RemoteTextSession, fake: FakeServer) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="drop")
-    with pytest.raises(SessionDied, match="before its answer was whole"):
+    with pytest.raises(SessionDied, match="before its answer was complete"):
         session.generate("count")
 
 
@@ -288,7 +288,7 @@ def test_servers_that_take_no_embeddings(session: RemoteTextSession, fake: FakeS
     with pytest.raises(Unavailable, match=r"takes no embeddings in the chats of org/model; start it on a machine with"):
         session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS])
     fake.answers[CHAT] = taking_embeddings
-    with pytest.raises(Unavailable, match="takes embeddings in conversations alone; leave option chat on"):
+    with pytest.raises(Unavailable, match="takes embeddings only in conversations; leave option chat on"):
         session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS], chat=False)
     with pytest.raises(BadInput, match="nowhere and comes with 1 embedding"):
         session.generate("a", embeddings=[ROWS])

@@ -1,5 +1,5 @@
-"""The networks that vLLM loads for the speech families: a tower that hears, before a language model of vLLM's own.
+"""The networks that vLLM loads for the speech families: an audio tower before one of vLLM's own language models.
 
-`audio` turns sound into a request's features in the front end's process, `speech` is what the networks share in the
-worker, a module per family has its tower. vLLM finds them through `workbench.runtimes.vllm.plugin`.
+`audio` turns audio into a request's features in the front end's process, `speech` has the networks' common code in the
+worker, and each family's tower has a module. vLLM finds them through `workbench.runtimes.vllm.plugin`.
 """

@@ -1,7 +1,7 @@
-"""Sound in a request, as vLLM's front end takes it: features by our own front end, and how many positions they become.
+"""Audio in a request for vLLM's front end: computes features with this project's front end, and counts their positions.
 
-vLLM calls a processor with samples and options, and gets fields that travel to the worker with the request. Each sound
-keeps its own length. What is a family's own is its `FrontEnd`; this file knows no family.
+vLLM calls a processor with samples and options, and gets fields that travel to the worker with the request. Each
+recording has its own length. `FrontEnd` has the parts that differ between families; this file knows no family.
 """
 
 from __future__ import annotations
@@ -32,52 +32,55 @@ from workbench.families.language import AUDIO
 from workbench.runtimes.vllm.models.refused import Refused
 
 MODALITY = "audio"
-CAPTURE = "capture"  # among the options: the number under which the worker records the tower's stages
-LONGEST_SECONDS = 30.0  # of a stretch, for which vLLM makes room; longer ones fit where there is more
+CAPTURE = "capture"  # an option: the number under which the worker records the tower's stages
+# Of a chunk, for which vLLM makes room; longer ones are accepted if the prompt has room.
+LONGEST_SECONDS = 30.0
 
 
 @dataclass(frozen=True, eq=False)
 class Sound:
-    """One stretch of sound, ready for the tower."""
+    """One chunk of audio, ready for the tower."""
 
     features: np.ndarray  # float32 [frames, width]
-    length: int  # of it that count as speech, as the family's tower counts
-    embeddings: int  # positions that it becomes in the prompt
+    length: int  # frames that count as speech, in the unit of the family's tower
+    embeddings: int  # positions that it takes in the prompt
 
 
 class FrontEnd(ABC):
-    """A family's front end, as a directory that vLLM loads describes it."""
+    """A family's front end, as described by a directory that vLLM loads."""
 
     options_class: ClassVar[type[ListeningOptions]]
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Of the model, for messages."""
+        """The model's name in messages."""
 
     @abstractmethod
     def sound(self, samples: np.ndarray, options: Any) -> Sound:
-        """What the tower gets of mono float32 samples [n] at 16 kHz; raises `BadInput` for too few or too many."""
+        """Returns the tower's input for mono float32 samples [n] at 16 kHz; raises `BadInput` for too few or too
+        many.
+        """
 
     @abstractmethod
     def count(self, samples: int) -> int:
-        """How many positions so many samples become."""
+        """Returns how many positions these samples take in the prompt."""
 
     @abstractmethod
     def request_ids(self, placeholder: int, language: str | None, hotwords: str | None, prompt: str) -> list[int]:
-        """The prompt's ids for a transcription that a server is asked for, `placeholder` where the speech goes.
+        """Returns the prompt's ids for a server's transcription request, with `placeholder` at the speech's position.
 
         Args:
-            language: an ISO 639 code; None where it is not known.
+            language: an ISO 639 code, or None if unknown.
             hotwords: words that are likely to be said, as the request has them.
             prompt: the request's free text.
 
-        Raises `BadInput` for what the model does not know.
+        Raises `BadInput` for values that the model does not support.
         """
 
 
 def directory_of(model_config: Any) -> Path:
-    """The directory that vLLM was asked to load; raises `Refused` for a name that is none."""
+    """Returns the directory that vLLM was asked to load; raises `Refused` for a name that is no directory."""
     directory = Path(str(model_config.model))
     if not directory.is_dir():
         raise Refused(f"{model_config.model} is no directory; expected one that `workbench convert --for vllm` wrote")
@@ -85,11 +88,11 @@ def directory_of(model_config: Any) -> Path:
 
 
 class AudioInfo(BaseProcessingInfo):
-    """What vLLM asks about sound before there is any; a family's subclass opens its front end."""
+    """Answers vLLM's questions about audio before there is any; each family has a subclass that opens its front end."""
 
     @staticmethod
     def open(directory: Path) -> FrontEnd:
-        """The front end that the directory describes; raises `BadInput` for a bad one."""
+        """Opens the front end that the directory describes; raises `BadInput` for a bad directory."""
         raise NotImplementedError
 
     @cached_property
@@ -99,36 +102,36 @@ class AudioInfo(BaseProcessingInfo):
 
     @cached_property
     def placeholder(self) -> int:
-        """The id of the token that stands where the speech goes."""
+        """The id of the token at the speech's position."""
         number: int = self.get_tokenizer().get_vocab()[AUDIO]
         return number
 
     def get_supported_mm_limits(self) -> Mapping[str, int | None]:
-        """One sound in a prompt."""
+        """Returns the limit of one recording per prompt."""
         return {MODALITY: 1}
 
     def get_supported_mm_processor_kwargs(self) -> dict[str, set[str]]:
-        """None by the names that transformers' processors group them under: the options are flat."""
+        """Returns no groups of options, as the options are flat and not grouped by transformers' processors."""
         return {}
 
     def get_data_parser(self) -> MultiModalDataParser:
-        """Sound of any rate and any number of channels becomes mono at 16 kHz."""
+        """Returns a parser that turns audio of any rate and number of channels into mono at 16 kHz."""
         return MultiModalDataParser(target_sr=SAMPLE_RATE, target_channels=1, audio_resample_method="soxr")
 
     def get_mm_max_tokens_per_item(self, seq_len: int, mm_counts: Mapping[str, int]) -> Mapping[str, int]:
-        """Positions of the longest stretch that vLLM makes room for."""
+        """Returns the number of positions of the longest chunk that vLLM makes room for."""
         return {MODALITY: min(self.front_end.count(round(LONGEST_SECONDS * SAMPLE_RATE)), seq_len)}
 
 
 class AudioDummyInputs(BaseDummyInputsBuilder[AudioInfo]):
-    """The longest stretch, with which vLLM measures memory."""
+    """Creates the longest chunk, with which vLLM measures memory."""
 
     def get_dummy_text(self, mm_counts: Mapping[str, int]) -> str:
-        """The placeholders alone."""
+        """Returns a text of placeholders alone."""
         return AUDIO * mm_counts.get(MODALITY, 0)
 
     def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> dict[str, Any]:
-        """Silence, no longer than its positions fit into a prompt."""
+        """Returns silence that is short enough for its positions to fit into a prompt."""
         length = round(LONGEST_SECONDS * SAMPLE_RATE)
         while length > SAMPLE_RATE // 10 and self.info.front_end.count(length) > seq_len:
             length //= 2
@@ -139,9 +142,9 @@ class AudioDummyInputs(BaseDummyInputsBuilder[AudioInfo]):
 
 
 class AudioProcessor(BaseMultiModalProcessor[AudioInfo]):
-    """Samples and options to a request's fields.
+    """Turns samples and options into a request's fields.
 
-    They are `features` [frames, width] float32, `lengths`, `counts` and `capture`, a number each.
+    The fields are `features` [frames, width] float32, and the numbers `lengths`, `counts` and `capture`.
     """
 
     def _call_hf_processor(self, hf_data: Mapping[str, Any], hf_kwargs: Mapping[str, object]) -> BatchFeature:
@@ -183,7 +186,7 @@ class AudioProcessor(BaseMultiModalProcessor[AudioInfo]):
         self, mm_items: Any, hf_processor_mm_kwargs: Mapping[str, object], out_mm_kwargs: Any
     ) -> Sequence[PromptReplacement]:
         placeholder = self.info.placeholder
-        items = out_mm_kwargs.get(MODALITY, [])  # what vLLM has in its cache is not among them
+        items = out_mm_kwargs.get(MODALITY, [])  # items in vLLM's cache are not among them
 
         def replacement(number: int) -> list[int]:
             return [placeholder] * int(items[number]["counts"].data)

@@ -1,19 +1,20 @@
-"""Which stretches of sound a tower computes together. This file knows no network."""
+"""Chooses which chunks of audio a tower computes together. This file knows no network."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-LONGER = 1.25  # a batch's longest stretch is at most so many times its shortest: the rest is padding
-MOST_SCORES = 1 << 26  # of the attention of one batch
+# A batch's longest chunk is at most this many times as long as its shortest, as the difference is padding.
+LONGER = 1.25
+MOST_SCORES = 1 << 26  # attention scores in one batch
 
 
 def batches(lengths: Sequence[int], heads: int) -> Iterator[list[int]]:
-    """Numbers of stretches to compute together, the longest first; each of them is in one batch.
+    """Yields batches of chunk indices, the longest chunks first; each chunk is in one batch.
 
     Args:
-        lengths: of the stretches, in frames of the attention.
-        heads: scores of each pair of frames.
+        lengths: of the chunks, in frames of the attention.
+        heads: number of attention scores per pair of frames.
     """
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):

@@ -1,7 +1,7 @@
-"""Embeddings in a request, as vLLM's front end takes them: rows of the model's width, each a position of the prompt.
+"""Embeddings in a request for vLLM's front end: rows of the model's width, each of them a position of the prompt.
 
-An item is a float array [tokens, hidden]. The prompt holds one placeholder token for each, which becomes as many as the
-item has rows. All that could end the engine is refused here, in the server's own process.
+An item is a float array [tokens, hidden]. The prompt has one placeholder token for each item, which is repeated for
+each of the item's rows. Everything that could end the engine is refused here, in the server's own process.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from workbench.families.language import SERVED_SECTION, placeholder_in
 from workbench.runtimes.vllm.models.refused import Refused
 
 MODALITY = "embedding"
-FIELD = "rows"  # of an item, as it travels to the worker
+FIELD = "rows"  # the item's field in the request to the worker
 
 
 def placeholder_of(config: Any) -> str:
-    """The token that stands in a text where an embedding goes, as the configuration of a model that vLLM loads says."""
+    """Returns the token that marks an embedding's position in a text, from the model's configuration."""
     return placeholder_in(getattr(config, SERVED_SECTION, None), "the model's config.json")
 
 
 def called(number: int, count: int) -> str:
-    """The name in messages of one of so many embeddings, counted from 1."""
+    """Returns the name of an embedding in messages; `number` counts from 1, `count` is the number of all embeddings."""
     return f"embedding {number} of {count}" if count > 1 else "the embedding"
 
 
 def checked_rows(item: Any, width: int, most: int, dtype: torch.dtype, name: str) -> Tensor:
-    """An item as [tokens, width] in the model's dtype.
+    """Returns an item as [tokens, width] in the model's dtype.
 
     Args:
-        item: an `Embedding`, or an array or tensor of any floating point, which may have a leading dimension of 1.
+        item: an `Embedding`, or an array or tensor of any floating-point type, which may have a leading dimension of 1.
         width: the model's hidden size.
-        most: tokens that it may have.
-        name: of the item, in messages.
+        most: the largest number of tokens.
+        name: the item's name in messages.
 
     Raises `Refused` for an item that the model cannot take.
     """
@@ -71,7 +71,7 @@ def checked_rows(item: Any, width: int, most: int, dtype: torch.dtype, name: str
 
 
 def _values(item: Any, name: str) -> np.ndarray:
-    """An item in float32 [tokens, hidden], finite."""
+    """Returns an item as finite float32 [tokens, hidden]."""
     if isinstance(item, Embedding):
         return item.values
     if isinstance(item, Tensor):
@@ -103,7 +103,7 @@ class EmbeddingParser(MultiModalDataParser):
         return {MODALITY: self._parsed}
 
     def _parsed(self, data: Any) -> ModalityDataItems[Any, Any] | None:
-        """One item, or a list of them."""
+        """Returns one item, or a list of items."""
         if data is None:
             return None
         given = data if isinstance(data, list | tuple) else [data]
@@ -115,7 +115,7 @@ class EmbeddingParser(MultiModalDataParser):
 
 
 class EmbeddingInfo(BaseProcessingInfo):
-    """What vLLM asks about embeddings before there are any."""
+    """Answers vLLM's questions about embeddings before there are any."""
 
     @property
     def width(self) -> int:
@@ -124,12 +124,12 @@ class EmbeddingInfo(BaseProcessingInfo):
 
     @property
     def most(self) -> int:
-        """Positions that a prompt may have, with room for one token after it."""
+        """The most positions of a prompt, with room for one token after it."""
         return int(self.ctx.model_config.max_model_len) - 1
 
     @cached_property
     def placeholder(self) -> int:
-        """The id of the token that stands where an embedding goes; raises `Refused` where there is no such token."""
+        """The id of the token that marks an embedding's position; raises `Refused` if there is no such token."""
         name = placeholder_of(self.ctx.model_config.hf_config)
         ids = self.get_tokenizer().encode(name, add_special_tokens=False)
         if len(ids) != 1:
@@ -140,44 +140,44 @@ class EmbeddingInfo(BaseProcessingInfo):
         return int(ids[0])
 
     def get_supported_mm_limits(self) -> Mapping[str, int | None]:
-        """Any number of embeddings in a prompt."""
+        """Returns no limit for the number of embeddings in a prompt."""
         return {MODALITY: None}
 
     def get_supported_mm_processor_kwargs(self) -> dict[str, set[str]]:
-        """There are no options."""
+        """Returns no options."""
         return {}
 
     def get_data_parser(self) -> MultiModalDataParser:
-        """One that refuses what the model cannot take."""
+        """Returns a parser that refuses items that the model cannot take."""
         dtype = self.ctx.model_config.dtype
-        assert isinstance(dtype, torch.dtype)  # a name only until vLLM has read the model's configuration
+        assert isinstance(dtype, torch.dtype)  # it is a name only until vLLM has read the model's configuration
         return EmbeddingParser(self.width, self.most, dtype)
 
     def get_mm_max_tokens_per_item(self, seq_len: int, mm_counts: Mapping[str, int]) -> Mapping[str, int]:
-        """An embedding may fill the whole prompt."""
+        """Returns the length of the whole prompt, which one embedding may fill."""
         return {MODALITY: min(self.most, seq_len)}
 
 
 class EmbeddingDummyInputs(BaseDummyInputsBuilder[EmbeddingInfo]):
-    """The longest embedding, with which vLLM measures memory."""
+    """Creates the longest embedding, with which vLLM measures memory."""
 
     def get_dummy_text(self, mm_counts: Mapping[str, int]) -> str:
-        """The placeholders alone."""
+        """Returns a text of placeholders alone."""
         return placeholder_of(self.info.ctx.model_config.hf_config) * mm_counts.get(MODALITY, 0)
 
     def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> dict[str, Any]:
-        """Zeros, sharing a prompt among them."""
+        """Returns zeros that together fill a prompt."""
         count = mm_counts.get(MODALITY, 0)
         rows = max(min(seq_len, self.info.most) // max(count, 1), 1)
         return {MODALITY: [np.zeros((rows, self.info.width), dtype=np.float32)] * count}
 
 
 class EmbeddingProcessor(BaseMultiModalProcessor[EmbeddingInfo]):
-    """Embeddings to a request's fields: `rows` [tokens, hidden] in the model's dtype."""
+    """Turns embeddings into a request's fields: `rows` [tokens, hidden] in the model's dtype."""
 
     def __init__(self, info: EmbeddingInfo, dummy_inputs: BaseDummyInputsBuilder[EmbeddingInfo]):
         super().__init__(info, dummy_inputs)
-        _ = info.placeholder  # a server whose model has no such token does not start
+        _ = info.placeholder  # raises now, so that a server does not start if its model has no such token
 
     def _call_hf_processor(self, hf_data: Mapping[str, Any], hf_kwargs: Mapping[str, object]) -> BatchFeature:
         if hf_kwargs:
@@ -193,7 +193,7 @@ class EmbeddingProcessor(BaseMultiModalProcessor[EmbeddingInfo]):
         self, mm_items: Any, hf_processor_mm_kwargs: Mapping[str, object], out_mm_kwargs: Any
     ) -> Sequence[PromptReplacement]:
         placeholder = self.info.placeholder
-        items = out_mm_kwargs.get(MODALITY, [])  # what vLLM has in its cache is not among them
+        items = out_mm_kwargs.get(MODALITY, [])  # items in vLLM's cache are not among them
 
         def replacement(number: int) -> list[int]:
             return [placeholder] * len(items[number][FIELD].data)
@@ -201,17 +201,19 @@ class EmbeddingProcessor(BaseMultiModalProcessor[EmbeddingInfo]):
         return [PromptReplacement(modality=MODALITY, target=[placeholder], replacement=replacement)]
 
     def apply(self, inputs: ProcessorInputs, timing_ctx: Any) -> Any:
-        """The prompt with each placeholder repeated; raises `Refused` where it has not one for each embedding."""
+        """Returns the prompt with each placeholder repeated; raises `Refused` if their number differs from the
+        embeddings'.
+        """
         name = placeholder_of(self.info.ctx.model_config.hf_config)
-        standing = inputs.prompt.count(self.info.placeholder)
+        placeholders = inputs.prompt.count(self.info.placeholder)
         items = inputs.mm_data_items.get(MODALITY, ())
-        if standing != len(items):
-            raise Refused(mismatch("the prompt", name, standing, len(items)))
-        length = len(inputs.prompt) - standing + sum(map(len, items))
+        if placeholders != len(items):
+            raise Refused(mismatch("the prompt", name, placeholders, len(items)))
+        length = len(inputs.prompt) - placeholders + sum(map(len, items))
         if length > self.info.most:
             raise Refused(
                 f"the prompt has {length} positions with its embeddings, and the server takes {self.info.most} at most"
             )
-        # vLLM's cache of what has been sent saves little here, and goes wrong where a request is refused after this.
+        # vLLM's cache of sent items saves little here, and breaks if a request is refused after this.
         inputs.cache = None
         return super().apply(inputs, timing_ctx)

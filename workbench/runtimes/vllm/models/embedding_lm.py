@@ -1,6 +1,6 @@
-"""The class that vLLM loads a language model with whose prompts may hold embeddings made elsewhere.
+"""The class with which vLLM loads a language model whose prompts may contain embeddings from elsewhere.
 
-It is a plain language model's directory, started under this class's name:
+The directory is that of a plain language model, served under this class's name:
 `vllm serve DIRECTORY --hf-overrides '{"architectures": ["SpeechWorkbenchEmbeddingLM"]}'`.
 """
 
@@ -29,14 +29,14 @@ from workbench.runtimes.vllm.models.refused import Refused
 
 
 def processor(info: EmbeddingInfo, dummy_inputs: BaseDummyInputsBuilder[EmbeddingInfo]) -> EmbeddingProcessor:
-    """The processor of a process that takes requests; the process's chats know embeddings from then on."""
+    """Returns the processor of a process that takes requests, and makes the process's chats accept embeddings."""
     teach_embeddings()
     return EmbeddingProcessor(info, dummy_inputs)
 
 
 @MULTIMODAL_REGISTRY.register_processor(processor, info=EmbeddingInfo, dummy_inputs=EmbeddingDummyInputs)
 class SpeechWorkbenchEmbeddingLM(AroundLanguageModel):
-    """Qwen2, Qwen3, Llama or Mistral with one modality, whose items are embeddings as the model receives them."""
+    """Qwen2, Qwen3, Llama or Mistral with one modality, whose items are input embeddings of the model."""
 
     hf_to_vllm_mapper = WeightsMapper(
         orig_to_new_prefix={"model.": "language_model.model.", "lm_head.": "language_model.lm_head."}
@@ -51,11 +51,13 @@ class SpeechWorkbenchEmbeddingLM(AroundLanguageModel):
 
     @classmethod
     def get_placeholder_str(cls, modality: str, i: int) -> str | None:
-        """What stands in a text where an embedding goes, unless the model's configuration names another token."""
+        """Returns the default placeholder of an embedding in a text; the model's configuration may name another
+        token.
+        """
         if modality == MODALITY:
             return PLACEHOLDER
         raise Refused(f"this model takes embeddings, and was given {modality}")
 
     def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
-        """The rows [tokens, H] of the items of a batch, as they were given."""
+        """Returns the rows [tokens, H] of the items of a batch, unchanged."""
         return [rows.to(self.dtype) for rows in kwargs[FIELD]]

@@ -1,4 +1,4 @@
-"""FireRedASR-LLM for vLLM: its front end, and the class that vLLM loads a directory of ours with."""
+"""FireRedASR-LLM for vLLM: its front end, and the class with which vLLM loads this project's directory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from workbench.runtimes.vllm.models.audio import (
 from workbench.runtimes.vllm.models.fireredasr_tower import FireRedTower
 from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm
 
-LANGUAGES = {"zh": "Chinese", "en": "English"}  # that it was trained on; its prompt names none
+LANGUAGES = {"zh": "Chinese", "en": "English"}  # the languages of its training; its prompt names none
 
 
 class FireRedFrontEnd(FrontEnd):
@@ -38,35 +38,35 @@ class FireRedFrontEnd(FrontEnd):
 
     def __init__(self, model: FireRedAsrModel):
         self.model = model
-        self.words = FireRedPromptFormat(model)
+        self.prompt_format = FireRedPromptFormat(model)
         self.features = Features(model.frontend, read_cmvn_ark(model.cmvn_file))
 
     @property
     def name(self) -> str:
-        """Of the directory."""
+        """The name of the directory."""
         return self.model.directory.name
 
     def sound(self, samples: np.ndarray, options: FireRedAsrOptions) -> Sound:
-        """As `FrontEnd.sound`; its length is in encoder frames."""
+        """See `FrontEnd.sound`; its length is in encoder frames."""
         embeddings = self.count(len(samples))
         features = self.features(samples, options)
-        return Sound(features, self.words.speech_frames(len(features), options), embeddings)
+        return Sound(features, self.prompt_format.speech_frames(len(features), options), embeddings)
 
     def count(self, samples: int) -> int:
-        """As `FrontEnd.count`."""
-        return self.words.count(samples)
+        """See `FrontEnd.count`."""
+        return self.prompt_format.count(samples)
 
     def request_ids(self, placeholder: int, language: str | None, hotwords: str | None, prompt: str) -> list[int]:
-        """As `FrontEnd.request_ids`; there is nothing about the prompt that could be chosen."""
+        """See `FrontEnd.request_ids`; the prompt is always the same."""
         if prompt.strip() or hotwords:
             found = "hotwords" if hotwords else "a prompt"
             raise BadInput(f"the request has {found}, and FireRedASR-LLM's prompt is always the same; expected neither")
-        return ids_around(self.words, FireRedAsrOptions(), placeholder)
+        return ids_around(self.prompt_format, FireRedAsrOptions(), placeholder)
 
 
 @cache
 def open_front_end(directory: Path) -> FireRedFrontEnd:
-    """The front end of a directory that vLLM loads; raises `BadInput` for a bad one."""
+    """Opens the front end of a directory that vLLM loads; raises `BadInput` for a bad directory."""
     return FireRedFrontEnd(read_served_fireredasr(directory))
 
 
@@ -75,13 +75,13 @@ class FireRedInfo(AudioInfo):
 
     @staticmethod
     def open(directory: Path) -> FrontEnd:
-        """As `AudioInfo.open`."""
+        """See `AudioInfo.open`."""
         return open_front_end(directory)
 
 
 @MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=FireRedInfo, dummy_inputs=AudioDummyInputs)
 class SpeechWorkbenchFireRedASR(SpeechModel):
-    """FireRedASR-LLM with sound of its own length, either rule of which frames are speech, and any language model."""
+    """FireRedASR-LLM with unpadded audio, either rule for the number of speech frames, and any language model."""
 
     info_class = FireRedInfo
     hf_to_vllm_mapper = WeightsMapper(
@@ -95,11 +95,11 @@ class SpeechWorkbenchFireRedASR(SpeechModel):
     supported_languages = known_to_vllm(LANGUAGES)
 
     def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
-        """As `SpeechModel.build_tower`."""
+        """See `SpeechModel.build_tower`."""
         model = read_served_fireredasr(directory_of(vllm_config.model_config))
         return FireRedTower(model.encoder, model.language.hidden_size, model.downsample_rate)
 
     @classmethod
     def post_process_output(cls, text: str) -> str:
-        """The transcript of what the language model wrote."""
+        """Returns the transcript in the language model's output."""
         return tidy(text)

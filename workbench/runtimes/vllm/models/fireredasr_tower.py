@@ -1,8 +1,8 @@
-"""FireRedASR's encoder and adapter inside vLLM: upstream's modules, our lengths, their stages.
+"""FireRedASR's encoder and adapter inside vLLM: the modules are vLLM's, lengths and stages are this project's.
 
-Upstream's class pads every recording to 30 seconds and knows one rule of lengths. Here a batch is padded to its longest
-member, and which frames count as speech is said from outside (`families.conformer.valid_frames`). The arithmetic is
-float32 whatever the language model's is. This file knows neither vLLM's engine nor its requests.
+vLLM's class pads every recording to 30 seconds and has one rule for lengths. Here a batch is padded to its longest
+chunk, and the caller says which frames count as speech (`families.conformer.valid_frames`). It computes in float32,
+whatever the language model's type is. This file knows neither vLLM's engine nor its requests.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_f
 from workbench.runtimes.vllm.models.batching import batches
 from workbench.trace.recorder import Recorder
 
-ADAPTOR, CONVOLUTION = "adaptor.output", ".convolution"  # a stage by its name, and others by its end
+ADAPTOR, CONVOLUTION = "adaptor.output", ".convolution"  # one stage by its name, the others by the end of their names
 
-SCORES = 2  # of a head and a pair of frames: by their distance, and then by key
-UPSTREAM_NAMES = WeightsMapper(  # of the feed-forwards' modules, which the checkpoint numbers
+SCORES = 2  # scores per head and pair of frames: by distance, and by key
+UPSTREAM_NAMES = WeightsMapper(  # maps the feed-forward modules, which the checkpoint numbers
     orig_to_new_substr={".net.0.": ".pre_layer_norm.", ".net.1.": ".linear_expand.", ".net.4.": ".linear_project."}
 )
 
 
 class FireRedTower(nn.Module):
-    """Encoder and adapter under the names of the checkpoint, float32.
+    """Encoder and adapter with the checkpoint's parameter names, in float32.
 
-    Must be made where vLLM's distributed state is initialised, as in a worker.
+    Create it where vLLM's distributed state is initialised, as in a worker.
 
     Args:
         config: of the encoder.
         width: of the language model's embeddings, H.
-        downsample_rate: encoder frames in one embedding.
+        downsample_rate: encoder frames per embedding.
     """
 
     def __init__(self, config: ConformerConfig, width: int, downsample_rate: int):
         super().__init__()
         self.config = config
         self.downsample_rate = downsample_rate
-        with set_default_torch_dtype(torch.float32):  # vLLM makes models under their own dtype
+        with set_default_torch_dtype(torch.float32):  # vLLM creates models in the model's dtype
             self.encoder = ConformerEncoder(
                 idim=config.idim,
                 n_layers_enc=config.n_layers,
@@ -62,15 +62,14 @@ class FireRedTower(nn.Module):
         valid: Sequence[int],
         recorders: Sequence[Recorder | None] | None = None,
     ) -> list[Tensor]:
-        """Embeddings [n, H] of each stretch, n as `families.fireredasr.speech_tokens` counts them.
+        """Returns the embeddings [n, H] of each chunk; `families.fireredasr.speech_tokens` computes n.
 
-        Stretches of like length are computed together; what a stretch gives does not depend on the others but for
-        rounding.
+        Chunks of similar length are computed together; the others change a chunk's result by rounding only.
 
         Args:
-            features: of each stretch [L, mels], after CMVN.
-            valid: encoder frames of each stretch that count as speech; one at least.
-            recorders: what the stages of each stretch go to, if anywhere: its own rows, in float32.
+            features: of each chunk [L, mels], after CMVN.
+            valid: encoder frames of each chunk that count as speech; at least one.
+            recorders: for each chunk's own rows of the stages in float32; None for no recording.
         """
         lengths = [max(len(rows), SUBSAMPLING * self.downsample_rate) for rows in features]
         embeddings: list[Tensor] = [torch.empty(0)] * len(features)
@@ -85,16 +84,18 @@ class FireRedTower(nn.Module):
         return embeddings
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Takes `encoder.*` and `encoder_projector.*` by the checkpoint's names; returns its own names of them."""
+        """Loads `encoder.*` and `encoder_projector.*` by the checkpoint's names; returns this network's names of
+        them.
+        """
         loaded: set[str] = AutoWeightsLoader(self).load_weights(weights, mapper=UPSTREAM_NAMES)
         return loaded
 
     def _embed(self, features: Sequence[Tensor], longest: int, valid: Sequence[int]) -> Tensor:
-        """Embeddings [B, ceil(longest / 4) // rate, H], zeros behind each stretch's features as in training."""
+        """Returns embeddings [B, ceil(longest / 4) // rate, H]; pads the features with zeros, as in training."""
         padded = features[0].new_zeros(len(features), longest, self.config.idim, dtype=torch.float32)
         for row, rows in zip(padded, features, strict=True):
             row[: len(rows)] = rows
-        # Upstream's mask marks every fourth feature frame before a length as a valid encoder frame.
+        # vLLM's mask takes every fourth feature frame before a length as a valid encoder frame.
         counted = torch.tensor(valid, device=padded.device) * SUBSAMPLING
         encoded, _, _ = self.encoder(padded, counted)
         embeddings: Tensor = self.encoder_projector(encoded, counted)[0]
@@ -104,7 +105,7 @@ class FireRedTower(nn.Module):
     def _recorded(
         self, recorders: Sequence[Recorder | None], frames: Sequence[int], valid: Sequence[int]
     ) -> Iterator[None]:
-        """Within, the wanted stages go to the recorders; where there are none, nothing is hooked."""
+        """Records the wanted stages within the block; sets no hooks if there are none."""
         asked = [(row, recorder) for row, recorder in enumerate(recorders) if recorder is not None]
         handles = []
 
@@ -116,7 +117,7 @@ class FireRedTower(nn.Module):
                 own = frames[row] // self.downsample_rate if stage == ADAPTOR else frames[row]
                 copy = rows[:own].detach().to("cpu", torch.float32, copy=True)
                 if stage.endswith(CONVOLUTION):
-                    copy[valid[row] :] = 0  # upstream does so in place, after the hook
+                    copy[valid[row] :] = 0  # vLLM's module does so in place, after the hook
                 recorder.put(stage, copy.numpy())
 
         def hook(stage: str) -> Any:
@@ -132,7 +133,7 @@ class FireRedTower(nn.Module):
                 handle.remove()
 
     def _stages(self) -> Iterator[tuple[str, nn.Module]]:
-        """The stages and the modules that give them, in the order of the computation."""
+        """Yields the stages and their modules, in the order of the computation."""
         block: Any
         yield "encoder.input", self.encoder.input_preprocessor
         for number, block in enumerate(self.encoder.layer_stack):

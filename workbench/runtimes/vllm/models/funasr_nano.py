@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano for vLLM: its front end, and the class that vLLM loads a directory of ours with."""
+"""Fun-ASR-Nano for vLLM: its front end, and the class with which vLLM loads this project's directory."""
 
 from __future__ import annotations
 
@@ -34,47 +34,49 @@ from workbench.runtimes.vllm.models.audio import (
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower
 from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options
 
-PROMPTED = ("language", "itn", "hotwords")  # the options that the prompt says
+PROMPTED = ("language", "itn", "hotwords")  # the options that change the prompt
 
 
 class NanoFrontEnd(FrontEnd):
-    """Features with CMVN as the checkpoint says, and the family's prompt."""
+    """Features with the checkpoint's CMVN, and the family's prompt."""
 
     options_class = FunasrNanoOptions
 
     def __init__(self, model: FunasrNanoModel):
         self.model = model
-        self.words = NanoPromptFormat(model)
+        self.prompt_format = NanoPromptFormat(model)
         cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
         self.features = Features(model.frontend, cmvn)
 
     @property
     def name(self) -> str:
-        """Of the directory."""
+        """The name of the directory."""
         return self.model.checkpoint.directory.name
 
     def sound(self, samples: np.ndarray, options: FunasrNanoOptions) -> Sound:
-        """As `FrontEnd.sound`."""
+        """See `FrontEnd.sound`."""
         features = self.features(samples, options)
         return Sound(features, len(features), audio_tokens(len(features), self.model.adaptor))
 
     def count(self, samples: int) -> int:
-        """As `FrontEnd.count`."""
-        return self.words.count(samples)
+        """See `FrontEnd.count`."""
+        return self.prompt_format.count(samples)
 
     def request_ids(self, placeholder: int, language: str | None, hotwords: str | None, prompt: str) -> list[int]:
-        """As `FrontEnd.request_ids`; a prompt that is a JSON object names options, another is words to look out for."""
+        """See `FrontEnd.request_ids`; a prompt that is a JSON object names options, any other prompt is a list of
+        hotwords.
+        """
         words = tuple(word.strip() for word in (hotwords or "").split(",") if word.strip())
         given = {"language": language, "hotwords": words}
         options, text = request_options(FunasrNanoOptions, given, prompt, self.name, PROMPTED)
         if text:
             options = FunasrNanoOptions(language=options.language, itn=options.itn, hotwords=(*options.hotwords, text))
-        return ids_around(self.words, options, placeholder)
+        return ids_around(self.prompt_format, options, placeholder)
 
 
 @cache
 def open_front_end(directory: Path) -> NanoFrontEnd:
-    """The front end of a directory that vLLM loads; raises `BadInput` for a bad one."""
+    """Opens the front end of a directory that vLLM loads; raises `BadInput` for a bad directory."""
     return NanoFrontEnd(read_served_funasr_nano(directory))
 
 
@@ -83,13 +85,13 @@ class NanoInfo(AudioInfo):
 
     @staticmethod
     def open(directory: Path) -> FrontEnd:
-        """As `AudioInfo.open`."""
+        """See `AudioInfo.open`."""
         return open_front_end(directory)
 
 
 @MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=NanoInfo, dummy_inputs=AudioDummyInputs)
 class SpeechWorkbenchFunASRNano(SpeechModel):
-    """Fun-ASR-Nano with adaptors of any size, sound of its own length, and all of the family's prompts."""
+    """Fun-ASR-Nano with adaptors of any size, unpadded audio, and all of the family's prompts."""
 
     info_class = NanoInfo
     hf_to_vllm_mapper = WeightsMapper(
@@ -103,11 +105,11 @@ class SpeechWorkbenchFunASRNano(SpeechModel):
     supported_languages = known_to_vllm(LANGUAGES)
 
     def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
-        """As `SpeechModel.build_tower`."""
+        """See `SpeechModel.build_tower`."""
         model = read_served_funasr_nano(directory_of(vllm_config.model_config))
         return NanoTower(model.encoder, model.adaptor)
 
     @classmethod
     def post_process_output(cls, text: str) -> str:
-        """The transcript of what the language model wrote."""
+        """Returns the transcript in the language model's output."""
         return tidy(text)

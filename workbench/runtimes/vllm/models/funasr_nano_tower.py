@@ -19,13 +19,14 @@ from workbench.runtimes.vllm.models.batching import batches
 from workbench.runtimes.vllm.models.layers import FeedForward, Memory, attention, heads_in, heads_out, linear, norm
 from workbench.trace.recorder import Recorder
 
-SEPARATE = {"linear_q": "q", "linear_k": "k", "linear_v": "v"}  # layers of the checkpoint that are one here
+# Separate layers of the checkpoint that are one layer here.
+SEPARATE = {"linear_q": "q", "linear_k": "k", "linear_v": "v"}
 
 Tap = Callable[[str, Tensor], Tensor]
 
 
 class SanmBlock(nn.Module):
-    """Attention with memory, then feed-forward; without a residual connection around the first where widths differ."""
+    """Attention with memory, then feed-forward; the attention has no residual connection if it changes the width."""
 
     def __init__(self, inputs: int, config: SanmConfig):
         super().__init__()
@@ -44,18 +45,18 @@ class SanmBlock(nn.Module):
         self.norm2 = norm(size, config.norm_eps)
 
     def forward(self, x: Tensor, keys: Tensor | None, tap: Tap, stage: str) -> Tensor:
-        """x [B, T, inputs], keys [B, T] true on speech or None; returns [B, T, D]."""
+        """Maps x [B, T, inputs] to [B, T, D]; `keys` [B, T] is true on speech, or is None."""
         qkv = self.self_attn["linear_q_k_v"](self.norm1(x))
         memory = tap(f"{stage}.fsmn", self.self_attn["fsmn_block"](qkv.chunk(3, dim=-1)[2], keys))
         attended = tap(f"{stage}.attention", self.self_attn["linear_out"](attention(qkv, self.head_size, keys)))
-        heard = attended + memory
-        x = x + heard if self.residual else heard
+        mixed = attended + memory
+        x = x + mixed if self.residual else mixed
         x = x + self.feed_forward(self.norm2(x))
         return tap(stage, x)
 
 
 class Encoder(nn.Module):
-    """The SAN-M encoder: one stage or two, a norm behind each."""
+    """The SAN-M encoder: one stage or two, each followed by a norm."""
 
     def __init__(self, config: SanmConfig):
         super().__init__()
@@ -69,7 +70,7 @@ class Encoder(nn.Module):
             self.tp_norm = norm(size, config.norm_eps)
 
     def forward(self, x: Tensor, keys: Tensor | None, tap: Tap) -> Tensor:
-        """Features x [B, T, inputs] to [B, T, D]; keys as of `SanmBlock`."""
+        """Maps features x [B, T, inputs] to [B, T, D]; `keys` as in `SanmBlock`."""
         x = x * math.sqrt(self.config.output_size)
         x = tap("encoder.input", x + positions(x.shape[1], x.shape[2], x.device))
         first = [*self.encoders0, *self.encoders]
@@ -85,9 +86,10 @@ class Encoder(nn.Module):
 
 
 def positions(frames: int, depth: int, device: torch.device) -> Tensor:
-    """Position encoding [frames, depth]: sines of the positions 1, 2 ... in the first half, cosines in the second.
+    """Returns the position encoding [frames, depth]: sines of the positions 1, 2 ... in the first half, cosines in the
+    second.
 
-    Their rates fall geometrically from 1 to 1/10000 (Vaswani et al. 2017).
+    The rates fall geometrically from 1 to 1/10000 (Vaswani et al. 2017).
     """
     half = depth // 2
     step = math.log(10000.0) / (half - 1)
@@ -97,7 +99,7 @@ def positions(frames: int, depth: int, device: torch.device) -> Tensor:
 
 
 class AdaptorBlock(nn.Module):
-    """Attention, then feed-forward, each behind a norm and with a residual connection."""
+    """Attention, then feed-forward, each with a norm before it and a residual connection."""
 
     def __init__(self, size: int, heads: int):
         super().__init__()
@@ -108,14 +110,14 @@ class AdaptorBlock(nn.Module):
         self.norm2 = norm(size, ADAPTOR_EPS)
 
     def forward(self, x: Tensor, keys: Tensor | None) -> Tensor:
-        """x [B, T, H], keys [B, T] true on speech or None; returns [B, T, H]."""
+        """Maps x [B, T, H] to [B, T, H]; `keys` [B, T] is true on speech, or is None."""
         qkv = self.self_attn["qkv"](self.norm1(x))
         x = x + self.self_attn["linear_out"](attention(qkv, self.head_size, keys))
         return x + self.feed_forward(self.norm2(x))
 
 
 class Adaptor(nn.Module):
-    """Stacked encoder frames through two linear layers and transformer blocks."""
+    """Stacks encoder frames, then applies two linear layers and transformer blocks."""
 
     def __init__(self, config: AdaptorConfig):
         super().__init__()
@@ -125,10 +127,10 @@ class Adaptor(nn.Module):
         self.blocks = nn.ModuleList(AdaptorBlock(config.llm_dim, config.attention_heads) for _ in range(config.n_layer))
 
     def forward(self, encoded: Tensor, lengths: Sequence[int], tap: Tap) -> Tensor:
-        """[B, T, D] to [B, ceil(T / downsample_rate), H]; `lengths` counts each row's frames."""
+        """Maps [B, T, D] to [B, ceil(T / downsample_rate), H]; `lengths` counts each row's frames."""
         rate = self.config.downsample_rate
         if (own := speech(lengths, encoded)) is not None and rate > 1:
-            encoded = encoded * own[..., None]  # a last stack ends in zeros, not in padding
+            encoded = encoded * own[..., None]  # the last stack is padded with zeros, not with padding frames
         stacked = F.pad(encoded, (0, 0, 0, -encoded.shape[1] % rate)).unflatten(1, (-1, rate)).flatten(2)
         x = self.linear2(F.relu(self.linear1(stacked)))
         keys = speech([-(-length // rate) for length in lengths], x)
@@ -138,7 +140,7 @@ class Adaptor(nn.Module):
 
 
 def speech(lengths: Sequence[int], x: Tensor) -> Tensor | None:
-    """True on the own frames of each row of x [B, T, ...]; None where all of them are."""
+    """Returns a mask of x [B, T, ...] that is true on each row's own frames; None if all frames are."""
     frames = x.shape[1]
     if all(length == frames for length in lengths):
         return None
@@ -146,9 +148,9 @@ def speech(lengths: Sequence[int], x: Tensor) -> Tensor | None:
 
 
 class NanoTower(nn.Module):
-    """Encoder and adaptor under the names of the checkpoint, float32.
+    """Encoder and adaptor with the checkpoint's parameter names, in float32.
 
-    Must be made where vLLM's distributed state is initialised, as in a worker.
+    Create it where vLLM's distributed state is initialised, as in a worker.
     """
 
     def __init__(self, encoder: SanmConfig, adaptor: AdaptorConfig):
@@ -162,15 +164,15 @@ class NanoTower(nn.Module):
         lengths: Sequence[int],
         recorders: Sequence[Recorder | None] | None = None,
     ) -> list[Tensor]:
-        """Embeddings [n, H] of each stretch, n as `families.funasr_nano.audio_tokens` counts them.
+        """Returns the embeddings [n, H] of each chunk; `families.funasr_nano.audio_tokens` computes n.
 
-        Stretches of like length are computed together, padded to the longest of them; what a stretch gives does not
-        depend on the others but for rounding.
+        Chunks of similar length are computed together, padded to the longest; the others change a chunk's result by
+        rounding only.
 
         Args:
-            features: of each stretch [T, inputs], after LFR and CMVN.
-            lengths: frames of each, T.
-            recorders: what the stages of each stretch go to, if anywhere: its own rows, in float32.
+            features: of each chunk [T, inputs], after LFR and CMVN.
+            lengths: number of frames of each chunk, T.
+            recorders: for each chunk's own rows of the stages in float32; None for no recording.
         """
         embeddings: list[Tensor] = [torch.empty(0)] * len(features)
         for chosen in batches(lengths, self.audio_encoder.config.attention_heads):
@@ -184,9 +186,10 @@ class NanoTower(nn.Module):
         return embeddings
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Takes the tensors of `audio_encoder` and `audio_adaptor` by the checkpoint's names; returns its own of them.
+        """Loads the tensors of `audio_encoder` and `audio_adaptor` by the checkpoint's names; returns this network's
+        names of them.
 
-        Raises `ValueError` for a name that there is not.
+        Raises `ValueError` for an unknown name.
         """
         parameters = dict(self.named_parameters())
         loaded = set()
@@ -206,7 +209,9 @@ class NanoTower(nn.Module):
         return loaded
 
     def _tap(self, recorders: Sequence[Recorder | None], frames: Sequence[int]) -> Tap:
-        """Gives each recorder its stretch's own rows of the stages that it wants, and passes the values on."""
+        """Returns a tap that gives each recorder its chunk's own rows of the wanted stages, and returns values
+        unchanged.
+        """
         asked = [(row, recorder) for row, recorder in enumerate(recorders) if recorder is not None]
         config = self.audio_adaptor.config
 

@@ -1,6 +1,6 @@
-"""What our classes inside vLLM share: a language model of vLLM's own, which goes on from embeddings of another origin.
+"""Common code of this project's classes inside vLLM: one of vLLM's language models that takes external embeddings.
 
-What those are of, sound or anything else, a subclass knows.
+A subclass knows what the embeddings are, audio or anything else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vllm.model_executor.models.utils import (
     maybe_prefix,
 )
 
-ARCHITECTURES = {  # vLLM's classes of the language models that `workbench.families.language` knows
+ARCHITECTURES = {  # vLLM's classes of the language models in `workbench.families.language`
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "llama": "LlamaForCausalLM",
@@ -27,9 +27,9 @@ ARCHITECTURES = {  # vLLM's classes of the language models that `workbench.famil
 
 
 class AroundLanguageModel(nn.Module, SupportsMultiModal, SupportsPP):
-    """A language model, as the part `language_model` of something larger."""
+    """A language model as the part `language_model` of a larger model."""
 
-    hf_to_vllm_mapper: ClassVar[WeightsMapper]  # from a directory's names of tensors to those of the parts here
+    hf_to_vllm_mapper: ClassVar[WeightsMapper]  # from a directory's tensor names to those of the parts here
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = ""):
         super().__init__()
@@ -47,9 +47,9 @@ class AroundLanguageModel(nn.Module, SupportsMultiModal, SupportsPP):
     def embed_input_ids(
         self, input_ids: Tensor, multimodal_embeddings: Any = None, *, is_multimodal: Tensor | None = None
     ) -> Tensor:
-        """Embeddings of tokens, those of a modality's items in their places.
+        """Returns embeddings of tokens, with a modality's items at their positions.
 
-        The placeholder may be no row of the table: nothing beyond it is looked up, wherever it stands.
+        The placeholder id may be outside the table, so ids beyond the table are not looked up.
         """
         known = input_ids.masked_fill(input_ids >= self.config.vocab_size, 0)
         embedded: Tensor = super().embed_input_ids(known, multimodal_embeddings, is_multimodal=is_multimodal)
@@ -63,15 +63,15 @@ class AroundLanguageModel(nn.Module, SupportsMultiModal, SupportsPP):
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """The language model's pass."""
+        """Runs the language model."""
         return self.language_model(input_ids, positions, intermediate_tensors, inputs_embeds=inputs_embeds)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
-        """The language model's scores of all tokens."""
+        """Returns the language model's logits."""
         logits: Tensor | None = self.language_model.compute_logits(hidden_states)
         return logits
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Takes the tensors of a directory; returns the names of those that were."""
+        """Loads the tensors of a directory; returns the names of those that were loaded."""
         loaded: set[str] = AutoWeightsLoader(self).load_weights(weights, mapper=self.hf_to_vllm_mapper)
         return loaded

@@ -1,4 +1,4 @@
-"""Layers of the towers on vLLM's parallel ones: split over devices where the sizes divide, else on each of them whole.
+"""Layers of the towers on vLLM's parallel layers: split over devices if the sizes divide, else whole on each device.
 
 Arithmetic and weights are float32. Parameter names are those of the published checkpoints.
 """
@@ -25,42 +25,40 @@ EXACT = torch.float32
 
 
 def splits(size: int) -> bool:
-    """Whether a layer of so many heads or units is split over the devices."""
+    """Returns whether a layer with `size` heads or units is split over the devices."""
     devices = get_tensor_model_parallel_world_size()
     return devices > 1 and size % devices == 0
 
 
 def norm(size: int, eps: float) -> nn.LayerNorm:
-    """A layer norm over the last axis."""
+    """Returns a layer norm over the last axis."""
     return nn.LayerNorm(size, eps=eps, dtype=EXACT)
 
 
 def linear(inputs: int, outputs: int) -> ReplicatedLinear:
-    """A linear layer that every device has whole."""
+    """Returns a linear layer that is whole on every device."""
     return ReplicatedLinear(inputs, outputs, params_dtype=EXACT, return_bias=False)
 
 
 def heads_in(inputs: int, size: int, heads: int) -> QKVParallelLinear:
-    """The linear layer before an attention: queries, keys and values of this device's heads, one behind the other."""
+    """Returns the linear layer before an attention: queries, keys and values of this device's heads, concatenated."""
     return QKVParallelLinear(
         inputs, size // heads, heads, params_dtype=EXACT, disable_tp=not splits(heads), return_bias=False
     )
 
 
 def heads_out(size: int, heads: int) -> RowParallelLinear:
-    """The linear layer behind an attention, of this device's heads; every device gets the whole sum."""
+    """Returns the linear layer after an attention, for this device's heads; every device gets the whole sum."""
     return RowParallelLinear(size, size, params_dtype=EXACT, disable_tp=not splits(heads), return_bias=False)
 
 
 def attention(qkv: Tensor, size: int, keys: Tensor | None) -> Tensor:
-    """Attention of each row over itself.
+    """Returns self-attention of each row, [B, T, heads * size].
 
     Args:
-        qkv: [B, T, 3 * heads * size], as `heads_in` gives it.
+        qkv: [B, T, 3 * heads * size], from `heads_in`.
         size: of a head.
-        keys: true on the frames that are looked at [B, T]; None for all.
-
-    Returns [B, T, heads * size].
+        keys: true on the frames to attend to [B, T]; None for all.
     """
     q, k, v = (part.unflatten(2, (-1, size)).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
     mask = None if keys is None else keys[:, None, None, :]
@@ -77,16 +75,17 @@ class FeedForward(nn.Module):
         self.w_2 = RowParallelLinear(units, size, params_dtype=EXACT, disable_tp=whole, return_bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] to [B, T, D]."""
+        """Maps [B, T, D] to [B, T, D]."""
         projected: Tensor = self.w_2(F.relu(self.w_1(x)))
         return projected
 
 
 class Memory(nn.Module):
-    """FSMN memory: each channel's convolution over time added to it, of this device's heads; whole when it returns.
+    """FSMN memory: adds each channel's convolution over time, for this device's heads; the output has all heads.
 
     Args:
-        shift: frames by which the window lies in the past; 0 looks as far back as ahead.
+        shift: number of frames by which the window moves towards the past; with 0 it covers as many frames back as
+            ahead.
     """
 
     def __init__(self, size: int, heads: int, kernel_size: int, shift: int):
@@ -104,10 +103,10 @@ class Memory(nn.Module):
         parameter.data.copy_(loaded[first : first + own])
 
     def forward(self, v: Tensor, keys: Tensor | None) -> Tensor:
-        """v [B, T, own channels], keys as of `attention`; returns [B, T, D], zero on the other frames."""
+        """Maps v [B, T, own channels] to [B, T, D], zero on masked frames; `keys` as in `attention`."""
         if keys is not None:
             v = v * keys[..., None]
-        # An image of height 1 whose channels lie side by side, as v has them: nothing is transposed in memory.
+        # An image of height 1 with the channels last, which matches the layout of v in memory: no transposed copy.
         image = F.pad(v, (0, 0, self.before, self.behind)).transpose(1, 2).unsqueeze(2)
         moved = F.conv2d(image, self.weight.unsqueeze(2), groups=len(self.weight)).squeeze(2).transpose(1, 2)
         memory = v + moved if keys is None else (v + moved) * keys[..., None]

@@ -1,4 +1,4 @@
-"""How our classes inside vLLM refuse what a request asks for."""
+"""The error with which this project's classes inside vLLM refuse a request."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from workbench.core.errors import BadInput
 
 
 class Refused(BadInput, ValueError):
-    """Something that cannot be used; for vLLM's server it is the request's error (400) and not its own."""
+    """Raised for values that cannot be used; vLLM's server reports it as the request's error (400), not as its own."""

@@ -1,6 +1,7 @@
-"""What the speech families' classes share inside vLLM: a tower that hears, before a language model of vLLM's own.
+"""Common code of the speech families' classes inside vLLM: an audio tower before one of vLLM's language models.
 
-A family's class names its tower and its front end. The tower's arithmetic is float32 whatever the language model's is.
+A family's class names its tower and its front end. The tower computes in float32, whatever the language model's type
+is.
 """
 
 from __future__ import annotations
@@ -27,38 +28,38 @@ from workbench.trace.recorder import Recorder
 
 
 class Captures(Protocol):
-    """Who asks for stages: the worker's extension."""
+    """The source of recorders for stages: the worker's extension."""
 
     def recorder(self, number: int) -> Recorder | None:
-        """What the stages under this number go to, if anyone asks."""
+        """Returns the recorder for this number; None if its stages are not wanted."""
         ...
 
 
 class Tower(Protocol):
-    """A family's hearing half."""
+    """A family's encoder and adaptor."""
 
     def __call__(
         self, features: Sequence[Tensor], lengths: Sequence[int], recorders: Sequence[Recorder | None] | None
     ) -> list[Tensor]:
-        """Embeddings [n, H] of each stretch, which do not depend on the others but for rounding.
+        """Returns the embeddings [n, H] of each chunk; the other chunks change them by rounding only.
 
         Args:
-            features: of each stretch [T, width] float32.
-            lengths: of each that count as speech.
-            recorders: what the stages of each stretch go to, if anywhere: its own rows, in float32.
+            features: of each chunk [T, width] float32.
+            lengths: of each chunk, counting only speech.
+            recorders: for each chunk's own rows of the stages in float32; None for no recording.
         """
         ...
 
 
 class SpeechModel(AroundLanguageModel, SupportsTranscription):
-    """A tower and a language model; a family's subclass makes the tower."""
+    """A tower and a language model; a family's subclass creates the tower."""
 
     info_class: ClassVar[type[AudioInfo]]
-    hf_to_vllm_mapper = WeightsMapper(orig_to_new_prefix={"llm.": "language_model."})  # a subclass has its tower's too
-    languages: ClassVar[Mapping[str, str]] = {}  # that the prompt can name, by code
-    supported_languages: ClassVar[Mapping[str, str]] = {}  # of them those that vLLM has heard of
+    hf_to_vllm_mapper = WeightsMapper(orig_to_new_prefix={"llm.": "language_model."})  # a subclass adds its tower's
+    languages: ClassVar[Mapping[str, str]] = {}  # languages that the prompt can name, by code
+    supported_languages: ClassVar[Mapping[str, str]] = {}  # those of them that vLLM knows
     supports_transcription_only = False
-    captures: Captures | None = None  # set by the worker's extension while stages are asked for
+    captures: Captures | None = None  # set by the worker's extension while captures are on
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = ""):
         super().__init__(vllm_config=vllm_config, prefix=prefix)
@@ -68,18 +69,18 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
         self.configure_mm_token_handling(config.vocab_size, [getattr(config, SERVED_SECTION)["token_ids"][AUDIO]])
 
     def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
-        """The family's `Tower`, without its weights."""
+        """Creates the family's `Tower`, without its weights."""
         raise NotImplementedError
 
     @classmethod
     def get_placeholder_str(cls, modality: str, i: int) -> str | None:
-        """What stands in a text where the speech goes."""
+        """Returns the text that marks the speech's position."""
         if modality == MODALITY:
             return AUDIO
         raise Refused(f"this model takes audio, and was given {modality}")
 
     def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
-        """The embeddings [n, H] of the sounds of a batch, from the fields of `audio.AudioProcessor`."""
+        """Returns the embeddings [n, H] of each recording of a batch, from the fields of `audio.AudioProcessor`."""
         counts = [int(count) for count in kwargs["counts"]]
         recorders = None
         if self.captures is not None:
@@ -87,11 +88,11 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
         embeddings = self.tower(list(kwargs["features"]), [int(length) for length in kwargs["lengths"]], recorders)
         return [rows[:count] for rows, count in zip(embeddings, counts, strict=True)]
 
-    # The server's transcriptions.
+    # Transcriptions of the server.
 
     @classmethod
     def validate_language(cls, language: str | None) -> str | None:
-        """A language that the prompt can name, or None; raises `Refused` for another."""
+        """Returns a language that the prompt can name, or None; raises `Refused` for another."""
         if language in (None, "", "auto"):
             return None
         if language not in cls.languages:
@@ -102,19 +103,19 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
     def get_speech_to_text_config(
         cls, model_config: ModelConfig, task_type: Literal["transcribe", "translate"]
     ) -> SpeechToTextConfig:
-        """Recordings are cut to stretches that the model was made for."""
+        """Returns how the server cuts recordings: into chunks of the length that the model was made for."""
         return SpeechToTextConfig(sample_rate=SAMPLE_RATE, max_audio_clip_s=round(LONGEST_SECONDS))
 
     @classmethod
     def get_num_audio_tokens(
         cls, audio_duration_s: float, stt_config: SpeechToTextConfig, model_config: ModelConfig
     ) -> int | None:
-        """How many positions so many seconds become."""
+        """Returns how many positions a recording of this length takes."""
         return cls.info_class.open(directory_of(model_config)).count(round(audio_duration_s * SAMPLE_RATE))
 
     @classmethod
     def get_generation_prompt(cls, stt_params: SpeechToTextParams) -> Any:
-        """The family's own prompt around the speech, as ids."""
+        """Returns the family's own prompt around the speech, as ids."""
         model_config = stt_params.model_config
         placeholder: int = getattr(model_config.hf_config, SERVED_SECTION)["token_ids"][AUDIO]
         front_end = cls.info_class.open(directory_of(model_config))
@@ -128,22 +129,22 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
 
 
 def known_to_vllm(languages: Mapping[str, str]) -> dict[str, str]:
-    """Those of the languages whose codes vLLM accepts in a class's `supported_languages`."""
+    """Returns those of the languages whose codes vLLM accepts in a class's `supported_languages`."""
     return {code: name for code, name in languages.items() if code in LANGUAGES}
 
 
 def request_options(
     options_class: type[Options], given: Mapping[str, Any], prompt: str, what: str, named: Sequence[str]
 ) -> tuple[Options, str]:
-    """(the options of a transcription that a server is asked for, the text of its prompt that is none of them).
+    """Returns (the options of a server's transcription request, the part of its prompt that names no options).
 
     Args:
-        given: what the request's own fields say, by the names of options; empty values say nothing.
-        prompt: the request's free text; where it is a JSON object, it names options.
-        what: names the model in messages.
-        named: the options that it may name.
+        given: the request's own fields, by the names of options; empty values count as missing.
+        prompt: the request's free text; a JSON object names options.
+        what: the model's name in messages.
+        named: the options that the request may name.
 
-    Raises `BadInput` for an option that is none of those, or a value that it cannot have.
+    Raises `BadInput` for another option, or for a bad value.
     """
     values = {name: value for name, value in given.items() if value}
     text = prompt.strip()

@@ -1,7 +1,7 @@
-"""Models on a vLLM server somewhere else, as sessions of the same interface as local ones.
+"""Models on a remote vLLM server, as sessions with the same interface as local ones.
 
-`client` asks over HTTP, `service` finds what a server offers, `speech` and `text` are the sessions. Nothing here
-imports vllm or torch: a machine that only asks needs neither.
+`client` sends HTTP requests, `service` finds what a server offers, `speech` and `text` are the sessions. Nothing here
+imports vllm or torch, so a client machine needs neither.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from workbench.session.protocols import Session
 
 
 def open_session(spec: SessionSpec) -> Session:
-    """A session of the model on `spec.server`, called `spec.name` in its results.
+    """Opens a session for the model on `spec.server`; results call the model `spec.name`.
 
-    Raises `Unavailable` where the server cannot be reached, refuses access or does not offer what the family needs,
-    and `BadInput` where it has no model of that name.
+    Raises `Unavailable` if the server cannot be reached, refuses access or does not offer what the family needs, and
+    `BadInput` if it has no model of that name.
     """
     from workbench.runtimes.vllm.remote.client import Client
     from workbench.runtimes.vllm.remote.service import find_service

@@ -1,4 +1,6 @@
-"""The events of a streamed chat, completion or transcription as plain values: OpenAI's form with vLLM's additions."""
+"""Turns the events of a streamed chat, completion or transcription into plain values: OpenAI's format with vLLM's
+additions.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +12,24 @@ from workbench.core.errors import SessionDied
 from workbench.core.settings import Server
 from workbench.runtimes.vllm.remote.refusals import shortened, strange
 
-ENDS = {"stop": "stop", "tool_calls": "stop", "length": "length"}  # what our results call them
+ENDS = {"stop": "stop", "tool_calls": "stop", "length": "length"}  # this project's names for the reasons
 
 
 @dataclass(frozen=True)
 class Written:
-    """What one event adds."""
+    """The additions of one event."""
 
     text: str = ""
-    ids: tuple[int, ...] = ()  # of vLLM with return_token_ids; of other servers none
-    finish: str = ""  # stop or length where the text ends here
-    prompt_tokens: int | None = None  # where the event says how long the prompt was
+    ids: tuple[int, ...] = ()  # from vLLM with return_token_ids; other servers send none
+    finish: str = ""  # stop or length if the text ends here
+    prompt_tokens: int | None = None  # length of the prompt, if the event states it
     steps: tuple[
         tuple[tuple[str, float], ...], ...
-    ] = ()  # of each token, where asked for: others, with log-probability
+    ] = ()  # alternatives of each token with log-probability, if asked for
 
 
 def written(event: Mapping[str, Any], server: Server) -> Written:
-    """What an event adds to the text; raises `WorkbenchError` for one of another form, or for a text given up."""
+    """Returns the additions of an event; raises `WorkbenchError` for a malformed event, or for an aborted text."""
     try:
         usage, choices = event.get("usage"), event.get("choices") or ()
         prompt_tokens = int(usage["prompt_tokens"]) if usage else None
@@ -35,7 +37,7 @@ def written(event: Mapping[str, Any], server: Server) -> Written:
             return Written(prompt_tokens=prompt_tokens)
         [choice] = choices
         delta = choice.get("delta") or {}
-        # A server that is told to take a model's thoughts apart from its answer has them under another name.
+        # A server that separates a model's reasoning from its answer sends the reasoning under another name.
         parts = (delta.get("reasoning"), delta.get("content"), choice.get("text"))
         text = "".join(part for part in parts if part)
         ids = tuple(map(int, choice.get("token_ids") or ()))
@@ -46,12 +48,12 @@ def written(event: Mapping[str, Any], server: Server) -> Written:
     except (TypeError, ValueError, KeyError, AttributeError):
         raise strange(server, f"with an event of another form ({shortened(str(event))})") from None
     if finish is not None and finish not in ENDS:
-        raise SessionDied(f"the server {server.url} gave the answer up ({shortened(str(finish))}); ask again")
+        raise SessionDied(f"the server {server.url} aborted the answer ({shortened(str(finish))}); ask again")
     return Written(text, ids, ENDS[finish] if finish else "", prompt_tokens, steps)
 
 
 def _steps(logprobs: Mapping[str, Any]) -> tuple[tuple[tuple[str, float], ...], ...]:
-    """The likeliest tokens of each step, of a chat or of a completion, likeliest first."""
+    """Returns the likeliest tokens of each step of a chat or a completion, the likeliest first."""
     chatted = [
         {each["token"]: each["logprob"] for each in step["top_logprobs"]} for step in logprobs.get("content") or ()
     ]

@@ -1,7 +1,7 @@
-"""Asks a server over HTTP, from any number of threads at a time: whole answers, and streams of events side by side.
+"""Sends HTTP requests to a server from any number of threads: for whole answers, and for parallel streams of events.
 
-One thread of its own holds all connections; a stream that is given up closes its connection, by which vLLM knows that
-nobody waits for the rest. This file knows neither models nor what the answers mean.
+One separate thread owns all connections. Closing a stream closes its connection, which tells vLLM to stop the work.
+This file knows neither models nor the meaning of the answers.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from workbench.runtimes.vllm.remote.events import DONE, EventReader
 from workbench.runtimes.vllm.remote.refusals import broken, refused, reported, shortened, strange, unreachable
 
 CONNECT_SECONDS = 10.0
-SILENCE_SECONDS = 600.0  # without a byte: a busy server keeps a request waiting that long
-ASK_SECONDS = 60.0  # for what a server answers without the model
+SILENCE_SECONDS = 600.0  # without a byte: a busy server may let a request wait that long
+ASK_SECONDS = 60.0  # for answers that need no model
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that is not streamed
-LARGEST_STREAM = 1 << 30  # bytes of one that is
-BEAT_SECONDS = 0.25  # how often whoever reads a stream gets the word while nothing comes
-LAST_SECONDS = 0.5  # for the end of a stream after its last event, so that the connection serves again
-CLOSE_SECONDS = 5.0  # for connections that are given up
+LARGEST_STREAM = 1 << 30  # bytes of a streamed answer
+BEAT_SECONDS = 0.25  # how often a stream's reader gets control while no event comes
+LAST_SECONDS = 0.5  # for the end of a stream after its last event, so that the connection can be reused
+CLOSE_SECONDS = 5.0  # for connections that are aborted
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request whose answer is a stream of events: JSON, or the fields and files of a form."""
+    """A request for a stream of events: JSON, or the fields and files of a form."""
 
     path: str
     body: Mapping[str, Any]
-    files: Mapping[str, tuple[str, bytes, str]] = field(default_factory=dict)  # name, content, type; makes it a form
+    # Name, content and type of each file; with files the request is a form.
+    files: Mapping[str, tuple[str, bytes, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,17 @@ class Answer:
     """A whole answer."""
 
     status: int
-    content: Any  # of JSON; None where it is none
+    content: Any  # parsed JSON; None if it is not JSON
 
 
 class Client:
     """The connections to one server.
 
     Args:
-        server: where it is, and which environment variable has its key.
-        model: what it is for, in messages.
+        server: its address, and the environment variable with its key.
+        model: the model's name in messages.
 
-    Raises `Unavailable` where the key is not set.
+    Raises `Unavailable` if the key is not set.
     """
 
     def __init__(self, server: Server, model: str):
@@ -76,11 +77,11 @@ class Client:
         self._thread.start()
 
     def ask(self, method: str, path: str, body: Any = None) -> Answer:
-        """A whole answer, whatever its status. Raises where there is none."""
+        """Returns a whole answer, whatever its status. Raises an error if there is no answer."""
         return self.ask_all([(method, path, body)])[0]
 
     def ask_all(self, requests: Sequence[tuple[str, str, Any]], side_by_side: int = 16) -> list[Answer]:
-        """The answers to several requests of (method, path, JSON body), a few of them at a time."""
+        """Returns the answers to requests of (method, path, JSON body), a few of them in parallel."""
 
         async def all_of_them() -> list[Answer]:
             turn = asyncio.Semaphore(side_by_side)
@@ -94,13 +95,13 @@ class Client:
         try:
             return asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
         except CancelledError:
-            raise broken(self.server, "was let go of") from None
+            raise broken(self.server, "was abandoned") from None
 
     def stream(self, calls: Sequence[Call]) -> Generator[tuple[int, Mapping[str, Any]] | None, None, None]:
-        """The events of several requests that run side by side, each with its number, as they come.
+        """Yields the events of several parallel requests as they arrive, each with its request's index.
 
-        None comes every now and then where nothing else does, so that whoever reads can stop. Closing the generator
-        closes the connections. The first request that fails ends the others, and its error is raised.
+        Yields None from time to time while no event comes, so that the reader can stop. Closing the generator closes
+        the connections. The first request that fails ends the others, and its error is raised.
         """
         arrived: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | BaseException | None] = queue.SimpleQueue()
         running = _Running(self._loop, lambda: self._streamed(calls, arrived))
@@ -132,7 +133,7 @@ class Client:
         if not self._thread.is_alive():
             self._loop.close()
 
-    # In the thread of the connections.
+    # These methods run in the connections' thread.
 
     async def _let_go(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -154,9 +155,9 @@ class Client:
             return Answer(status, None)
 
     async def _streamed(self, calls: Sequence[Call], arrived: queue.SimpleQueue[Any]) -> None:
-        """Puts the events of all calls into the queue, and behind them None or the first error."""
+        """Puts the events of all calls into the queue, and last None or the first error."""
         tasks = [asyncio.create_task(self._one(number, call, arrived)) for number, call in enumerate(calls)]
-        last: BaseException | None = broken(self.server, "was let go of")  # unless it comes to an end by itself
+        last: BaseException | None = broken(self.server, "was abandoned")  # the result unless it ends normally
         try:
             if not tasks:
                 last = None
@@ -213,7 +214,7 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def _answering(self) -> AsyncIterator[None]:
-        """Makes whatever happens to a connection one of our errors."""
+        """Turns every failure of a connection into an error of this project."""
         import httpx
 
         try:
@@ -235,7 +236,7 @@ class Client:
 
 
 class _Running:
-    """A coroutine at work in another thread's loop."""
+    """A coroutine that runs in another thread's event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]):
         self.done = threading.Event()
@@ -260,17 +261,17 @@ class _Running:
 
 
 def _cause(error: BaseException) -> str:
-    """Why there is no connection: what the system says, below what the layers between make of it."""
+    """Returns why there is no connection: the operating system's message below the other layers' messages."""
     below: BaseException | None = error
     while below is not None:
-        if isinstance(below, OSError) and below.errno:  # numbers below 0 are of names that have no address
+        if isinstance(below, OSError) and below.errno:  # negative numbers mean that a name has no address
             return shortened(os.strerror(below.errno) if below.errno > 0 else str(below.strerror))
         below = below.exceptions[0] if isinstance(below, BaseExceptionGroup) else below.__cause__ or below.__context__
     return shortened(str(error)) or type(error).__name__
 
 
 async def _rest_of(chunks: AsyncIterator[bytes]) -> None:
-    """Reads what is left of an answer, if that takes no time."""
+    """Reads the rest of an answer, if that takes no time."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(LAST_SECONDS):
             async for _ in chunks:

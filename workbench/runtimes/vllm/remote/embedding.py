@@ -1,4 +1,6 @@
-"""Embeddings in the chats of a server that runs our plugin: the parts of a message, and what stands for them."""
+"""Embeddings in the chats of a server that runs this project's plugin: builds message parts and finds the
+placeholder.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,9 @@ HOW = (
 
 
 def message_content(text: str, embeddings: Sequence[np.ndarray], placeholder: str) -> list[Mapping[str, Any]]:
-    """The parts of a message, each embedding in the place of one placeholder of its text, in order.
+    """Returns the parts of a message, with each embedding at one placeholder of its text, in order.
 
-    Raises `BadInput` for another number of them than of embeddings,
-    and for values that are no embedding.
+    Raises `BadInput` if the numbers of placeholders and embeddings differ, and for invalid embeddings.
     """
     texts = text.split(placeholder)
     if len(texts) - 1 != len(embeddings):
@@ -38,10 +39,10 @@ def message_content(text: str, embeddings: Sequence[np.ndarray], placeholder: st
 
 
 def placeholder_there(client: Client, service: Service) -> str | None:
-    """What stands in a text where an embedding goes, for the server's model.
+    """Returns the server's placeholder for an embedding in a text.
 
-    None where the server's chats know no parts with embeddings; `HOW` says how to start one that does. It is asked with
-    a part that holds none, which a server that knows them refuses in words of ours.
+    Returns None if the server's chats do not accept embeddings; `HOW` says how to start a server that does. The request
+    contains an empty part, which a server with the plugin refuses with this project's message.
     """
     if CHAT not in service.routes:
         return None

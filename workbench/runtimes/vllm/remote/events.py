@@ -1,14 +1,14 @@
-"""Server-sent events: bytes as they arrive, in pieces of any size, to the data of whole events.
+"""Server-sent events: turns bytes, in pieces of any size, into the data of complete events.
 
-After the HTML standard, section 9.2.6. Names, ids and comments of events are of no use here and left out.
-The package httpx-sse is not used: it collects a line or an event of any length, and nothing here may.
+It follows the HTML standard, section 9.2.6. Names, ids and comments of events are not needed and are dropped.
+The package httpx-sse is not used: it collects lines and events of any length, and here both have a limit.
 """
 
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
 
-DONE = "[DONE]"  # the data of the event that ends a stream of OpenAI's form
+DONE = "[DONE]"  # the data of the last event of a stream in OpenAI's format
 LARGEST_EVENT = 16 << 20  # characters
 
 
@@ -17,13 +17,15 @@ class EventReader:
 
     def __init__(self) -> None:
         self._decoder = getincrementaldecoder("utf-8")("replace")
-        self._rest = ""  # of a line that is not whole
-        self._data: list[str] = []  # lines of an event that is not whole
+        self._rest = ""  # an incomplete line
+        self._data: list[str] = []  # lines of an incomplete event
 
     def feed(self, arrived: bytes) -> list[str]:
-        """The data of every event that is whole with these bytes; raises `ValueError` for one that grows too large."""
+        """Returns the data of every event that these bytes complete; raises `ValueError` for an event that grows too
+        large.
+        """
         text = self._rest + self._decoder.decode(arrived)
-        held = len(text) - 1 if text.endswith("\r") else len(text)  # its line feed may be on the way
+        held = len(text) - 1 if text.endswith("\r") else len(text)  # its line feed may arrive next
         lines = text[:held].replace("\r\n", "\n").replace("\r", "\n").split("\n")
         self._rest = lines.pop() + text[held:]
         found = []

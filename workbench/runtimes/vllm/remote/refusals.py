@@ -1,6 +1,6 @@
-"""What went wrong with a server, in one sentence that holds the server's own reason.
+"""Errors of a server, each in one sentence with the server's own reason.
 
-Nothing here asks the network; `client` calls it with what it met.
+This file sends no requests; `client` calls it with the failures that it met.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONGEST_REASON = 300  # characters
 
 
 def refused(server: Server, status: int, body: bytes) -> WorkbenchError:
-    """The error for an answer with a status other than 200."""
+    """Returns the error for an answer with a status other than 200."""
     reason = _reason(status, body)
     if status in (401, 403):
         key = f"the key in {server.key} is not one that it takes" if server.key else "its card names no key"
@@ -33,41 +33,41 @@ def refused(server: Server, status: int, body: bytes) -> WorkbenchError:
 
 
 def reported(server: Server, error: Any) -> WorkbenchError:
-    """The error for one that the server reports in the middle of a stream."""
+    """Returns the error for a failure that the server reports in the middle of a stream."""
     status = error.get("code") if isinstance(error, Mapping) else None
     status = status if isinstance(status, int) else 500
     failure = refused(server, status, json.dumps({"error": error}).encode())
     if status >= 500:
-        return SessionDied(f"{failure}; the answer is not whole, and the next call asks again")
+        return SessionDied(f"{failure}; the answer is incomplete, and the next call asks again")
     return failure
 
 
 def unreachable(server: Server, model: str, why: str) -> WorkbenchError:
-    """The error for a server to which there is no connection."""
+    """Returns the error for a server that cannot be reached."""
     return Unavailable(
-        f"the server {server.url} of {model} cannot be reached: {why}; start it there with vllm serve, or mend the "
+        f"the server {server.url} of {model} cannot be reached: {why}; start it there with vllm serve, or correct the "
         "address in the model's card"
     )
 
 
 def broken(server: Server, why: str) -> WorkbenchError:
-    """The error for a connection that was lost before the answer was whole."""
-    return SessionDied(f"the server {server.url} {why} before its answer was whole; the next call asks again")
+    """Returns the error for a connection that was lost before the answer was complete."""
+    return SessionDied(f"the server {server.url} {why} before its answer was complete; the next call asks again")
 
 
 def strange(server: Server, what: str) -> WorkbenchError:
-    """The error for an answer that is none of OpenAI's form."""
+    """Returns the error for an answer that is not in OpenAI's format."""
     return WorkbenchError(f"the server {server.url} answers {what}; expected an OpenAI-compatible server of vLLM")
 
 
 def shortened(text: str) -> str:
-    """Text of any length on one line of some length."""
+    """Returns the text on one line, shortened to a fixed length."""
     line = " ".join(text[: 10 * LONGEST_REASON].split())
     return line if len(line) <= LONGEST_REASON else line[:LONGEST_REASON] + "..."
 
 
 def _reason(status: int, body: bytes) -> str:
-    """What the server says, in one of the forms that servers have for it; else what the status means."""
+    """Returns the server's message, in one of the usual formats; else the meaning of the status."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:

@@ -1,4 +1,4 @@
-"""How a server is to choose tokens, as the fields of a request; and which options no server honours."""
+"""The fields of a request that say how a server chooses tokens; and the options that no server supports."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from workbench.core.options import ListeningOptions
 from workbench.decoding.generation import GenerationOptions
 from workbench.runtimes.vllm.sampling import known_top_p
 
-MOST_ALTERNATIVES = 20  # that servers of this form tell
+MOST_ALTERNATIVES = 20  # the most that servers of this kind send
 HERE = "leave it out, or open the model on this machine"
 
 
 def sampling_fields(
     options: GenerationOptions, most: int, stop_ids: tuple[int, ...] = (), row: int = 0
 ) -> dict[str, Any]:
-    """The fields of a chat or a completion. All are given, since a server may have other defaults.
+    """Returns the fields of a chat or a completion. All are sent, since a server may have other defaults.
 
     Args:
-        most: tokens to generate at most.
-        stop_ids: what ends the text beside the model's own end, which the server knows.
-        row: of several requests of one call; each draws by a seed of its own.
+        most: the most tokens to generate.
+        stop_ids: tokens that end the text, besides the model's own end, which the server knows.
+        row: index of the request in its call; it makes the seed of each request different.
     """
     return {
         "max_tokens": most,
@@ -40,14 +40,14 @@ def sampling_fields(
 
 
 def streaming_fields() -> dict[str, Any]:
-    """The fields that make an answer a stream with token ids and the length of the prompt."""
+    """Returns the fields that ask for a stream with token ids and the length of the prompt."""
     return {"stream": True, "stream_options": {"include_usage": True}, "return_token_ids": True}
 
 
 def alternatives_fields(count: int, chats: bool) -> dict[str, Any]:
-    """The fields that ask for so many of the likeliest tokens of each step; none for 0.
+    """Returns the fields that ask for `count` of the likeliest tokens of each step; none for 0.
 
-    Of a chat, one more is asked for where that is allowed: vLLM counts the token that was chosen among them.
+    For a chat, one more is asked for if allowed: vLLM counts the chosen token among them.
     """
     if not count:
         return {}
@@ -56,7 +56,7 @@ def alternatives_fields(count: int, chats: bool) -> dict[str, Any]:
 
 
 def check_listening(options: ListeningOptions) -> None:
-    """Raises `BadInput` for options of a recording that a server decides, where they are not its own choice."""
+    """Raises `BadInput` for options of a recording that differ from the server's own choice."""
     if options.dither:
         raise BadInput(f"option dither is {options.dither:g}, and a server computes the features itself; {HERE}")
     if options.cmvn != "checkpoint":
@@ -64,7 +64,9 @@ def check_listening(options: ListeningOptions) -> None:
 
 
 def form_fields(options: GenerationOptions, most: int, row: int = 0) -> Mapping[str, str]:
-    """The fields of a transcription's form, as texts. Raises `BadInput` for options that it has no field for."""
+    """Returns the fields of a transcription's form, as texts. Raises `BadInput` for options that it has no field
+    for.
+    """
     fields = sampling_fields(options, most, row=row)
     if fields["min_tokens"]:
         raise BadInput(

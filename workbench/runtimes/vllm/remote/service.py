@@ -1,4 +1,4 @@
-"""What a server offers for a model: its name there, the routes, the token that ends a turn."""
+"""Finds what a server offers for a model: its name there, the routes, the token that ends a turn."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from workbench.runtimes.vllm.remote.refusals import refused, strange
 CHAT, COMPLETIONS, TRANSCRIPTIONS = "/v1/chat/completions", "/v1/completions", "/v1/audio/transcriptions"
 MODELS, TOKENIZE, DETOKENIZE = "/v1/models", "/tokenize", "/detokenize"
 ROUTES = (CHAT, COMPLETIONS, TRANSCRIPTIONS, DETOKENIZE)
-ABSENT = (404, 405, 501)  # the statuses of a route that is not there
-MOST_NAMES = 8  # of models, in a message
+ABSENT = (404, 405, 501)  # the statuses of a route that does not exist
+MOST_NAMES = 8  # names of models in a message
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,17 @@ class Service:
 
     model: str  # its name there
     routes: frozenset[str]  # those of ROUTES that the server has
-    stop_ids: tuple[int, ...] = ()  # what ends a turn, beside what the server itself takes for an end
+    stop_ids: tuple[int, ...] = ()  # tokens that end a turn, besides the server's own
     has_chat_template: bool = False
 
 
 def find_service(client: Client, named: str = "") -> Service:
-    """What the server offers for the model of that name, or for the only one it has.
+    """Finds the model of that name on the server, or its only one.
 
-    Raises `Unavailable` where it cannot be reached or refuses access, `BadInput` where it has no such model.
+    Raises `Unavailable` if the server cannot be reached or refuses access, `BadInput` if it has no such model.
     """
     model = _model(client, named)
-    # A body without a request is refused by every route that is there, before any work is done.
+    # Every existing route refuses a body without a request before it does any work.
     answers = client.ask_all([("POST", route, {}) for route in ROUTES])
     routes = frozenset(route for route, answer in zip(ROUTES, answers, strict=True) if answer.status not in ABSENT)
     end, template = client.ask_all(
@@ -47,14 +47,14 @@ def find_service(client: Client, named: str = "") -> Service:
     return Service(
         model=model,
         routes=routes,
-        stop_ids=tuple(ids) if len(ids) == 1 else (),  # of several tokens: the model has no such end
-        # A server that does not tokenize for others does not say whether there is one; chat is the usual case.
+        stop_ids=tuple(ids) if len(ids) == 1 else (),  # several tokens: the model has no such end
+        # A server without a tokenize route does not say whether there is a chat template; most models have one.
         has_chat_template=CHAT in routes and (template.status in ABSENT or bool(_tokens(template))),
     )
 
 
 def pieces(client: Client, service: Service, ids: Sequence[int]) -> list[str]:
-    """Each token as text, special ones too; empty texts where the server does not tell."""
+    """Returns each token as text, special ones too; empty texts if the server does not tell."""
     if DETOKENIZE not in service.routes:
         return [""] * len(ids)
     answers = client.ask_all([("POST", DETOKENIZE, {"model": service.model, "tokens": [number]}) for number in ids])
@@ -75,8 +75,8 @@ def _model(client: Client, named: str) -> str:
         if named in names:
             return named
         raise BadInput(
-            f"the server {client.server.url} has no model {named!r}; it has {listed or 'none'}: mend the name in the "
-            f"source of {client.model}'s card"
+            f"the server {client.server.url} has no model {named!r}; it has {listed or 'none'}: correct the name in "
+            f"the source of {client.model}'s card"
         )
     if len(names) != 1:
         raise BadInput(
@@ -99,6 +99,6 @@ def _as_bytes(content: Any) -> bytes:
 
 
 def _tokens(answer: Answer) -> list[int]:
-    """The ids of an answer of /tokenize; none where it is no such answer."""
+    """Returns the ids in an answer of /tokenize; none for any other answer."""
     found = answer.content.get("tokens") if answer.status == 200 and isinstance(answer.content, dict) else None
     return [number for number in found if isinstance(number, int)] if isinstance(found, list) else []

@@ -1,4 +1,4 @@
-"""Samples as a WAV file in memory, no bit of them lost."""
+"""Writes samples as a WAV file in memory, without loss."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FULL_SCALE = 32768  # of 16-bit samples
 
 
 def wav(samples: np.ndarray) -> bytes:
-    """Mono float32 samples [n] at 16 kHz as a WAV file: of 16 bits where that holds them exactly, else of 32."""
+    """Returns mono float32 samples [n] at 16 kHz as a WAV file: 16 bits if they hold the values exactly, else 32."""
     scaled = samples * np.float32(FULL_SCALE)  # a power of two: exact
     whole = np.rint(scaled)
     exact = bool(np.array_equal(whole, scaled)) and bool(((whole >= -FULL_SCALE) & (whole < FULL_SCALE)).all())
     data = (whole.astype("<i2") if exact else samples.astype("<f4")).tobytes()
     width, kind = (2, PCM) if exact else (4, FLOAT)
     form = struct.pack("<HHIIHH", kind, 1, SAMPLE_RATE, SAMPLE_RATE * width, width, 8 * width)
-    if kind == FLOAT:  # no extension, and a count of samples, as the format wants it of all but PCM
+    if kind == FLOAT:  # WAV requires an extension (here empty) and the number of samples for all kinds but PCM
         form += struct.pack("<H", 0)
     fact = struct.pack("<4sII", b"fact", 4, len(samples)) if kind == FLOAT else b""
     body = b"WAVE" + struct.pack("<4sI", b"fmt ", len(form)) + form + fact

@@ -1,7 +1,7 @@
-"""Speech language models on a server: a request for each stretch of speech, many side by side.
+"""Speech language models on a server: one request for each chunk of speech, many in parallel.
 
-A server that chats about sound is asked in the family's own words and tells its tokens. vLLM's own classes of these
-models take transcriptions only, whose prompt is the server's, and tell a text.
+A server that accepts audio in chats gets the family's own prompt and returns tokens. vLLM's own classes of these models
+accept only transcriptions: the server writes the prompt and returns text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from workbench.session.values import AudioSource, Event, Token
 from workbench.trace.recorder import Stages
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
-CUT_OFF = "a stretch was cut off at max_new_tokens; the transcript may lack its end"
-NO_TOKENS = "the server gives transcriptions only, in words of its own, and does not tell their tokens"
+CUT_OFF = "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end"
+NO_TOKENS = "the server offers only transcriptions, with its own prompt, and does not send their tokens"
 NO_STAGES = "a remote server does not show its stages; open the model on this machine to trace it"
 
 
@@ -38,15 +38,16 @@ class RemoteRecogniser:
     """A speech model on a server, as a `workbench.pipelines.speech_session.Recogniser`. Several threads may call it.
 
     Args:
-        client: the connections, which are closed with it.
-        service: what the server offers.
+        client: the connections; `close` closes them.
+        service: the model on the server.
         wording: of the family.
 
-    Raises `Unavailable` where the server offers neither chats nor transcriptions.
+    Raises `Unavailable` if the server offers neither chats nor transcriptions.
     """
 
     dtype = "as the server has it"
-    chunks_at_once = 32  # as `workbench.pipelines.speech_session.BatchingRecogniser`: the server batches by itself
+    # As in `workbench.pipelines.speech_session.BatchingRecogniser`: the server batches by itself.
+    chunks_at_once = 32
 
     def __init__(self, client: Client, service: Service, wording: Wording):
         if not service.routes & {CHAT, TRANSCRIPTIONS}:
@@ -57,7 +58,7 @@ class RemoteRecogniser:
         self.client = client
         self.service = service
         self.wording = wording
-        self._pieces: dict[int, str] = {}  # of the tokens seen so far
+        self._pieces: dict[int, str] = {}  # texts of the tokens seen so far
         self._asking = threading.Lock()
 
     @property
@@ -67,20 +68,20 @@ class RemoteRecogniser:
 
     @property
     def chats(self) -> bool:
-        """Whether the server is asked in the family's words."""
+        """Whether the server gets the family's own prompt, in a chat."""
         return CHAT in self.service.routes
 
     def check(self, options: Any) -> None:
-        """Raises `BadInput` for an option that this server does not honour."""
+        """Raises `BadInput` for an option that this server does not support."""
         self.wording.check(options)
         if not self.chats:
             self.wording.fields(options)
             form_fields(options, 1)
 
-    def hear(self, stretches: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
-        """As `StreamingRecogniser.hear`; the stretches are sent at once and the server computes them side by side."""
+    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
+        """See `StreamingRecogniser.hear`; all chunks are sent at once and the server batches them."""
         self.check(options)
-        calls = [self._call(row, samples, options) for row, samples in enumerate(stretches)]
+        calls = [self._call(row, samples, options) for row, samples in enumerate(chunks)]
         texts, ids, finish = [""] * len(calls), [list[int]() for _ in calls], [""] * len(calls)
         shown = list(texts)
         with contextlib.closing(self.client.stream(calls)) as events:
@@ -94,20 +95,20 @@ class RemoteRecogniser:
                     shown[row] = self.wording.text(texts[row])
                 yield list(shown)
         notes = [] if options.repetition_penalty == 1.0 else [PENALTY_NOTE]
-        return [self._heard(*each, notes) for each in zip(texts, ids, finish, strict=True)]
+        return [self._recognition(*each, notes) for each in zip(texts, ids, finish, strict=True)]
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
-        """What is said in float32 samples [n] at 16 kHz."""
+        """Returns what is said in float32 samples [n] at 16 kHz."""
         return drained(self.hear([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
-        """The transcript of some tokens, as far as the server has told their text."""
+        """Returns the transcript of some tokens, as far as the server has sent their text."""
         return self.wording.text("".join(self._pieces.get(number, "") for number in ids))
 
     def trace(
         self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Stages | None = None
     ) -> dict[str, np.ndarray]:
-        """A server shows no stages: raises `Unavailable`."""
+        """Raises `Unavailable`, as a server shows no stages."""
         raise Unavailable(NO_STAGES)
 
     def close(self) -> None:
@@ -126,9 +127,9 @@ class RemoteRecogniser:
         fields = sampling_fields(options, most, self.service.stop_ids, row) | streaming_fields()
         return Call(CHAT, {**model, "messages": [message], **fields})
 
-    def _heard(self, text: str, ids: Sequence[int], finish: str, notes: Sequence[str]) -> Recognition:
+    def _recognition(self, text: str, ids: Sequence[int], finish: str, notes: Sequence[str]) -> Recognition:
         ended = finish == "stop"
-        shown = ids[:-1] if ended else ids  # the end is a token too, and no text
+        shown = ids[:-1] if ended else ids  # the end is a token without text
         known = self._read(shown)
         notes = [*([] if self.chats else [NO_TOKENS]), *([] if ended else [CUT_OFF]), *notes]
         return Recognition(
@@ -141,7 +142,7 @@ class RemoteRecogniser:
         )
 
     def _read(self, ids: Sequence[int]) -> list[str]:
-        """The text of each token; the server is asked for those that have not been seen."""
+        """Returns the text of each token; asks the server for new ones."""
         with self._asking:
             new = [number for number in dict.fromkeys(ids) if number not in self._pieces]
             self._pieces.update(zip(new, pieces(self.client, self.service, new), strict=True))
@@ -158,12 +159,14 @@ class RemoteSpeechSession(SpeechSession):
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `Session.stream_batch`; what the server does not honour is refused before a recording is read."""
+        """See `Session.stream_batch`; options that the server does not support are refused before a recording is
+        read.
+        """
         self._remote.check(build_options(self.recogniser.options_class, options, self.model))
         yield from super().stream_batch(audios, **options)
 
     def trace(
         self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any
     ) -> Trace:
-        """A server shows no stages: raises `Unavailable`."""
+        """Raises `Unavailable`, as a server shows no stages."""
         raise Unavailable(NO_STAGES)

@@ -1,4 +1,4 @@
-"""A plain language model on a server: conversations, texts to go on from, and prompts with embeddings in them."""
+"""A plain language model on a server: chats, texts to continue, and prompts with embeddings."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from workbench.session.values import Alternative, Generation, Piece, Prompt
 from workbench.system.memory import peak_resident_bytes
 from workbench.trace.trace import Given, Out, Trace
 
-NUMBERED = "token_id:"  # before an id that stands for a token
-RULED_OUT = -9999.0  # the log-probability that such servers give for minus infinity
+NUMBERED = "token_id:"  # the prefix of an id that represents a token
+RULED_OUT = -9999.0  # the log-probability that such servers send for minus infinity
 
 
 class RemoteTextSession(DeafSession):
-    """A language model on a server (see `workbench.session.protocols.Session`). Any threads may call it at a time.
+    """A language model on a server (see `workbench.session.protocols.Session`). Several threads may call it.
 
-    Raises `Unavailable` where the server offers neither chats nor completions.
+    Raises `Unavailable` if the server offers neither chats nor completions.
     """
 
     def __init__(self, model: str, client: Client, service: Service):
@@ -47,14 +47,14 @@ class RemoteTextSession(DeafSession):
             )
         self.model = model
         self.runtime = "vllm"
-        self.load_seconds = 0.0  # set by whoever opens the session
+        self.load_seconds = 0.0  # set by the code that opens the session
         self._client: Client | None = client
         self._service = service
-        self._pieces: dict[int, str] = {}  # the text of tokens, as far as it was asked for
+        self._pieces: dict[int, str] = {}  # texts of the tokens seen so far
 
     @property
     def client(self) -> Client:
-        """The connections; raises `BadInput` after `close`."""
+        """The connections; reading them after `close` raises `BadInput`."""
         if self._client is None:
             raise BadInput(f"the session of {self.model} is closed; open it again")
         return self._client
@@ -62,9 +62,9 @@ class RemoteTextSession(DeafSession):
     def generate_stream(
         self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
     ) -> Generator[Piece | Generation, None, None]:
-        """As `Session.generate_stream`. A text that goes into no conversation is completed as it stands.
+        """See `Session.generate_stream`. A text without a conversation is completed as written.
 
-        Raises `Unavailable` for embeddings where the server takes none.
+        Raises `Unavailable` for embeddings if the server accepts none.
         """
         client, chosen = self.client, self._options(options)
         messages = conversation(prompt, chosen, self._service.has_chat_template, self.model)
@@ -77,14 +77,14 @@ class RemoteTextSession(DeafSession):
     def generate_from_embeddings(
         self, prompt: np.ndarray | Sequence[str | np.ndarray], **options: Any
     ) -> Generator[Piece | Generation, None, None]:
-        """As `generate_stream`, after embeddings in place of a text.
+        """Continues a prompt of embeddings; yields the same as `generate_stream`.
 
         Args:
-            prompt: all positions of the prompt [n, H]; or the parts of one message of a conversation, which the
-                server's chat template writes around: texts, and embeddings [n, H] each. The server has to be started
-                with --enable-prompt-embeds.
+            prompt: all positions of the prompt [n, H]; or the parts of one message of a conversation, around which the
+                server's chat template writes: texts, and embeddings [n, H] each. The server must be started with
+                --enable-prompt-embeds.
 
-        Raises `BadInput` for embeddings of another form, and with the server's reason where it does not take them.
+        Raises `BadInput` for malformed embeddings, and with the server's reason if it does not accept them.
         """
         client, chosen = self.client, self._options(options)
         if isinstance(prompt, np.ndarray):
@@ -98,7 +98,7 @@ class RemoteTextSession(DeafSession):
         yield from self._generated(client, self._call(asked, chosen), chosen.alternatives)
 
     def trace(self, source: Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
-        """A server shows no stages: raises `Unavailable`."""
+        """Raises `Unavailable`, as a server shows no stages."""
         raise Unavailable(NO_STAGES)
 
     def close(self) -> None:
@@ -110,10 +110,10 @@ class RemoteTextSession(DeafSession):
     def _with_embeddings(
         self, client: Client, messages: Sequence[Mapping[str, str]] | None, embeddings: Sequence[Embedding]
     ) -> list[dict[str, Any]]:
-        """The messages of a conversation, each embedding as a part of one, where its placeholder stands."""
+        """Returns the messages of a conversation, with each embedding as a part at its placeholder."""
         if messages is None:
             raise Unavailable(
-                f"the server {client.server.url} takes embeddings in conversations alone; leave option chat on, or "
+                f"the server {client.server.url} takes embeddings only in conversations; leave option chat on, or "
                 "open the model on this machine"
             )
         placeholder = placeholder_there(client, self._service)
@@ -154,7 +154,7 @@ class RemoteTextSession(DeafSession):
         with contextlib.closing(client.stream([call])) as events:
             for item in events:
                 if item is None:
-                    yield Piece("", ())  # whoever wants no more is heard only then
+                    yield Piece("", ())  # a reader can only stop here
                     continue
                 added = written(item[1], client.server)
                 prompt_tokens = added.prompt_tokens or prompt_tokens
@@ -188,8 +188,10 @@ class RemoteTextSession(DeafSession):
     def _alternatives(
         self, client: Client, steps: Sequence[Sequence[tuple[str, float]]], count: int
     ) -> list[tuple[Alternative, ...]]:
-        """What an event tells of its tokens. vLLM names them by their ids, whose text it is asked for; other servers
-        tell texts alone."""
+        """Returns the alternatives of an event's tokens.
+
+        vLLM names them by their ids, whose texts it is asked for; other servers send texts only.
+        """
         steps = [[each for each in step if RULED_OUT < each[1] < math.inf][:count] for step in steps]
         numbers = {token: int(token.removeprefix(NUMBERED)) for step in steps for token, _ in step if _is_id(token)}
         new = [number for number in numbers.values() if number not in self._pieces]
@@ -209,7 +211,7 @@ def _part(part: str | np.ndarray) -> Mapping[str, Any]:
 
 
 def _encoded(embeddings: np.ndarray) -> str:
-    """Embeddings as vLLM's servers take them; the width only the server can check."""
+    """Returns embeddings in the encoding of vLLM's servers; only the server can check the width."""
     if embeddings.ndim != 2 or not embeddings.size or embeddings.dtype.kind != "f":
         raise BadInput(
             f"the embeddings have shape {embeddings.shape} and type {embeddings.dtype}; expected floating point of "

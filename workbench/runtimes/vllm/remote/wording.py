@@ -1,6 +1,6 @@
-"""How each speech family is asked of a server: the words beside the speech in a chat, the fields of a transcription.
+"""How to ask a server for each speech family: the text beside the speech in a chat, the fields of a transcription.
 
-What stands around them (system message, turns, tokens) the server's own chat template writes.
+The server's own chat template writes the rest of the prompt (system message, turns, tokens).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from workbench.families.fireredasr import FireRedAsrOptions
 from workbench.families.funasr_nano import FunasrNanoOptions
 from workbench.runtimes.vllm.remote.sampling import HERE, check_listening
 
-DOWNSAMPLE_RATE = 2  # encoder frames in an embedding of all published FireRedASR-LLM
+DOWNSAMPLE_RATE = 2  # encoder frames per embedding of all published FireRedASR-LLM
 
 
 class Wording(Protocol):
-    """A family's words and numbers; options are those of its `options_class`."""
+    """A family's texts and numbers; options are those of its `options_class`."""
 
     @property
     def options_class(self) -> type[ListeningOptions]:
@@ -28,62 +28,62 @@ class Wording(Protocol):
         ...
 
     def check(self, options: Any) -> None:
-        """Raises `BadInput` for an option that no server honours."""
+        """Raises `BadInput` for an option that no server supports."""
         ...
 
     def content(self, speech: Mapping[str, Any], options: Any) -> list[Mapping[str, Any]]:
-        """The parts of the user's message, with that of the speech among them."""
+        """Returns the parts of the user's message, with the speech's part among them."""
         ...
 
     def fields(self, options: Any) -> Mapping[str, str]:
-        """The fields of a transcription's form; raises `BadInput` for an option that it has no field for."""
+        """Returns the fields of a transcription's form; raises `BadInput` for an option without a field."""
         ...
 
     def most(self, samples: int, options: Any) -> int:
-        """Most tokens to generate for a stretch of so many samples."""
+        """Returns the most tokens to generate for a chunk of `samples` samples."""
         ...
 
     def text(self, written: str) -> str:
-        """The transcript of what was written."""
+        """Returns the transcript in the model's output."""
         ...
 
 
 class NanoWording:
-    """Fun-ASR-Nano's: the instruction before the speech."""
+    """Fun-ASR-Nano's wording: the instruction before the speech."""
 
     options_class = FunasrNanoOptions
 
     def check(self, options: FunasrNanoOptions) -> None:
-        """As `Wording.check`."""
+        """See `Wording.check`."""
         check_listening(options)
 
     def content(self, speech: Mapping[str, Any], options: FunasrNanoOptions) -> list[Mapping[str, Any]]:
-        """As `Wording.content`."""
+        """See `Wording.content`."""
         return [_text(funasr_nano.instruction(options)), speech]
 
     def fields(self, options: FunasrNanoOptions) -> Mapping[str, str]:
-        """As `Wording.fields`."""
+        """See `Wording.fields`."""
         if not options.itn:
             raise BadInput(f"option itn is off, and the server's transcriptions have no such field; {HERE}")
         found = {} if options.language == "auto" else {"language": options.language}
         return {**found, "hotwords": ", ".join(options.hotwords)} if options.hotwords else found
 
     def most(self, samples: int, options: FunasrNanoOptions) -> int:
-        """As `Wording.most`."""
+        """See `Wording.most`."""
         return options.max_new_tokens
 
     def text(self, written: str) -> str:
-        """As `Wording.text`."""
+        """See `Wording.text`."""
         return funasr_nano.tidy(written)
 
 
 class FireRedWording:
-    """FireRedASR-LLM's: the speech before the instruction."""
+    """FireRedASR-LLM's wording: the speech before the instruction."""
 
     options_class = FireRedAsrOptions
 
     def check(self, options: FireRedAsrOptions) -> None:
-        """As `Wording.check`."""
+        """See `Wording.check`."""
         check_listening(options)
         if options.beam_size > 1:
             raise BadInput(
@@ -94,25 +94,25 @@ class FireRedWording:
             raise BadInput(f"option length_rule is {options.length_rule}, and a server takes its own; {HERE}")
 
     def content(self, speech: Mapping[str, Any], options: FireRedAsrOptions) -> list[Mapping[str, Any]]:
-        """As `Wording.content`."""
+        """See `Wording.content`."""
         return [speech, _text(fireredasr.TASK)]
 
     def fields(self, options: FireRedAsrOptions) -> Mapping[str, str]:
-        """As `Wording.fields`."""
+        """See `Wording.fields`."""
         return {}
 
     def most(self, samples: int, options: FireRedAsrOptions) -> int:
-        """As `Wording.most`; where the options leave it open, as many as a published model has embeddings for it."""
+        """See `Wording.most`; by default as many as the number of embeddings of a published model."""
         frames = FrontendConfig(window="povey").frames(samples)
         return options.max_new_tokens or fireredasr.speech_tokens(frames, DOWNSAMPLE_RATE)
 
     def text(self, written: str) -> str:
-        """As `Wording.text`."""
+        """See `Wording.text`."""
         return fireredasr.tidy(written)
 
 
 WORDINGS: Mapping[str, Wording] = {"funasr_nano": NanoWording(), "fireredasr": FireRedWording()}
-"""By family."""
+"""Wordings by family."""
 
 
 def _text(text: str) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
-"""A language model as an ordinary llama.cpp file; the checkpoint's small files go along under keys of our own.
+"""A language model as an ordinary llama.cpp file; this project's own keys hold the checkpoint's small files.
 
-A Fun-ASR-Nano directory gives its language half.
+A Fun-ASR-Nano directory gives the file of its language model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.runtimes.pytorch.weights import read_state_dict
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:
-    """The one file of a model directory; raises `BadInput` for a bad one, and for kinds that are not converted here."""
+    """Returns the plan of a model directory; raises `BadInput` for a bad directory, and for unsupported models."""
     if layout == "funasr":
         raise BadInput(f"FunASR has no layout for {directory.name}, a language model; leave --layout out")
     model = read_causal_lm(directory)

@@ -1,9 +1,10 @@
 """The process of one conversion: `workbench.artifacts` starts it, so that its caller never imports torch.
 
-Called with JSON of directory and family, and unless only sizes are wanted, of quantization and the names of the file in
-every type; or for vLLM, with the directory to write as `served`. It writes a line of JSON for each thing it has to say:
-{"fraction", "said"}; at the end {"sizes", "outside", "path"}, for vLLM without sizes, or {"error", "sentence"}.
-When its stdin closes, nobody waits any more: it takes what is unfinished away and ends.
+Its input is JSON with the directory and the family. A conversion to GGUF also gives the quantization and the names of
+the file in every type; a request for sizes only omits them. A conversion for vLLM gives the directory to write as
+`served`. The process writes lines of JSON: {"fraction", "said"} for progress; at the end {"sizes", "outside", "path"}
+(for vLLM without sizes), or {"error", "sentence"}. When its stdin closes, the caller has gone: the process deletes
+unfinished files and ends.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
 from workbench.formats.quantization import resolve_quantization
 
-SAY_SECONDS = 0.1  # no more often than so
+SAY_SECONDS = 0.1  # the shortest time between two lines of progress
 
 
 def main() -> int:
     """Runs the conversion; returns the exit status."""
-    # Lines are ours alone: what libraries print goes to stderr.
+    # Only JSON lines go to stdout: output of libraries goes to stderr.
     lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     signal.signal(signal.SIGTERM, _stop)
@@ -63,14 +64,14 @@ def _run(given: dict[str, Any], say: OnProgress) -> dict[str, Any]:
     if "served" in given:
         return _serve(directory, given["family"], Path(given["served"]), say)
     plans = plans_of(directory, given["family"])
-    from workbench.conversion.writer import write  # behind what says which packages are missing
+    from workbench.conversion.writer import write  # after the check for missing packages
 
     sources = [source for plan in plans for source in plan.sources]
     found: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": outside(sources, directory)}
     if "files" in given:
         chosen = resolve_quantization(given["quantization"], found["sizes"])
         path = Path(given["files"][chosen])
-        if not path.is_file():  # auto may stand for one that is there
+        if not path.is_file():  # auto may name a file that exists
             write(plans, chosen, path, say)
         found["path"] = str(path)
     return found
@@ -81,7 +82,7 @@ def _serve(directory: Path, family: str, out: Path, say: OnProgress) -> dict[str
 
     model = plan_of(directory, family)
     from workbench.conversion.vllm_checkpoint.directory import (
-        write_directory,  # behind what says which packages are missing
+        write_directory,  # after the check for missing packages
     )
 
     write_directory(model, out, say)
@@ -89,7 +90,7 @@ def _serve(directory: Path, family: str, out: Path, say: OnProgress) -> dict[str
 
 
 def outside(sources: Iterable[Path], directory: Path) -> list[str]:
-    """Directories that the model was read from besides its own."""
+    """Returns the directories that the model was read from, except its own."""
     resolved = {source.resolve() for source in sources}
     return sorted(str(source) for source in resolved if not source.is_relative_to(directory.resolve()))
 
@@ -99,7 +100,7 @@ def _stop(*_: object) -> None:
 
 
 def _end_with_caller() -> None:
-    while os.read(sys.stdin.fileno(), 1024):  # sys.stdin itself is locked while it is read, also when Python ends
+    while os.read(sys.stdin.fileno(), 1024):  # sys.stdin itself is locked during a read, also when Python ends
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 

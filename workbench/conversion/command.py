@@ -1,4 +1,4 @@
-"""`workbench convert`: writes a checkpoint's weights as a runtime takes them, or says how large they would be."""
+"""`workbench convert`: writes a checkpoint's weights in a runtime's format, or shows how large they would be."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from workbench.formats.quantization import AUTO, TYPES, check_type
 from workbench.system.atomic_files import check_directory, check_place
 
 OnNote = Callable[[str], None]
-"""Called with a sentence that a user should know of what was written."""
+"""Is called with a note for the user about the written file."""
 
 
 @dataclass(frozen=True)
 class GgufRequest:
-    """A GGUF file, or the pair of FunASR's layout."""
+    """A request for a GGUF file, or for the pair of files in FunASR's layout."""
 
     quantization: str
     out: Path
     layout: str
-    force: bool = False  # write over a file that is there
+    force: bool = False  # overwrite an existing file
 
     def check(self) -> None:
-        """Raises `BadInput` where the file cannot be had under that name, before the checkpoint is fetched."""
+        """Raises `BadInput` if the file cannot be written under that name, before the checkpoint is downloaded."""
         check_type(self.quantization, (AUTO, *TYPES))
         check_place(self.out.absolute())
         self._keep([self.out])
 
     def _keep(self, paths: Sequence[Path]) -> None:
-        """Raises `BadInput` for a file that is there, unless it may be written over."""
+        """Raises `BadInput` for a file that exists, unless it may be overwritten."""
         there = next((path for path in paths if path.exists() or path.is_symlink()), None)
         if there is not None and not self.force:
             raise BadInput(f"{there} is there already; give another name, or --force to write over it")
 
     def sizes(self, directory: Path, family: str) -> str:
-        """JSON of the types that a checkpoint can be had in, with the bytes of its file or files."""
+        """Returns JSON of the types that a checkpoint can be converted to, with the bytes of the file or files."""
         return json.dumps(estimated_bytes(plans_of(directory, family, self.layout)))
 
     def write(self, directory: Path, family: str, on_progress: OnProgress, on_note: OnNote) -> list[tuple[Path, int]]:
         """Converts a checkpoint and returns the files with their bytes.
 
-        Raises `BadInput` and `Unavailable` as `check`, `plans_of` and `convert`; an end by SIGTERM leaves no unfinished
-        file.
+        Raises `BadInput` and `Unavailable` like `check`, `plans_of` and `convert`; after SIGTERM no unfinished file
+        remains.
         """
         self.check()
         with terminable():
@@ -66,23 +66,23 @@ class GgufRequest:
 
 @dataclass(frozen=True)
 class ServedRequest:
-    """A directory that vLLM loads."""
+    """A request for a directory that vLLM loads."""
 
     out: Path
 
     def check(self) -> None:
-        """Raises `BadInput` where the directory cannot be had under that name, before the checkpoint is fetched."""
+        """Raises `BadInput` if the directory cannot be written under that name, before the checkpoint is downloaded."""
         check_directory(self.out.absolute())
 
     def sizes(self, directory: Path, family: str) -> str:
-        """There is nothing to choose from, which it raises `BadInput` for."""
+        """Raises `BadInput`, as there is no choice of types."""
         raise BadInput("--list is about the types of GGUF files; with --for vllm the weights stay as they are stored")
 
     def write(self, directory: Path, family: str, on_progress: OnProgress, on_note: OnNote) -> list[tuple[Path, int]]:
         """Writes the directory and returns it with the bytes of its files.
 
-        Raises `BadInput` and `Unavailable` as `plan_of` and `write_directory`, and `BadInput` for a language model's
-        directory that vLLM loads as it is; an end by SIGTERM leaves nothing.
+        Raises `BadInput` and `Unavailable` like `plan_of` and `write_directory`, and `BadInput` for a language model's
+        directory that vLLM loads without conversion; after SIGTERM no unfinished directory remains.
         """
         from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
         from workbench.families.causal_lm import loads_as_it_is
@@ -107,7 +107,7 @@ def check_request(
     listing: bool,
     force: bool = False,
 ) -> GgufRequest | ServedRequest:
-    """What is asked for; raises `BadInput` where something is missing, or makes no sense beside the others."""
+    """Returns the request that the arguments describe; raises `BadInput` for missing or contradictory arguments."""
     if target == "vllm":
         for flag, value in (("--quantization", quantization), ("--layout", layout), ("--force", force or None)):
             if value is not None:
@@ -123,7 +123,7 @@ def check_request(
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Lets SIGTERM end the block like an exception, so that what has to be cleared up is."""
+    """Lets SIGTERM end the block like an exception, so that it can clean up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

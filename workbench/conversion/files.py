@@ -1,7 +1,7 @@
-"""The small files of a checkpoint that travel inside a GGUF file: configuration, vocabulary, CMVN, tokenizer.
+"""The small files of a checkpoint that a GGUF file includes: configuration, vocabulary, CMVN, tokenizer.
 
-They go along byte for byte, so that a checkpoint is read and checked by the same code whichever form it is in. Weights
-and model cards stay behind. This file opens nothing heavy.
+They are stored byte for byte, so that the same code reads and checks a checkpoint in every form. Weights and model
+cards are left out. This file imports no heavy packages.
 """
 
 from __future__ import annotations
@@ -31,31 +31,33 @@ LARGEST_FILE = 64 << 20  # bytes; the tokenizer of a large language model has a 
 
 
 def small_files(directory: Path, patterns: Iterable[str], folder: str = "") -> dict[str, Path]:
-    """Files of a directory that match the patterns, by the name they get: inside `folder`, if that is given."""
+    """Returns the files of a directory that match the patterns, by their new names; with `folder`, inside that
+    folder.
+    """
     named = sorted(path for path in directory.iterdir() if path.is_file())
     found = [path for path in named if any(fnmatchcase(path.name, pattern) for pattern in patterns)]
     return {f"{folder}/{path.name}" if folder else path.name: path for path in found}
 
 
 def funasr_files(directory: Path, *named: Path | None) -> dict[str, Path]:
-    """The small files of a FunASR directory, those that its configuration names included."""
+    """Returns the small files of a FunASR directory, including those that its configuration names."""
     inside = {path.relative_to(directory).as_posix(): path for path in named if path and path.is_relative_to(directory)}
     return {**small_files(directory, FUNASR_FILES), **inside}
 
 
 def travelling(family: str, files: Mapping[str, Path | bytes]) -> dict[str, Value]:
-    """The keys that every file of ours has: which family it is of, and the small files."""
+    """Returns the keys of every file of this project: its family and the small files."""
     values: dict[str, Value] = {"workbench.version": FORMAT_VERSION, "workbench.family": family, QUANTIZATION: ""}
     contents = {name: source if isinstance(source, bytes) else _read(source) for name, source in files.items()}
-    kept = {name: content for name, content in contents.items() if content}
-    values["workbench.files"] = list(kept)
-    for number, content in enumerate(kept.values()):
+    stored = {name: content for name, content in contents.items() if content}
+    values["workbench.files"] = list(stored)
+    for number, content in enumerate(stored.values()):
         values[f"workbench.file.{number}"] = _stored(content)
     return values
 
 
 def _stored(content: bytes) -> Value:
-    """As a text where it is UTF-8: readers of GGUF take bytes one by one, which for a tokenizer takes minutes."""
+    """Returns UTF-8 as text: readers of GGUF read an array of bytes one by one, which takes minutes for a tokenizer."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,6 +1,8 @@
-"""FireRedASR-LLM as one GGUF file: encoder, adapter and language half, the checkpoint's LoRA added to its weights.
+"""FireRedASR-LLM as one GGUF file: encoder, adapter and language model, with the checkpoint's LoRA added to its
+weights.
 
-The sums W + alpha / r * B A are made a few rows at a time, as they are written. FunASR has no layout for this family.
+The sums W + alpha / r * B A are computed a few rows at a time while they are written. FunASR has no layout for this
+family.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ ARCHITECTURE = "fireredasr-llm"
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:
-    """The one file of a checkpoint directory; raises `BadInput` for a bad checkpoint."""
+    """Returns the plan of a checkpoint directory; raises `BadInput` for a bad checkpoint."""
     if layout == "funasr":
         raise BadInput(f"FunASR has no layout for {directory.name}, a FireRedASR-LLM; leave --layout out")
     checkpoint = read_checkpoint(directory)
@@ -36,7 +38,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
     described = f"args of {ENCODER_WEIGHTS}"
     check_tensors(network.state_dict(), checkpoint.hearing, checkpoint.where, described_in=described)
-    ear = plan_tensors(checkpoint.hearing, checkpoint.weights)
+    encoder = plan_tensors(checkpoint.hearing, checkpoint.weights)
     changed = read_changed_language(checkpoint)
 
     def rows(name: str, tensor: Tensor) -> Rows:
@@ -53,11 +55,11 @@ def plans(directory: Path, layout: str) -> list[Plan]:
         **travelling("fireredasr", files),
     }
     cmvn = plan_cmvn(read_cmvn_ark(model.cmvn_file))
-    return [Plan(ARCHITECTURE, values, [*cmvn, *ear, *half.tensors], notes=half.notes, sources=(language,))]
+    return [Plan(ARCHITECTURE, values, [*cmvn, *encoder, *half.tensors], notes=half.notes, sources=(language,))]
 
 
 def merged_rows(plain: Rows, change: Change) -> Rows:
-    """The rows of a changed weight, of the rows of the weight."""
+    """Returns the rows of a changed weight, computed from the rows of the weight."""
 
     def rows(first: int, last: int) -> np.ndarray:
         found: np.ndarray = merged(torch.from_numpy(plain(first, last)), change, first, last).numpy()
@@ -67,7 +69,7 @@ def merged_rows(plain: Rows, change: Change) -> Rows:
 
 
 def _arguments(directory: Path) -> str:
-    """The plain values among the args of both torch files, as JSON."""
+    """Returns the plain values among the args of both torch files, as JSON."""
     packages = {"model": read_package(directory / WEIGHTS), "encoder": read_package(directory / ENCODER_WEIGHTS)}
     plain = {half: package.plain_arguments for half, package in packages.items()}
     return json.dumps(plain, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""FSMN-VAD as one GGUF file: FunASR's layout, and ours, which adds the checkpoint's small files to it.
+"""FSMN-VAD as one GGUF file: in FunASR's layout, or in this project's, which adds the checkpoint's small files.
 
-A directory with an ONNX file has no configuration: an equal one is written for it, so that the file can be read like
-any other.
+A directory with an ONNX file has no configuration. An equivalent one is written for it, so that the file can be read
+like any other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ARCHITECTURE = "fsmn-vad"
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:
-    """The one file of a checkpoint directory; raises `BadInput` for a bad checkpoint."""
+    """Returns the plan of a checkpoint directory; raises `BadInput` for a bad checkpoint."""
     directory = directory.resolve()
     model = read_fsmn_vad(directory)
     config, tensors = _network(model)

@@ -1,7 +1,7 @@
-"""What the files of FunASR's own C++ runtime have in common: the types of their tensors, and what that runtime assumes.
+"""Common parts of the files for FunASR's C++ runtime: the types of their tensors, and that runtime's assumptions.
 
-Two things are other than in the files of its export scripts. Dimensions come from the checkpoint instead of constants
-of the published models, and `embed.weight` stays f32 in f16 files, because that runtime reads it as such.
+The files differ from those of its export scripts in two ways. Dimensions come from the checkpoint instead of constants
+of the published models, and `embed.weight` stays f32 in f16 files, because that runtime reads it as f32.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ RUNTIME = "FunASR's C++ runtime"
 
 
 def type_rule(exact_f16: Sequence[str] = (), exact_q8_0: Sequence[str] = ()) -> TypeRule:
-    """The rule of an export script: matrices that are no norms get the type, q8_0 where rows are whole blocks.
+    """Returns an export script's rule of types: matrices except norms get the type, q8_0 if their rows are whole
+    blocks.
 
     Args:
-        exact_f16: parts of the names of further tensors that stay f32 in an f16 file.
+        exact_f16: parts of the names of more tensors that stay f32 in an f16 file.
         exact_q8_0: the same for a q8_0 file.
     """
 
@@ -35,7 +36,7 @@ def type_rule(exact_f16: Sequence[str] = (), exact_q8_0: Sequence[str] = ()) -> 
 
 
 def frontend_differences(frontend: FrontendConfig) -> list[str]:
-    """How a front end differs from the one that is built into the runtime."""
+    """Returns how a front end differs from the one built into the runtime."""
     found = []
     if (frontend.n_mels, frontend.lfr_m, frontend.lfr_n) != (80, 7, 6):
         found.append(f"{frontend.lfr_m} stacked frames of {frontend.n_mels} mel bands every {frontend.lfr_n}")
@@ -45,18 +46,18 @@ def frontend_differences(frontend: FrontendConfig) -> list[str]:
 
 
 def memory_differences(kernel: int, shift: int, of: str) -> list[str]:
-    """How an FSMN memory differs from what the runtime computes: an odd kernel with its middle on the present frame."""
+    """Returns how an FSMN memory differs from the runtime's: an odd kernel with its middle on the present frame."""
     found = [f"an even kernel of {kernel} frames in {of}"] if kernel % 2 == 0 else []
     return [*found, f"sanm_shfit {shift} in {of}"] if shift else found
 
 
 def encoder_differences(encoder: SanmConfig) -> list[str]:
-    """How an encoder differs from what the runtime computes."""
+    """Returns how an encoder differs from the runtime's."""
     return memory_differences(encoder.kernel_size, encoder.sanm_shift, "the encoder")
 
 
 def differences_note(name: str, differences: Sequence[str]) -> list[str]:
-    """One sentence that the runtime cannot run the file as it should, or none."""
+    """Returns a sentence that the runtime cannot run the file correctly, or nothing."""
     if not differences:
         return []
     return [f"{RUNTIME} cannot run {name} as it should, because its code has other constants than {_and(differences)}"]

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano: one file with encoder, adaptor and language half; in FunASR's layout the pair that its runtime takes.
+"""Fun-ASR-Nano: one file with encoder, adaptor and language model; in FunASR's layout the pair for its runtime.
 
 A checkpoint's second decoder, for timestamps, is left out.
 """
@@ -20,19 +20,19 @@ from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
 
 ARCHITECTURE = "funasr-nano"
-RUNTIME_ARCHITECTURE = "funasr-sensevoice-encoder"  # of FunASR's encoder file
-RUNTIME_CONTEXT = 2048  # positions that its runtime makes room for
+RUNTIME_ARCHITECTURE = "funasr-sensevoice-encoder"  # the architecture of FunASR's encoder file
+RUNTIME_CONTEXT = 2048  # positions that FunASR's runtime has room for
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:
-    """The one file of a checkpoint directory, or FunASR's pair; raises `BadInput` for a bad checkpoint."""
+    """Returns the plan of a checkpoint directory, or of FunASR's pair; raises `BadInput` for a bad checkpoint."""
     model = read_funasr_nano(directory)
     weights = model.checkpoint.weights
     where = f"{weights.parent.name}/{weights.name}"
-    hearing, language = split_language(read_state_dict(weights))
+    speech, language = split_language(read_state_dict(weights))
     wanted = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
-    check_tensors(wanted, hearing, where, UNUSED_TENSORS)
-    ear = plan_tensors({name: tensor for name, tensor in hearing.items() if name in wanted}, weights)
+    check_tensors(wanted, speech, where, UNUSED_TENSORS)
+    encoder = plan_tensors({name: tensor for name, tensor in speech.items() if name in wanted}, weights)
     regions = mapped_regions(weights)
     half = plan_language(
         model.language, model.tokenizer, language, lambda _, tensor: tensor_rows(tensor, regions), where
@@ -42,11 +42,11 @@ def plans(directory: Path, layout: str) -> list[Plan]:
         rule, types = funasr_layout.type_rule(), funasr_layout.TYPES
         named = {**language_name(model.language.directory), **half.values}
         return [
-            Plan(RUNTIME_ARCHITECTURE, values, ear, rule, types, notes=_notes(model)),
+            Plan(RUNTIME_ARCHITECTURE, values, encoder, rule, types, notes=_notes(model)),
             Plan(half.architecture, named, half.tensors, usual_type, types, suffix="-llm", notes=half.notes),
         ]
     cmvn = plan_cmvn(read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
-    tensors = [*cmvn, *ear, *half.tensors]
+    tensors = [*cmvn, *encoder, *half.tensors]
     values |= _language_values(model, half)
     return [Plan(ARCHITECTURE, values, tensors, notes=half.notes, sources=(model.language.directory,))]
 

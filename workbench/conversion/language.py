@@ -1,7 +1,7 @@
-"""The language half of a file: llama.cpp's keys and tensor names for Qwen2 and Qwen3, and its form of the tokenizer.
+"""The language model in a GGUF file: llama.cpp's keys and tensor names for Qwen2 and Qwen3, and its tokenizer format.
 
-What is written here, with nothing else, is an ordinary llama.cpp file. Llama and Mistral order the rows of their
-attention otherwise there and have other tokenizers: llama.cpp's own converter makes files of those.
+A file with these keys alone is an ordinary llama.cpp file. Llama and Mistral need another order of their attention's
+rows and have other tokenizers: llama.cpp's own converter writes their files.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from workbench.runtimes.pytorch.weights import check_tensors
 ARCHITECTURES = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
 EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 TABLES = ("token_embd.weight", "output.weight")
-COMPARED = 1024  # rows of two tables compared at a time
+COMPARED = 1024  # rows of two tables that are compared at a time
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's token types
 
-# How Qwen2's tokenizer, and llama.cpp's of that name, splits a text before it looks for pieces.
+# How Qwen2's tokenizer, and llama.cpp's tokenizer of that name, split a text before they look for pieces.
 QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -37,7 +37,7 @@ QWEN2_SPLIT = (
 
 @dataclass(frozen=True, eq=False)
 class LanguageHalf:
-    """What of a file is the language model's."""
+    """The keys and tensors of a file's language model."""
 
     architecture: str  # qwen2 or qwen3
     values: dict[str, Value]
@@ -52,15 +52,15 @@ def plan_language(
     rows: Callable[[str, Tensor], Rows],
     where: str,
 ) -> LanguageHalf:
-    """The keys and tensors of a language model.
+    """Plans the keys and tensors of a language model.
 
     Args:
         tensors: by transformers' names.
-        rows: makes the rows of such a tensor.
-        where: names their file in messages.
+        rows: returns the rows of such a tensor.
+        where: the name of their file in messages.
 
-    Raises `BadInput` for a model that llama.cpp's network for it does not compute, and for tensors that are missing,
-    extra or misshapen.
+    Raises `BadInput` for a model that llama.cpp's network computes differently, and for missing, extra or misshapen
+    tensors.
     """
     directory = language.directory.name
     if language.model_type not in ARCHITECTURES:
@@ -69,10 +69,10 @@ def plan_language(
             "convert it with llama.cpp's own convert_hf_to_gguf.py"
         )
     config = _network_config(language)
-    kept = _checked(config, tensors, rows, where, f"{directory}/config.json")
+    found = _checked(config, tensors, rows, where, f"{directory}/config.json")
     names = gguf.get_tensor_name_map(ARCHITECTURES[language.model_type], language.layers)
     planned = []
-    for name, tensor in kept.items():
+    for name, tensor in found.items():
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if stored is None:
             raise BadInput(f"{where} has tensor {name}, which llama.cpp's {language.model_type} does not have")
@@ -89,7 +89,7 @@ def _network_config(language: LanguageConfig) -> Any:
         config: Any = transformers.AutoConfig.from_pretrained(
             str(language.directory), local_files_only=True, trust_remote_code=False
         )
-    except Exception as error:  # whatever its reader stumbles over
+    except Exception as error:  # its reader raises many kinds
         raise BadInput(f"{where} cannot be read: {' '.join(str(error).split())[:200]}") from error
     rope = config.rope_parameters or {}
     for key, found, expected in (
@@ -106,23 +106,23 @@ def _network_config(language: LanguageConfig) -> Any:
 def _checked(
     config: Any, tensors: Mapping[str, Tensor], rows: Callable[[str, Tensor], Rows], where: str, described_in: str
 ) -> dict[str, Tensor]:
-    """The tensors that the file gets; as llama.cpp has it, without an output matrix that is the embeddings again."""
+    """Returns the tensors of the file; like llama.cpp, it leaves out an output matrix that equals the embeddings."""
     network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     with torch.device("meta"):
         wanted = dict(network_class(config).state_dict())
-    kept = dict(tensors)
+    found = dict(tensors)
     if config.tie_word_embeddings:
-        if EMBEDDINGS not in kept and OUTPUT in kept:
-            kept[EMBEDDINGS] = kept.pop(OUTPUT)
-        if OUTPUT not in kept or _equal(kept[OUTPUT], kept[EMBEDDINGS], rows):
-            kept.pop(OUTPUT, None)
+        if EMBEDDINGS not in found and OUTPUT in found:
+            found[EMBEDDINGS] = found.pop(OUTPUT)
+        if OUTPUT not in found or _equal(found[OUTPUT], found[EMBEDDINGS], rows):
+            found.pop(OUTPUT, None)
             wanted.pop(OUTPUT, None)
-    check_tensors(wanted, kept, where, described_in=described_in)
-    return {name: kept[name] for name in wanted}
+    check_tensors(wanted, found, where, described_in=described_in)
+    return {name: found[name] for name in wanted}
 
 
 def _equal(one: Tensor, other: Tensor, rows: Callable[[str, Tensor], Rows]) -> bool:
-    """Whether output matrix and embeddings hold the same numbers, compared a few rows at a time."""
+    """Returns whether output matrix and embeddings are equal, comparing a few rows at a time."""
     if one.shape != other.shape or one.data_ptr() == other.data_ptr():
         return one.shape == other.shape
     left, right = rows(OUTPUT, one), rows(EMBEDDINGS, other)
@@ -152,7 +152,7 @@ def _dimensions(language: LanguageConfig, config: Any) -> dict[str, Value]:
 def _tokenizer_values(
     language: LanguageConfig, tokenizer: LanguageTokenizer, definition: Mapping[str, Any], config: Any
 ) -> dict[str, Value]:
-    """The vocabulary with as many entries as the embedding table has rows, its merges and special tokens."""
+    """Returns the vocabulary with one entry per row of the embedding table, its merges and special tokens."""
     model = definition["model"]
     if model.get("type") != "BPE":
         raise BadInput(
@@ -200,5 +200,5 @@ def _notes(definition: Mapping[str, Any], directory: str) -> list[str]:
 
 
 def language_name(directory: Path) -> dict[str, Value]:
-    """The keys of a plain llama.cpp file that are not about the network."""
+    """Returns the keys of a plain llama.cpp file that do not describe the network."""
     return {"general.name": directory.resolve().name, "general.file_type": 0}

@@ -1,6 +1,6 @@
-"""FireRedASR-LLM's language half: the weights of a language model, and what a checkpoint changes of them.
+"""FireRedASR-LLM's language model: its base weights, and the checkpoint's changes to them.
 
-Nothing is added up here at once: a weight's rows are changed as they are asked for.
+Nothing is added in advance: a weight's rows are changed when they are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What LoRA adds to a weight: scale * B A."""
+    """The change that LoRA adds to a weight: scale * B A."""
 
     a: Tensor  # [r, in]
     b: Tensor  # [out, r]
@@ -29,16 +29,17 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class ChangedLanguage:
-    """The tensors of a language half as they lie in the files, by transformers' names."""
+    """The tensors of a language model as stored in the files, by transformers' names."""
 
     tensors: Mapping[str, Tensor]
-    changes: Mapping[str, Change]  # by the name of the weight that they are to be added to
-    regions: list[tuple[int, int]]  # where the files are mapped, those of the speech half among them
-    where: str  # names in messages what the tensors were read from
+    changes: Mapping[str, Change]  # by the name of the weight to change
+    regions: list[tuple[int, int]]  # where the files are mapped, including the speech encoder's
+    where: str  # the name of the tensors' source in messages
 
 
 def read_changed_language(checkpoint: Checkpoint) -> ChangedLanguage:
-    """The weights in the language model's directory with the checkpoint's changes, or the checkpoint's own.
+    """Reads the weights in the language model's directory with the checkpoint's changes, or the checkpoint's own
+    weights.
 
     Raises `BadInput` for changes to another language model.
     """
@@ -59,11 +60,11 @@ def read_changed_language(checkpoint: Checkpoint) -> ChangedLanguage:
         shape = None if weight is None else weight.shape
         a, b, r = check_pair(module, pair, shape, model.lora_rank, where, base)
         for half in (a, b):
-            give_back(half, regions)  # they were looked at
+            give_back(half, regions)  # the check has read them
         changes[f"{module}.weight"] = Change(a, b, model.lora_alpha / r)
     return ChangedLanguage(tensors, changes, regions, where if found.complete else f"{where} or {base}")
 
 
 def merged(weight: Tensor, change: Change, first: int, last: int) -> Tensor:
-    """W + scale * B A in float32, of W's rows `first` to `last`."""
+    """Returns W + scale * B A in float32, for rows `first` to `last` (exclusive) of W."""
     return torch.addmm(weight.float(), change.b[first:last].float(), change.a.float(), alpha=change.scale)

@@ -1,4 +1,4 @@
-"""The weights of a language model in Hugging Face's form: safetensors or torch files, in one or in several parts."""
+"""Reads the weights of a language model in Hugging Face's form: safetensors or torch files, one or several."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workbench.runtimes.pytorch.mapped import mapped_regions
 from workbench.runtimes.pytorch.weights import read_state_dict
 
 WHOLE = ("model.safetensors", "pytorch_model.bin")
-INDEX = ".index.json"  # behind the name of the whole, where there are parts
+INDEX = ".index.json"  # the suffix of the index file of several parts
 
 
 def read_language_weights(directory: Path) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
-    """Tensors by transformers' names, mapped from their files, and where those are mapped.
+    """Returns tensors by transformers' names, mapped from their files, and the mapped regions.
 
-    Raises `BadInput` where there are none, a part is missing, or a file is damaged.
+    Raises `BadInput` if there are none, a part is missing, or a file is damaged.
     """
     files = _files(directory)
     tensors: dict[str, Tensor] = {}

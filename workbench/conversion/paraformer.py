@@ -1,6 +1,6 @@
-"""Paraformer as one GGUF file: FunASR's layout, and ours, which adds the checkpoint's small files to it.
+"""Paraformer as one GGUF file: in FunASR's layout, or in this project's, which adds the checkpoint's small files.
 
-BiCif and SeACo checkpoints too; of a SeACo checkpoint the hotword branch is left out.
+It also converts BiCif and SeACo checkpoints; the hotword branch of SeACo is left out.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ RUNTIME_DECODER = (4, 11)  # attention heads, kernel
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:
-    """The one file of a checkpoint directory; raises `BadInput` for a bad checkpoint."""
+    """Returns the plan of a checkpoint directory; raises `BadInput` for a bad checkpoint."""
     model = read_paraformer(directory)
     weights = model.checkpoint.weights
     tensors = read_state_dict(weights)
     network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
     wanted = network.state_dict()
     check_tensors(wanted, tensors, f"{weights.parent.name}/{weights.name}", model.unused_tensors)
-    kept = {name: tensor for name, tensor in tensors.items() if name in wanted}
+    used = {name: tensor for name, tensor in tensors.items() if name in wanted}
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    planned = [*plan_cmvn(cmvn), *plan_tensors(kept, weights, tables=("decoder.output_layer.weight",))]
+    planned = [*plan_cmvn(cmvn), *plan_tensors(used, weights, tables=("decoder.output_layer.weight",))]
     values = _values(model)
     if layout == "funasr":
         rule = funasr_layout.type_rule(exact_f16=("cif_output",), exact_q8_0=("predictor",))

@@ -1,4 +1,4 @@
-"""SenseVoice as one GGUF file: FunASR's layout, and ours, which adds the checkpoint's small files to it."""
+"""SenseVoice as one GGUF file: in FunASR's layout, or in this project's, which adds the checkpoint's small files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARCHITECTURE = "sensevoice-small"
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:
-    """The one file of a checkpoint directory; raises `BadInput` for a bad checkpoint."""
+    """Returns the plan of a checkpoint directory; raises `BadInput` for a bad checkpoint."""
     model = read_sensevoice(directory)
     weights = model.checkpoint.weights
     tensors = read_state_dict(weights)

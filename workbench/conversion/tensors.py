@@ -1,6 +1,6 @@
-"""Torch tensors of a checkpoint as tensors of a plan: a few rows at a time, in float32, and not kept in memory.
+"""Turns torch tensors of a checkpoint into tensors of a plan: a few rows at a time, in float32, and not held in memory.
 
-What the files of several families share: which tensors have a form of their own in GGUF, and CMVN vectors.
+Several families share this code: it knows which tensors have a special form in GGUF, and CMVN vectors.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 Regions = Sequence[tuple[int, int]]
 
-# Tensors that are f32 in every file, by a part of their name. Vectors are so too.
+# Tensors that are f32 in every file, by a part of their name. Vectors are f32 too.
 EXACT = ("norm", "bias", "fsmn_block", "cif_output", "embed.weight")
 
 
 def tensor_rows(tensor: Tensor, regions: list[tuple[int, int]]) -> Rows:
-    """The rows of a tensor in float32; `regions` is where its file is mapped, whose pages are given back."""
+    """Returns the rows of a tensor in float32; `regions` is where its file is mapped, so that its pages can be
+    released.
+    """
 
     def rows(first: int, last: int) -> np.ndarray:
         part = tensor[first:last]
@@ -36,7 +38,7 @@ def tensor_rows(tensor: Tensor, regions: list[tuple[int, int]]) -> Rows:
 
 
 def kernel_rows(tensor: Tensor) -> Rows:
-    """The rows of a small depthwise kernel [D, 1, K] or [D, 1, K, 1] as [K, D]: one row per tap."""
+    """Returns the rows of a small depthwise kernel [D, 1, K] or [D, 1, K, 1] as [K, D]: one row per tap."""
 
     def rows(first: int, last: int) -> np.ndarray:
         values: np.ndarray = tensor.detach().to(torch.float32).flatten(1).T[first:last].contiguous().numpy()
@@ -46,14 +48,14 @@ def kernel_rows(tensor: Tensor) -> Rows:
 
 
 def is_kernel(name: str) -> bool:
-    """Whether a tensor is a depthwise kernel over time, which GGUF files keep one row per tap."""
+    """Returns whether a tensor is a depthwise kernel over time, which GGUF files store with one row per tap."""
     return name.endswith(("fsmn_block.weight", "fsmn_block.conv_left.weight", "conv.depthwise_conv.weight"))
 
 
 def plan_tensors(
     tensors: Mapping[str, Tensor], mapped_from: Path | None, tables: Sequence[str] = ()
 ) -> list[PlannedTensor]:
-    """The tensors of a speech network under their own names.
+    """Plans the tensors of a speech network under their own names.
 
     Args:
         tensors: by the names of the checkpoint.
@@ -68,7 +70,7 @@ def plan_tensors(
             planned.append(PlannedTensor(name, (shape[2], shape[0]), Kind.EXACT, kernel_rows(tensor)))
             continue
         if tensor.ndim == 3 and shape[2] == 1 and name.endswith((".pointwise_conv1.weight", ".pointwise_conv2.weight")):
-            tensor, shape = tensor.squeeze(2), shape[:2]  # a linear layer by another name
+            tensor, shape = tensor.squeeze(2), shape[:2]  # a linear layer, stored as a convolution
         kind = Kind.TABLE if name in tables else Kind.MATRIX
         if any(part in name for part in EXACT) or len(shape) != 2:
             kind = Kind.EXACT
@@ -77,7 +79,7 @@ def plan_tensors(
 
 
 def plan_cmvn(cmvn: Cmvn | None) -> list[PlannedTensor]:
-    """The two vectors of y = (x + shift) * scale; none where there is no CMVN."""
+    """Plans the two vectors of y = (x + shift) * scale; none without CMVN."""
     if cmvn is None:
         return []
     vectors = {"cmvn.shift": cmvn.shift, "cmvn.scale": cmvn.scale}

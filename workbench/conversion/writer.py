@@ -1,4 +1,4 @@
-"""Carries out a plan: writes a GGUF file a few rows at a time, and either the whole file or none is there afterwards.
+"""Executes a plan: writes a GGUF file a few rows at a time; afterwards either the whole file exists or none.
 
 Rows are read, quantised by the gguf package and written, so that no tensor is in memory as a whole.
 """
@@ -21,14 +21,14 @@ from workbench.core.progress import OnProgress
 from workbench.formats.quantization import HALF_MOST, check_type, padded, stored_bytes
 from workbench.system.atomic_files import check_place, check_room, temporary, told
 
-CHUNK_VALUES = 1 << 20  # read, quantised and written at a time: 4 MiB in float32
+CHUNK_VALUES = 1 << 20  # values read, quantised and written at a time: 4 MiB in float32
 
 
 def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnProgress | None = None) -> list[Path]:
     """Writes the files of a model and returns their paths: `out`, and beside it those whose plan has a suffix.
 
-    They are written under other names, and get theirs when all are complete. Raises `BadInput` where `out` is no place
-    for a file, a type is not offered or a value cannot be stored in it, `Unavailable` where the disk is full.
+    They are written under temporary names, and renamed when all are complete. Raises `BadInput` if `out` cannot be a
+    file, a type is not supported or cannot represent a value, `Unavailable` if the disk is full.
     """
     for plan in plans:
         check_type(quantization, plan.types)
@@ -67,7 +67,9 @@ class _Progress:
 
 
 class _Writer(GGUFWriter):
-    """The gguf package's writer; it takes bytes one by one, which a tokenizer's file is too long for."""
+    """The gguf package's writer with faster bytes: the package writes them one by one, too slow for a tokenizer's
+    file.
+    """
 
     def _pack_val(
         self, val: Any, vtype: GGUFValueType, add_vtype: bool, sub_type: GGUFValueType | None = None
@@ -83,7 +85,7 @@ def _write_file(plan: Plan, quantization: str, path: Path, progress: _Progress) 
     writer = _Writer(path, plan.architecture)
     try:
         for key, value in plan.all_values(quantization).items():
-            if key != "general.architecture":  # which the writer has put there itself
+            if key != "general.architecture":  # the gguf writer has added it itself
                 _add_value(writer, key, value)
         types = [plan.type_of(tensor, quantization) for tensor in plan.tensors]
         for tensor, stored in zip(plan.tensors, types, strict=True):
@@ -102,7 +104,7 @@ def _write_file(plan: Plan, quantization: str, path: Path, progress: _Progress) 
         os.fsync(file.fileno())
     finally:
         for file in writer.fout or ():
-            with contextlib.suppress(OSError):  # of a full disk, which was told of
+            with contextlib.suppress(OSError):  # a full disk, which was reported already
                 file.close()
 
 

@@ -1,8 +1,9 @@
-"""Makes the directories that vLLM loads: a checkpoint in Hugging Face's form, its speech half under our own classes.
+"""Makes the directories that vLLM loads: a checkpoint in Hugging Face's form, whose speech part uses this project's
+classes.
 
-`directory` says what one holds and writes it, `language` plans a language model's tensors, and one module per family
-plans the whole. `workbench.artifacts` runs that in another process and keeps the directory. These modules import torch
-and transformers.
+`directory` describes and writes such a directory, `language` plans a language model's tensors, and one module per
+family plans the whole. `workbench.artifacts` runs this in another process and stores the directory. These modules
+import torch and transformers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A language model as a directory for vLLM: the language half of a Fun-ASR-Nano checkpoint, or torch's files rewritten.
+"""A language model as a directory for vLLM: taken from a Fun-ASR-Nano checkpoint, or from torch files.
 
-A directory that vLLM loads as it is needs none of this; see `loads_as_it_is`.
+A directory that vLLM loads directly needs no conversion; see `loads_as_it_is`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.families.causal_lm import read_causal_lm
 
 
 def plan(directory: Path) -> ServedModel:
-    """What the directory of a language model is to hold; raises `BadInput` for a bad one."""
+    """Plans the directory of a language model; raises `BadInput` for a bad model."""
     model = read_causal_lm(directory)
     language = model.language
     if model.speech is not None:

@@ -1,4 +1,4 @@
-"""Plans and writes the directory of a checkpoint in the caller's process; `workbench.artifacts` gives it its own."""
+"""Plans and writes the directory of a checkpoint in the caller's process; `workbench.artifacts` starts one for it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NEEDS = ("torch", "transformers")
 
 
 def plan_of(directory: Path, family: str) -> ServedModel:
-    """What vLLM's directory of a checkpoint is to hold.
+    """Plans vLLM's directory of a checkpoint.
 
-    Raises `BadInput` for a family that vLLM does not serve and for a bad checkpoint, `Unavailable` where a package is
+    Raises `BadInput` for a family that vLLM does not serve and for a bad checkpoint, `Unavailable` if a package is
     missing.
     """
     if family not in FAMILIES:

@@ -1,7 +1,7 @@
-"""The directory that vLLM loads: what it holds, and how it is written, whole or not at all.
+"""The directory that vLLM loads: describes its contents, and writes all of it or nothing.
 
-`config.json` is the language model's own with the speech half's entries beside it; the tokenizer has one more special
-token, which stands in a prompt where the speech goes. This file knows no family.
+`config.json` is the language model's own plus the speech part's entries. The tokenizer has one more special token,
+which marks the speech's position in a prompt. This file knows no family.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from workbench.families.language import SERVED_FORMAT, SERVED_SECTION, LanguageC
 from workbench.system.atomic_files import UNFINISHED, check_directory, check_room, told
 
 WEIGHTS = "model.safetensors"
-SHARD_BYTES = 5 << 30  # weights larger than this are several files
+SHARD_BYTES = 5 << 30  # larger weights become several files
 
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """What one directory is to hold."""
+    """The contents of one directory."""
 
     family: str
     language: LanguageConfig  # its directory has the configuration, generation_config.json and the tokenizer
     tensors: Sequence[StoredTensor]
-    where: str  # names in messages what the tensors were read from
+    where: str  # the name of the tensors' source in messages
     architecture: str | None = None  # the class in vLLM; None for the language model's own
-    config: Mapping[str, Any] = field(default_factory=dict)  # entries of config.json besides the language model's
-    section: Mapping[str, Any] = field(default_factory=dict)  # of config.json's `speech_workbench`, besides the family
-    special_tokens: Sequence[str] = ()  # that the tokenizer gets where it has not got them
-    preprocessor: Mapping[str, Any] = field(default_factory=dict)  # preprocessor_config.json; none where empty
+    config: Mapping[str, Any] = field(default_factory=dict)  # more entries of config.json
+    # More entries of config.json's `speech_workbench`, besides the family.
+    section: Mapping[str, Any] = field(default_factory=dict)
+    special_tokens: Sequence[str] = ()  # added to the tokenizer if missing
+    preprocessor: Mapping[str, Any] = field(default_factory=dict)  # preprocessor_config.json; no file if empty
     chat_template: str | None = None  # None for the language model's own
-    files: Mapping[str, bytes] = field(default_factory=dict)  # others, by name
-    sources: Sequence[Path] = ()  # directories that it is made of, where they may lie outside the checkpoint's own
+    files: Mapping[str, bytes] = field(default_factory=dict)  # other files by name
+    sources: Sequence[Path] = ()  # the directories of its sources, which may be outside the checkpoint's directory
 
 
 def write_directory(model: ServedModel, out: Path, on_progress: OnProgress | None = None) -> None:
-    """Writes the directory under the name `out`, which is new or an empty directory.
+    """Writes the directory under the name `out`, which must be new or an empty directory.
 
-    It is made beside that place and gets its name at the end. When `on_progress` raises, or anything else does, nothing
-    is left. Raises `BadInput` and `Unavailable` for a place that cannot be written to, and `BadInput` for tensors with
+    It is written beside `out` and renamed at the end. If `on_progress` or anything else raises an error, nothing
+    remains. Raises `BadInput` and `Unavailable` for a path that cannot be written to, and `BadInput` for tensors with
     values that are not finite.
     """
     check_directory(out)
@@ -130,7 +131,7 @@ def _write_texts(model: ServedModel, folder: Path) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))  # which the family's reader has read
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))  # valid, as the family's reader has read it
     return content
 
 

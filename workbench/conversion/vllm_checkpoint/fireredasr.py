@@ -1,8 +1,8 @@
-"""FireRedASR-LLM as a directory for vLLM: the language model's, with encoder and adapter, and LoRA in the weights.
+"""FireRedASR-LLM as a directory for vLLM: the language model with LoRA in its weights, plus encoder and adapter.
 
-The checkpoint's LoRA is added to the weights, W + alpha / r * B A, a few rows at a time as they are written; a weight
-that it changes is float32, so that none of the change is lost, and every other tensor has the dtype of its file. The
-arguments of the two torch files stand in config.json, where `families.fireredasr.read_served_fireredasr` finds them.
+The checkpoint's LoRA is added to the weights, W + alpha / r * B A, a few rows at a time while they are written. A
+weight that LoRA changes becomes float32, so that no part of the change is lost; every other tensor has the dtype of its
+file. config.json contains the arguments of the two torch files for `families.fireredasr.read_served_fireredasr`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ARCHITECTURE = "SpeechWorkbenchFireRedASR"
-MERGED = {"use_lora": 0, "llm_dir": "."}  # what the arguments say of this directory otherwise than of the checkpoint's
+MERGED = {"use_lora": 0, "llm_dir": "."}  # arguments that differ between this directory and the checkpoint's
 LORA_ARGUMENTS = ("lora_r", "lora_alpha")
 
 
 def plan(directory: Path) -> ServedModel:
-    """What the directory of a checkpoint is to hold; raises `BadInput` for a bad checkpoint."""
+    """Plans the directory of a checkpoint; raises `BadInput` for a bad checkpoint."""
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
     changed = read_changed_language(checkpoint)
@@ -53,7 +53,7 @@ def plan(directory: Path) -> ServedModel:
     return ServedModel(
         family="fireredasr",
         language=model.language,
-        tensors=[*_hearing(checkpoint, changed.regions), *half],
+        tensors=[*_encoder_tensors(checkpoint, changed.regions), *half],
         where=changed.where,
         architecture=ARCHITECTURE,
         config={**changes, **_config(model)},
@@ -66,8 +66,8 @@ def plan(directory: Path) -> ServedModel:
     )
 
 
-def _hearing(checkpoint: Checkpoint, regions: list[tuple[int, int]]) -> list[StoredTensor]:
-    """Encoder and adapter by the checkpoint's names."""
+def _encoder_tensors(checkpoint: Checkpoint, regions: list[tuple[int, int]]) -> list[StoredTensor]:
+    """Returns encoder and adapter by the checkpoint's names."""
     model, where = checkpoint.model, checkpoint.where
     network = build(HearingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
     wanted = network.state_dict()
@@ -76,7 +76,7 @@ def _hearing(checkpoint: Checkpoint, regions: list[tuple[int, int]]) -> list[Sto
 
 
 def _merging(changed: ChangedLanguage) -> Store:
-    """Stores a tensor of the language half with what the checkpoint adds to it."""
+    """Returns a function that stores a tensor of the language model with the checkpoint's change added."""
 
     def store(name: str, tensor: Tensor) -> StoredTensor:
         plain = stored(f"{LANGUAGE_PREFIX}{name}", tensor, changed.regions, changed.where)
@@ -93,7 +93,7 @@ def _merging(changed: ChangedLanguage) -> Store:
 
 
 def _config(model: FireRedAsrModel) -> dict[str, Any]:
-    """What vLLM's own class reads besides the language model's entries; it takes no other keys."""
+    """Returns the entries that vLLM's own class reads, besides the language model's; it accepts no other keys."""
     encoder = model.encoder
     return {
         "audio_encoder_conf": {
@@ -109,16 +109,16 @@ def _config(model: FireRedAsrModel) -> dict[str, Any]:
 
 
 def _section(model: FireRedAsrModel) -> dict[str, Any]:
-    """The plain values among the arguments of both torch files."""
+    """Returns the plain values among the arguments of both torch files."""
     arguments, encoder_arguments = (
         read_package(model.directory / name).plain_arguments for name in (WEIGHTS, ENCODER_WEIGHTS)
     )
-    kept = {name: value for name, value in arguments.items() if name not in LORA_ARGUMENTS}
-    return dict(zip(SERVED_ARGUMENTS, ({**kept, **MERGED}, encoder_arguments), strict=True))
+    plain = {name: value for name, value in arguments.items() if name not in LORA_ARGUMENTS}
+    return dict(zip(SERVED_ARGUMENTS, ({**plain, **MERGED}, encoder_arguments), strict=True))
 
 
 def _preprocessor(model: FireRedAsrModel) -> dict[str, Any]:
-    """The entries that vLLM's own class reads, as it spells them; ours takes the front end from cmvn.ark."""
+    """Returns the entries that vLLM's own class reads, in its spelling; this project's class reads cmvn.ark instead."""
     front, cmvn = model.frontend, read_cmvn_ark(model.cmvn_file)
     return {
         "feature_extractor_type": "FireRedASR2FeatureExtractor",

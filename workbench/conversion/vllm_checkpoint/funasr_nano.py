@@ -1,7 +1,7 @@
 """Fun-ASR-Nano as a directory for vLLM: the checkpoint's tensors under their own names, in a Qwen3 model's directory.
 
-A checkpoint's second decoder, for timestamps, is left out. `config.yaml` and the CMVN file go along, so that our own
-reader finds in the directory what it finds in the checkpoint.
+A checkpoint's second decoder, for timestamps, is left out. `config.yaml` and the CMVN file are included, so that this
+project's reader finds the same in the directory as in the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_
 
 ARCHITECTURE = "SpeechWorkbenchFunASRNano"
 CMVN = "am.mvn"
-CHUNK_SECONDS = 30  # into which vLLM's own class cuts longer recordings
+CHUNK_SECONDS = 30  # length of the chunks into which vLLM's own class cuts longer recordings
 
 
 def plan(directory: Path) -> ServedModel:
-    """What the directory of a checkpoint is to hold; raises `BadInput` for a bad checkpoint."""
+    """Plans the directory of a checkpoint; raises `BadInput` for a bad checkpoint."""
     model = read_funasr_nano(directory)
     weights = model.checkpoint.weights
     where = f"{weights.parent.name}/{weights.name}"
-    hearing, language = split_language(read_state_dict(weights))
+    speech, language = split_language(read_state_dict(weights))
     wanted = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
-    check_tensors(wanted, hearing, where, UNUSED_TENSORS)
+    check_tensors(wanted, speech, where, UNUSED_TENSORS)
     regions = mapped_regions(weights)
-    ear = [stored(name, hearing[name], regions, where) for name in wanted]
+    encoder = [stored(name, speech[name], regions, where) for name in wanted]
     half, changes = language_tensors(model.language, language, prefixed(LANGUAGE_PREFIX, regions, where), where)
     return ServedModel(
         family="funasr_nano",
         language=model.language,
-        tensors=[*ear, *half],
+        tensors=[*encoder, *half],
         where=where,
         architecture=ARCHITECTURE,
         config={**changes, **_config(model)},
@@ -56,7 +56,7 @@ def plan(directory: Path) -> ServedModel:
 
 
 def language_half(model: FunasrNanoModel) -> tuple[list[StoredTensor], dict[str, Any], str]:
-    """The tensors of the language half by transformers' names, its changed configuration, and where both are from."""
+    """Returns the language model's tensors by transformers' names, its changed configuration, and the source's name."""
     weights = model.checkpoint.weights
     where = f"{weights.parent.name}/{weights.name}"
     _, language = split_language(read_state_dict(weights))
@@ -65,14 +65,14 @@ def language_half(model: FunasrNanoModel) -> tuple[list[StoredTensor], dict[str,
 
 
 def _config(model: FunasrNanoModel) -> dict[str, Any]:
-    """What vLLM's own class reads besides the language model's entries."""
+    """Returns the entries that vLLM's own class reads, besides the language model's."""
     encoder = dict(model.checkpoint.section("audio_encoder_conf"))
-    encoder.pop("input_size", None)  # which that class gives itself
+    encoder.pop("input_size", None)  # that class sets it itself
     return {"audio_encoder_conf": encoder}
 
 
 def _preprocessor(model: FunasrNanoModel) -> dict[str, Any]:
-    """The entries that vLLM's own class reads; ours takes the front end from config.yaml."""
+    """Returns the entries that vLLM's own class reads; this project's class reads config.yaml instead."""
     front = model.frontend
     return {
         "feature_extractor_type": "FunASRFeatureExtractor",
@@ -100,7 +100,7 @@ def _preprocessor(model: FunasrNanoModel) -> dict[str, Any]:
 
 
 def _files(model: FunasrNanoModel) -> dict[str, bytes]:
-    """The checkpoint's configuration with the places of this directory in it, and its CMVN."""
+    """Returns the checkpoint's configuration with this directory's paths, and its CMVN."""
     config = {name: value for name, value in model.checkpoint.config.items() if name != "init_param"}
     config["llm_conf"] = {**_section(model, "llm_conf"), "init_param_path": "."}
     config["frontend_conf"] = {**_section(model, "frontend_conf"), "cmvn_file": CMVN if model.cmvn_file else None}

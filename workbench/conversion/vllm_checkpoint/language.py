@@ -1,4 +1,4 @@
-"""The language half of a directory for vLLM: its tensors by transformers' names, checked against its configuration."""
+"""The language model of a directory for vLLM: its tensors by transformers' names, checked against its configuration."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.weights import check_tensors
 
 EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
-COMPARED = 1024  # rows of two tables compared at a time
+COMPARED = 1024  # rows of two tables that are compared at a time
 
 Store = Callable[[str, Tensor], StoredTensor]
-"""Makes a tensor of transformers' name one of the file, under the name that it has there."""
+"""Turns a tensor by transformers' name into a tensor of the file, with its name there."""
 
 
 def prefixed(prefix: str, regions: Sequence[tuple[int, int]], where: str) -> Store:
-    """Stores tensors as they are, `prefix` before their names; the other arguments are those of `tensors.stored`."""
+    """Returns a function that stores tensors unchanged, with `prefix` before their names; other arguments as in
+    `tensors.stored`.
+    """
     return lambda name, tensor: stored(prefix + name, tensor, regions, where)
 
 
 def language_tensors(
     language: LanguageConfig, tensors: Mapping[str, Tensor], store: Store, where: str
 ) -> tuple[list[StoredTensor], dict[str, Any]]:
-    """(the tensors of a language model, what config.json has to say otherwise than the model's own).
+    """Returns (the tensors of a language model, the entries of config.json that differ from the model's own).
 
-    An output matrix that is the embeddings again is left out; one that is not, where the configuration says that it
-    would be, changes the configuration.
+    An output matrix that equals the embeddings is left out. If the configuration says that both are equal and they are
+    not, the configuration is changed.
 
     Args:
         tensors: by transformers' names.
-        where: names their file in messages.
+        where: the name of their file in messages.
 
-    Raises `BadInput` for tensors that are missing, extra or misshapen.
+    Raises `BadInput` for missing, extra or misshapen tensors.
     """
     import transformers
 
@@ -49,24 +51,24 @@ def language_tensors(
         network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         with torch.device("meta"):
             wanted = dict(network_class(config).state_dict())
-    except Exception as error:  # whatever its reader stumbles over
+    except Exception as error:  # its reader raises many kinds
         raise BadInput(f"{described} cannot be read: {' '.join(str(error).split())[:200]}") from error
-    kept: dict[str, Tensor] = dict(tensors)
+    found: dict[str, Tensor] = dict(tensors)
     changes: dict[str, Any] = {} if config.architectures else {"architectures": [network_class.__name__]}
     if config.tie_word_embeddings:
-        if EMBEDDINGS not in kept and OUTPUT in kept:
-            kept[EMBEDDINGS] = kept.pop(OUTPUT)
-        if OUTPUT not in kept or _equal(kept[OUTPUT], kept[EMBEDDINGS]):
-            kept.pop(OUTPUT, None)
+        if EMBEDDINGS not in found and OUTPUT in found:
+            found[EMBEDDINGS] = found.pop(OUTPUT)
+        if OUTPUT not in found or _equal(found[OUTPUT], found[EMBEDDINGS]):
+            found.pop(OUTPUT, None)
             wanted.pop(OUTPUT, None)
         else:
             changes["tie_word_embeddings"] = False
-    check_tensors(wanted, kept, where, described_in=described)
-    return [store(name, kept[name]) for name in wanted], changes
+    check_tensors(wanted, found, where, described_in=described)
+    return [store(name, found[name]) for name in wanted], changes
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    """Whether output matrix and embeddings hold the same numbers, compared a few rows at a time."""
+    """Returns whether output matrix and embeddings are equal, comparing a few rows at a time."""
     if one.shape != other.shape or one.data_ptr() == other.data_ptr():
         return one.shape == other.shape
     steps = range(0, len(one), COMPARED)

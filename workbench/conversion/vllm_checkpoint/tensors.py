@@ -1,7 +1,7 @@
-"""Tensors written to a safetensors file a few rows at a time, so that a model is never in memory twice.
+"""Writes tensors to a safetensors file a few rows at a time, so that a model is never in memory twice.
 
-The format: eight bytes with the length of a JSON header, the header (dtype, shape and place of every tensor), then the
-values, little-endian. This file knows no model.
+The format: eight bytes with the length of a JSON header, the header (dtype, shape and offsets of every tensor), then
+the values, little-endian. This file knows no model.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.mapped import give_back
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
-CHUNK_VALUES = 1 << 22  # values that are looked at and written in one go
-ALIGNED = 8  # bytes that the values begin at a multiple of
+CHUNK_VALUES = 1 << 22  # values that are checked and written at a time
+ALIGNED = 8  # bytes: alignment of the values
 
 Rows = Callable[[int, int], Tensor]
-"""Rows first ... behind the last of a tensor's first axis, in its dtype; each is asked for once, in order."""
+"""Returns rows from the first to the end (exclusive) of a tensor's first axis, in its dtype; called once per row, in
+order.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +41,18 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its values."""
+        """The number of bytes of its values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def stored(name: str, tensor: Tensor, regions: Sequence[tuple[int, int]] = (), where: str = "") -> StoredTensor:
-    """A tensor under this name, in the dtype that it has.
+    """Returns a tensor under this name, in its own dtype.
 
     Args:
-        regions: where its file is mapped; pages that were read are given back.
-        where: names that file in messages.
+        regions: where its file is mapped; pages are released after they were read.
+        where: the name of that file in messages.
 
-    Raises `BadInput` for a dtype that no weight has.
+    Raises `BadInput` for a dtype that weights cannot have.
     """
     if tensor.dtype not in DTYPES:
         kinds = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
@@ -71,10 +73,10 @@ def write_safetensors(
     """Writes one file.
 
     Args:
-        where: names in messages what the tensors were read from.
-        wrote: told of every few bytes that are written, and of which tensor.
+        where: the name of the tensors' source in messages.
+        wrote: called with the tensor and the number of bytes after each part is written.
 
-    Raises `BadInput` for a tensor whose values are not finite.
+    Raises `BadInput` for a tensor with values that are not finite.
     """
     with path.open("wb") as file:
         header = _header(tensors)

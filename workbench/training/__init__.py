@@ -1,1 +1,1 @@
-"""Trains the demo checkpoints: spoken digits become features, small networks of the real architectures learn them."""
+"""Trains the demo checkpoints: small networks of the real architectures learn spoken digits."""

@@ -1,7 +1,7 @@
-"""What rooms, microphones, lines and loudspeakers do to a recording, drawn at random and applied to samples.
+"""Simulates the effects of rooms, microphones, telephone lines and loudspeakers on a recording, drawn at random.
 
-Everything here takes and returns mono float32 samples at 16 kHz (or filter-bank frames, for the masks) and draws from
-the generator it is given, so equal seeds give equal sound. It does not know what was said.
+All functions take and return mono float32 samples at 16 kHz (the masks take filter-bank frames). They draw from the
+given generator, so equal seeds give equal audio. This file does not know what was said.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ Response = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # gain (linear)
 COLOURS = ("white", "pink", "brown", "band", "hum", "fluctuating")
 
 
-# --- small pieces ---------------------------------------------------------------------------------------------------
+# --- building blocks -------------------------------------------------------------------------------------------------
 
 
 def power(samples: Samples) -> float:
-    """Mean square."""
+    """Returns the mean square."""
     return float(np.mean(np.square(samples, dtype=np.float64))) if len(samples) else 0.0
 
 
 def fast_length(count: int) -> int:
-    """The next length of the form 2^a or 3*2^a or 5*2^a, for which Fourier transforms are quick."""
+    """Returns the next length of the form 2^a or 3*2^a or 5*2^a, for which Fourier transforms are fast."""
     return min(factor << max(0, math.ceil(math.log2(count / factor))) for factor in (1, 3, 5))
 
 
 def warp(samples: Samples, ratio: float) -> Samples:
-    """Played `ratio` times faster: shorter, and pitch and formants higher by that factor, as of a smaller speaker."""
+    """Plays the samples `ratio` times faster: shorter, with pitch and formants higher by that factor, like a smaller
+    speaker.
+    """
     import soxr
 
     if ratio == 1.0:
@@ -44,7 +46,7 @@ def warp(samples: Samples, ratio: float) -> Samples:
 
 
 def change_tempo(samples: Samples, tempo: float, sample_rate: int) -> Samples:
-    """Spoken `tempo` times faster at the same pitch: overlap-add of windows placed where they match best.
+    """Makes speech `tempo` times faster at the same pitch: overlap-add of windows placed where they match best.
 
     WSOLA of Verhelst and Roelands (ICASSP 1993), 30 ms windows moved by up to 7.5 ms.
     """
@@ -59,7 +61,7 @@ def change_tempo(samples: Samples, tempo: float, sample_rate: int) -> Samples:
     position = half + reach
     for start in range(0, count + half, half):
         output[start : start + 2 * half] += window * source[position - half : position + half]
-        continuation = source[position : position + 2 * half]  # what followed this window in the recording
+        continuation = source[position : position + 2 * half]  # what follows this window in the recording
         ideal = min(half + reach + round((start + half) * tempo), len(source) - half - reach)
         around = source[ideal - half - reach : ideal + half + reach]
         if len(continuation) < 2 * half:
@@ -69,7 +71,7 @@ def change_tempo(samples: Samples, tempo: float, sample_rate: int) -> Samples:
 
 
 def filtered(samples: Samples, response: Response) -> Samples:
-    """The samples through a filter given by its gain at each frequency; no delay, same length."""
+    """Filters the samples with the gain at each frequency; no delay, same length."""
     size = fast_length(len(samples) + SAMPLE_RATE // 50)
     spectrum = np.fft.rfft(samples, size)
     spectrum *= response(np.linspace(0.0, SAMPLE_RATE / 2, len(spectrum), dtype=np.float32))
@@ -77,7 +79,7 @@ def filtered(samples: Samples, response: Response) -> Samples:
 
 
 def passband(low: float, high: float, edge: float = 120.0) -> Response:
-    """Passes `low` to `high` Hz, with edges `edge` Hz wide (the lower one narrower), nothing beyond them."""
+    """Returns a filter that passes `low` to `high` Hz, with edges `edge` Hz wide (the lower one narrower)."""
 
     def response(frequencies: NDArray[np.float32]) -> NDArray[np.float32]:
         rise = np.clip((frequencies - low) / min(edge, max(low, 1.0)) + 1.0, 0.0, 1.0) if low > 0 else 1.0
@@ -88,7 +90,9 @@ def passband(low: float, high: float, edge: float = 120.0) -> Response:
 
 
 def random_equaliser(rng: np.random.Generator, spread_db: float = 5.0) -> Response:
-    """A smooth colouring, as microphones differ: random gains at seven frequencies, straight lines between them."""
+    """Returns a smooth filter, like the difference of microphones: random gains at seven frequencies, linear between
+    them.
+    """
     anchors = np.array([0, 150, 400, 1000, 2200, 4500, 8000], dtype=np.float32)
     gains = rng.normal(0.0, spread_db, len(anchors)).clip(-2 * spread_db, 2 * spread_db)
 
@@ -99,12 +103,13 @@ def random_equaliser(rng: np.random.Generator, spread_db: float = 5.0) -> Respon
 
 
 def add_upper_band(samples: Samples, rng: np.random.Generator) -> Samples:
-    """Fills 4-8 kHz of a recording that came from 8 kHz with the attenuated mirror image of what lies below.
+    """Fills 4-8 kHz of a recording that came from 8 kHz with the attenuated mirror image of the band below.
 
-    A crude bandwidth extension: fricatives, strong just below 4 kHz, become strong just above it, as they are.
+    This is a crude bandwidth extension: fricatives are strong just below 4 kHz, so they become strong just above it, as
+    in real speech.
     """
     at_edge = rng.uniform(2.0, 20.0)
-    slope = rng.uniform(25.0, 60.0)  # decibels more attenuation at 8 kHz than at 4 kHz
+    slope = rng.uniform(25.0, 60.0)  # more attenuation in decibels at 8 kHz than at 4 kHz
     size = fast_length(len(samples) + SAMPLE_RATE // 50)
     spectrum = np.fft.rfft(samples, size)
     middle = len(spectrum) // 2
@@ -115,7 +120,9 @@ def add_upper_band(samples: Samples, rng: np.random.Generator) -> Samples:
 
 
 def reverberated(samples: Samples, rng: np.random.Generator) -> Samples:
-    """The samples in a mild room: direct sound and an exponential tail of noise that falls 60 dB in 0.1 to 0.6 s."""
+    """Puts the samples into a mild room: direct sound and an exponential tail of noise that falls 60 dB in 0.1 to 0.6
+    s.
+    """
     decay = rng.uniform(0.1, 0.6)
     direct_to_tail_db = rng.uniform(0.0, 15.0)
     delay = int(rng.uniform(0.001, 0.008) * SAMPLE_RATE)
@@ -132,7 +139,7 @@ def reverberated(samples: Samples, rng: np.random.Generator) -> Samples:
 
 
 def mu_law(samples: Samples) -> Samples:
-    """Coded with 8-bit mu-law (ITU-T G.711's curve) and decoded again."""
+    """Encodes the samples with 8-bit mu-law (ITU-T G.711's curve) and decodes them."""
     mu = np.float32(255.0)
     coded = np.sign(samples) * np.log1p(mu * np.minimum(np.abs(samples), 1.0)) / np.log1p(mu)
     coded = np.rint(coded * 127.0) / 127.0
@@ -140,7 +147,7 @@ def mu_law(samples: Samples) -> Samples:
 
 
 def quantised(samples: Samples) -> Samples:
-    """Rounded to int16 steps and limited to their range."""
+    """Rounds the samples to int16 steps and limits them to their range."""
     return np.asarray(np.clip(np.rint(samples * 32768.0), -32768.0, 32767.0) / 32768.0, dtype=np.float32)
 
 
@@ -148,7 +155,7 @@ def quantised(samples: Samples) -> Samples:
 
 
 def noise(count: int, colour: str, rng: np.random.Generator) -> Samples:
-    """`count` samples of one of COLOURS with mean square 1."""
+    """Returns `count` samples of noise of one of COLOURS with mean square 1."""
     if colour == "hum":
         samples = _hum(count, rng)
     else:
@@ -170,7 +177,7 @@ def noise(count: int, colour: str, rng: np.random.Generator) -> Samples:
 
 
 def _hum(count: int, rng: np.random.Generator) -> Samples:
-    """Mains hum: 50 or 60 Hz and its harmonics, falling off irregularly."""
+    """Returns mains hum: 50 or 60 Hz and its harmonics, with irregularly falling levels."""
     mains = float(rng.choice([50.0, 60.0])) * rng.uniform(0.998, 1.002)
     phase = np.arange(count, dtype=np.float64) * (2.0 * math.pi * mains / SAMPLE_RATE)
     samples = np.zeros(count)
@@ -180,7 +187,9 @@ def _hum(count: int, rng: np.random.Generator) -> Samples:
 
 
 def bursts(count: int, rng: np.random.Generator) -> Samples:
-    """A few clicks, knocks and breaths: short coloured noises with a quick onset, peaks near 1, silence between."""
+    """Returns a few clicks, knocks and breaths: short coloured noises with a fast onset, peaks near 1, silence
+    between.
+    """
     samples = np.zeros(count, dtype=np.float32)
     for _ in range(int(rng.integers(1, 4))):
         length = min(int(rng.choice([0.003, 0.02, 0.08, 0.25]) * rng.uniform(0.5, 1.5) * SAMPLE_RATE), count)
@@ -192,21 +201,21 @@ def bursts(count: int, rng: np.random.Generator) -> Samples:
 
 
 def with_noise(speech: Samples, added: Samples, speech_power: float, snr_db: float) -> Samples:
-    """Speech plus noise scaled so that `speech_power` over the noise's mean power is `snr_db`."""
+    """Adds noise to speech, scaled so that `speech_power` over the noise's mean power is `snr_db`."""
     scale = math.sqrt(speech_power / (power(added) + 1e-20)) * 10.0 ** (-snr_db / 20.0)
     return speech + np.float32(scale) * added
 
 
-# --- the whole path from a mouth to a file --------------------------------------------------------------------------
+# --- the whole path from a mouth to a file ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """How often each thing happens to a recording; shares are of all recordings."""
+    """How often each effect is applied; shares are of all recordings."""
 
     equalised: float = 0.6
     reverberant: float = 0.35
-    noisy: float = 0.65  # noise at 5 to 40 dB; the rest has a faint floor only
+    noisy: float = 0.65  # noise at 5 to 40 dB; the rest has only a faint noise floor
     white_near_10_db: float = 0.2  # of the noisy: white noise at 7 to 14 dB
     babble: float = 0.12  # of the noisy: other speakers, several at once, at 10 to 30 dB
     bursts: float = 0.1
@@ -226,9 +235,9 @@ def distorted(
     options: AugmentOptions | None = None,
     babble: Callable[[int], Samples] | None = None,
 ) -> Samples:
-    """The recording that a random microphone in a random room over a random line makes of clean samples.
+    """Returns clean samples as recorded by a random microphone in a random room over a random line.
 
-    `active` tells which samples are speech: signal-to-noise ratios refer to their power. `babble(count)` gives a
+    `active` marks the samples with speech: signal-to-noise ratios refer to their power. `babble(count)` returns a
     crowd's voices; without it that kind of noise is left out.
     """
     options = options or AugmentOptions()
@@ -243,7 +252,7 @@ def distorted(
         samples = samples + bursts(len(samples), rng) * np.float32(peak)
     if rng.random() < options.noisy:
         samples = _in_noise(samples, speech_power, rng, options, babble)
-    elif rng.random() < 0.8:  # the rest stays digitally silent between the words
+    elif rng.random() < 0.8:  # the rest has digital silence between the words
         samples = with_noise(samples, noise(len(samples), _colour(rng), rng), speech_power, rng.uniform(35.0, 80.0))
 
     if rng.random() < options.band_limited:
@@ -283,7 +292,7 @@ def _in_noise(
 
 
 def _random_band(rng: np.random.Generator) -> Response:
-    """A telephone, a recording made at 8 or 11 kHz, or any other low-pass and high-pass."""
+    """Returns the band of a telephone, of a recording made at 8 or 11 kHz, or of another low-pass and high-pass."""
     kind = rng.random()
     if kind < 0.3:
         return passband(rng.uniform(200.0, 350.0), rng.uniform(3200.0, 3600.0), edge=200.0)
@@ -295,7 +304,7 @@ def _random_band(rng: np.random.Generator) -> Response:
 
 
 def _overdriven(samples: Samples, rng: np.random.Generator) -> Samples:
-    """Clipped at 1/4 to 3/4 of the peak."""
+    """Clips the samples at 1/4 to 3/4 of the peak."""
     limit = np.float32(np.abs(samples).max() * rng.uniform(0.25, 0.75))
     return np.clip(samples, -limit, limit)
 
@@ -305,10 +314,10 @@ def _overdriven(samples: Samples, rng: np.random.Generator) -> Samples:
 
 @dataclass(frozen=True)
 class MaskOptions:
-    """Blocks of frames and of mel bands hidden from the network, after SpecAugment (Park et al., 2019)."""
+    """Blocks of frames and of mel bands to hide from the network, after SpecAugment (Park et al., 2019)."""
 
     time_masks_per_second: float = 0.7
-    max_frames: int = 10  # of 10 ms; a short digit lasts 25
+    max_frames: int = 10  # of 10 ms; a short digit has 25
     band_masks: int = 2
     max_bands: int = 12  # of 80
 
@@ -316,7 +325,9 @@ class MaskOptions:
 def masked(
     features: NDArray[np.float32], rng: np.random.Generator, options: MaskOptions | None = None
 ) -> NDArray[np.float32]:
-    """A copy of log-mel frames [frames, mels] with random blocks replaced by the recording's mean of each band."""
+    """Returns a copy of log-mel frames [frames, mels] with random blocks replaced by the recording's mean of each
+    band.
+    """
     options = options or MaskOptions()
     features = features.copy()
     frames, bands = features.shape

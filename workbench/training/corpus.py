@@ -1,7 +1,7 @@
-"""Strings of spoken digits as a training set: takes of one speaker set one after another, distorted, as features.
+"""Strings of spoken digits as a training set: concatenates takes of one speaker, distorts them, and computes features.
 
-A `TakeBank` holds the takes, `draw_string` makes one labelled recording of them, `digit_strings` a stream of feature
-examples. This file knows no network and keeps nothing on disk (`pool.py` does).
+A `TakeBank` holds the takes, `draw_string` makes one labelled recording of them, and `digit_strings` yields feature
+examples. This file knows no network and writes nothing to disk (`pool.py` does).
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ from workbench.training.augment import (
 )
 from workbench.training.digits import Take, words_of
 
-# How many digits a string has, as weights: mostly three to seven; a few much longer ones, so that a network that knows
-# positions has seen late ones.
+# Weights of the number of digits in a string: mostly three to seven, and a few much longer strings, so that a network
+# that uses positions has seen large ones.
 LENGTHS: Mapping[int, float] = dict(
     enumerate([12, 10, 14, 14, 13, 11, 10, 5, 4, 4] + 14 * [0.25], start=1)  # 1 to 10, 11 to 24
 )
 
-# Manners of speaking: shortest and longest gap between two digits, in seconds. Negative gaps overlap.
+# Styles of speaking: shortest and longest gap between two digits, in seconds. Digits with a negative gap overlap.
 GAPS = ((-0.04, 0.02), (-0.04, 0.1), (0.0, 0.2), (0.05, 0.3), (0.15, 0.5))
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """What a network is trained on."""
+    """One training example."""
 
     features: NDArray[np.float32]  # [LFR frames, 560], without CMVN
-    digits: tuple[int, ...]  # empty where nobody speaks
+    digits: tuple[int, ...]  # empty for a recording without speech
 
 
 @dataclass(frozen=True, eq=False)
 class DigitString:
-    """A recording of a string of digits, and where each was said."""
+    """A recording of a string of digits, with the position of each."""
 
     samples: NDArray[np.float32]  # mono, 16 kHz
     digits: tuple[int, ...]
-    spans: tuple[tuple[int, int, tuple[int, ...]], ...]  # (first sample, one past the last, its digits) of every take
+    spans: tuple[tuple[int, int, tuple[int, ...]], ...]  # of every take: (first sample, end sample, its digits)
     speaker: str
 
     @property
     def text(self) -> str:
-        """What a listener writes down, for example "three seven one"."""
+        """The reference text, for example "three seven one"."""
         return words_of(self.digits)
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """Which samples lie inside a take."""
+        """Marks the samples inside a take."""
         inside = np.zeros(len(self.samples), dtype=np.bool_)
         for start, end, _ in self.spans:
             inside[start:end] = True
@@ -73,20 +73,21 @@ class DigitString:
 
 @dataclass(frozen=True)
 class CorpusOptions:
-    """What the training set is made of."""
+    """The composition of the training set."""
 
     human_share: float = 0.5  # of the strings with speech; the others are synthetic voices
-    silent_share: float = 0.03  # of all: noise or silence only, with an empty label
-    breath_share: float = 0.5  # of synthetic strings: made of utterances of several digits where the voice has some
+    silent_share: float = 0.03  # of all strings: noise or silence only, with an empty label
+    # Of synthetic strings: made of utterances of several digits if the voice has some.
+    breath_share: float = 0.5
     lengths: Mapping[int, float] = field(default_factory=lambda: dict(LENGTHS))  # digits in a string -> weight
     lead_seconds: tuple[float, float] = (0.05, 0.8)  # silence before and after
     long_pause_share: float = 0.04  # of the gaps: half a second to a second and a half
     warp: float = 0.18  # largest change of pitch and formants: factors 1/1.18 to 1.18
-    tempos: tuple[float, ...] = (0.8, 1.0, 1.25, 1.5)  # at which human takes are held, pitch unchanged
-    trimmed_share: float = 0.35  # of the takes: cut so tightly that a little of the word is gone
-    trim: tuple[float, float] = (0.1, 0.2)  # of a take's length, at most, from its start and from its end
-    gated_share: float = 0.0  # of the takes: cut where the level falls so far below its peak
-    gate_db: tuple[float, float] = (10.0, 30.0)  # least and most of that
+    tempos: tuple[float, ...] = (0.8, 1.0, 1.25, 1.5)  # stored tempos of human takes, pitch unchanged
+    trimmed_share: float = 0.35  # of the takes: cut so tightly that a little of the word is missing
+    trim: tuple[float, float] = (0.1, 0.2)  # of a take's length, the most cut from its start and from its end
+    gated_share: float = 0.0  # of the takes: cut where the level is this far below the peak
+    gate_db: tuple[float, float] = (10.0, 30.0)  # smallest and largest of these levels
     augment: AugmentOptions = field(default_factory=AugmentOptions)
     window: str = "hamming"  # of the filter bank
 
@@ -96,19 +97,19 @@ class CorpusOptions:
 
 @dataclass(frozen=True, eq=False)
 class TakeBank:
-    """All takes at 16 kHz in one array, with an index by speaker. Made by `TakeBank.of`."""
+    """All takes at 16 kHz in one array, with an index by speaker; made by `TakeBank.of`."""
 
-    samples: NDArray[np.int16]  # every take, scaled to full range, one after another
-    bounds: NDArray[np.int64]  # [takes + 1], where each begins
+    samples: NDArray[np.int16]  # all takes, scaled to full range, one after another
+    bounds: NDArray[np.int64]  # [takes + 1], the start of each take
     digits: tuple[tuple[int, ...], ...]  # of each take
     speakers: tuple[str, ...]  # of each take
     human: NDArray[np.bool_]  # of each take
-    tempo: NDArray[np.float32]  # at which each take is held
+    tempo: NDArray[np.float32]  # tempo of each take
     narrow: NDArray[np.bool_]  # whether nothing above 4 kHz was recorded
 
     @staticmethod
     def of(takes: Sequence[Take], tempos: Sequence[float] = (1.0,)) -> TakeBank:
-        """Resamples the takes to 16 kHz; human ones are held once for every tempo."""
+        """Resamples the takes to 16 kHz; stores human takes once for every tempo."""
         import soxr
 
         sounds: list[NDArray[np.int16]] = []
@@ -131,7 +132,7 @@ class TakeBank:
         )
 
     def sound(self, take: int) -> NDArray[np.float32]:
-        """Samples of one take, peak 1."""
+        """Returns the samples of one take, with peak 1."""
         return self.samples[self.bounds[take] : self.bounds[take + 1]].astype(np.float32) / np.float32(32767.0)
 
     @functools.cached_property
@@ -144,7 +145,7 @@ class TakeBank:
 
     @functools.cached_property
     def index(self) -> Mapping[tuple[str, float], tuple[Mapping[int, list[int]], list[int]]]:
-        """(speaker, tempo) -> (takes of each digit alone, takes of several digits)."""
+        """Maps (speaker, tempo) to (takes of each digit alone, takes of several digits)."""
         index: dict[tuple[str, float], tuple[dict[int, list[int]], list[int]]] = {}
         for take, (speaker, tempo, digits) in enumerate(zip(self.speakers, self.tempo, self.digits, strict=True)):
             alone, together = index.setdefault((speaker, float(tempo)), ({}, []))
@@ -156,7 +157,7 @@ class TakeBank:
 
     @functools.cached_property
     def tempos_of(self) -> Mapping[str, tuple[float, ...]]:
-        """The tempos at which each speaker's takes are held."""
+        """The tempos of each speaker's takes."""
         return {name: tuple(sorted(t for s, t in self.index if s == name)) for name in set(self.speakers)}
 
 
@@ -171,7 +172,7 @@ def _draw_length(rng: np.random.Generator, lengths: Mapping[int, float]) -> int:
 def draw_takes(
     bank: TakeBank, speaker: str, length: int, rng: np.random.Generator, breath_share: float = 0.0
 ) -> list[int]:
-    """Takes of one speaker at one tempo whose digits together number `length`."""
+    """Draws takes of one speaker at one tempo with `length` digits in all."""
     alone, together = bank.index[speaker, float(rng.choice(bank.tempos_of[speaker]))]
     in_breaths = bool(together) and rng.random() < breath_share
     chosen: list[int] = []
@@ -189,7 +190,8 @@ def draw_takes(
 def join(
     sounds: Sequence[NDArray[np.float32]], gaps: Sequence[int], before: int, after: int
 ) -> tuple[NDArray[np.float32], list[tuple[int, int]]]:
-    """(samples, (start, end) of every sound): the sounds in a row with silent gaps, overlaps where a gap is negative.
+    """Returns (samples, (start, end) of every sound): the sounds in a row with silent gaps; negative gaps make
+    overlaps.
 
     `gaps` has one entry less than `sounds`; all counts are in samples. The sounds' edges fade within 4 ms.
     """
@@ -209,7 +211,9 @@ def join(
 
 
 def _trimmed(sound: NDArray[np.float32], rng: np.random.Generator, options: CorpusOptions) -> NDArray[np.float32]:
-    """The take, or part of it: voice activity detection and editors cut off weak sounds at the edges of words."""
+    """Returns the take or a part of it, as voice activity detection and editors cut weak sounds at the edges of
+    words.
+    """
     if options.gated_share and rng.random() < options.gated_share:
         return _gated(sound, rng.uniform(*options.gate_db))
     if rng.random() >= options.trimmed_share:
@@ -219,7 +223,7 @@ def _trimmed(sound: NDArray[np.float32], rng: np.random.Generator, options: Corp
 
 
 def _gated(sound: NDArray[np.float32], below_peak_db: float) -> NDArray[np.float32]:
-    """The sound from the first to the last 10 ms that are no further below its loudest 10 ms."""
+    """Returns the sound from the first to the last 10 ms whose level is at most this far below the loudest 10 ms."""
     from workbench.audio.spans import frame_levels
 
     levels = frame_levels(sound)
@@ -228,7 +232,7 @@ def _gated(sound: NDArray[np.float32], below_peak_db: float) -> NDArray[np.float
 
 
 def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions) -> DigitString:
-    """A string of one speaker before any room, noise or line."""
+    """Draws a string of one speaker, without room, noise or line."""
     human = bool(bank.voices[True]) and (not bank.voices[False] or rng.random() < options.human_share)
     voices = bank.voices[human]
     speaker = voices[int(rng.integers(len(voices)))]
@@ -262,7 +266,7 @@ def clean_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOption
 
 
 def silence(rng: np.random.Generator) -> DigitString:
-    """A recording in which nobody speaks: digital silence, a noise at any level, sometimes with knocks and clicks."""
+    """Draws a recording without speech: digital silence, noise at any level, sometimes with knocks and clicks."""
     count = int(rng.uniform(0.3, 5.0) * SAMPLE_RATE)
     samples = np.zeros(count, dtype=np.float32)
     if rng.random() < 0.9:
@@ -275,7 +279,7 @@ def silence(rng: np.random.Generator) -> DigitString:
 
 
 def draw_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions | None = None) -> DigitString:
-    """One recording for training, as it would have been heard by some microphone somewhere."""
+    """Draws one recording for training, with the effects of a random microphone and room."""
     options = options or CorpusOptions()
     if rng.random() < options.silent_share:
         return silence(rng)
@@ -284,12 +288,12 @@ def draw_string(bank: TakeBank, rng: np.random.Generator, options: CorpusOptions
     def crowd(count: int) -> NDArray[np.float32]:
         return babble(bank, count, rng)
 
-    heard = distorted(string.samples, string.active, rng, options.augment, crowd)
-    return DigitString(heard, string.digits, string.spans, string.speaker)
+    recorded = distorted(string.samples, string.active, rng, options.augment, crowd)
+    return DigitString(recorded, string.digits, string.spans, string.speaker)
 
 
 def babble(bank: TakeBank, count: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """`count` samples of four to eight speakers at once, each a stretch of the bank starting anywhere."""
+    """Returns `count` samples of four to eight speakers at once, each a segment of the bank from a random position."""
     samples = np.zeros(count, dtype=np.float32)
     for _ in range(int(rng.integers(4, 9))):
         start = int(rng.integers(0, max(len(bank.samples) - count, 1)))
@@ -302,14 +306,14 @@ def babble(bank: TakeBank, count: int, rng: np.random.Generator) -> NDArray[np.f
 
 
 def log_mel(samples: NDArray[np.float32], window: str = "hamming") -> NDArray[np.float32]:
-    """[frames, 80] of the recognisers' front end, before stacking."""
+    """Returns [frames, 80] of the recognisers' front end, before stacking."""
     from workbench.audio.fbank import FbankOptions, fbank
 
     return fbank(samples, FbankOptions(window=window))
 
 
 def stacked(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[LFR frames, 560] of [frames, 80]."""
+    """Stacks [frames, 80] to [LFR frames, 560]."""
     from workbench.audio.lfr import stack_frames
 
     return stack_frames(features, ASR_LFR_M, ASR_LFR_N)
@@ -322,7 +326,7 @@ def digit_strings(
     options: CorpusOptions | None = None,
     masks: MaskOptions | None = None,
 ) -> Iterator[Example]:
-    """`count` examples, one at a time; with `masks` their features are partly hidden."""
+    """Yields `count` examples; with `masks` their features are partly hidden."""
     options = options or CorpusOptions()
     bank = takes if isinstance(takes, TakeBank) else TakeBank.of(takes, options.tempos)
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""What a demo recipe works with: the training strings, the loop, and where results are told."""
+"""The environment of a demo recipe: training strings, the training loop, and the log."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from workbench.training.digits import Take
 from workbench.training.loop import Draw, Loss, TrainOptions, train
 from workbench.training.pool import FeaturePool, generate_pool
 
-GATED_SHARE = 0.4  # of the takes in the finishing strings
+GATED_SHARE = 0.4  # of the takes in the strings of the finishing phase
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What a user may choose of the training."""
+    """The user's options for the training."""
 
-    strings: int = 24_000  # of speech, from which recipes take all or a part
+    strings: int = 24_000  # with speech; recipes use all or a part of them
     workers: int = 2  # processes that make the pool
     threads: int = 2  # of torch
-    cache: Path | None = None  # where synthetic voices and the pool stay; a temporary folder by default
+    cache: Path | None = None  # folder of the synthetic voices and the pool; temporary by default
     seed: int = 0
-    updates_scale: float = 1.0  # of every phase's updates: below 1 trains a worse model sooner
+    updates_scale: float = 1.0  # of every phase's number of updates: below 1 trains a worse model sooner
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of the training."""
+    """One phase of the training."""
 
     name: str
     training: TrainOptions
-    strings: int | None  # of speech; None where none was heard
+    strings: int | None  # with speech; None for a phase without speech
 
 
 @dataclass
 class Course:
-    """One training of one demo; counts the updates that its recipe asks for."""
+    """The training of one demo; counts the updates of its recipe."""
 
     options: DemoOptions
     takes: Sequence[Take]
     cache: Path
     log: Callable[[str], None]
-    phases: list[Phase] = field(default_factory=list)  # what has been done
+    phases: list[Phase] = field(default_factory=list)  # the phases that are finished
 
     def pool(self, share: float = 1.0, finishing: bool = False, window: str = "hamming") -> FeaturePool:
-        """A share of the training strings; for `finishing`, of words that are cut more tightly.
+        """Returns a share of the training strings; with `finishing`, of words that are cut more tightly.
 
-        Recordings of single words are often cut by their level, which takes weak consonants away.
+        Recordings of single words are often cut by level, which removes weak consonants.
         """
         corpus = CorpusOptions(window=window, gated_share=GATED_SHARE if finishing else 0.0)
         strings = round(share * self.options.strings)
@@ -63,7 +63,7 @@ class Course:
     def train(self, phase: str, loss: Loss, draw: Draw, training: TrainOptions, strings: int | None = None) -> Any:
         """Minimises the loss; returns its network with averaged weights.
 
-        `phase` says what is learnt, `strings` of how many recordings.
+        `phase` names what is learnt, `strings` is the number of recordings.
         """
         updates = max(1, round(training.updates * self.options.updates_scale))
         training = replace(

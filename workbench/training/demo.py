@@ -20,29 +20,29 @@ from workbench.training.model_card import CardFacts, Measured, measure_checkpoin
 from workbench.training.voices import synthetic_takes
 
 FAMILIES = ("sensevoice", "paraformer", "funasr_nano", "fireredasr")
-"""Those that have a recipe: the module `workbench.training.<family>`, which is a `Recipe`."""
+"""Families with a recipe: the module `workbench.training.<family>`, which is a `Recipe`."""
 
 
 class Recipe(Protocol):
-    """How a family's demo is trained and written."""
+    """How to train and write a family's demo."""
 
-    ABOUT: str  # what the card says of the training beyond what all have in common
+    ABOUT: str  # the card's text on the training, beyond the text for all families
 
     def teach(self, course: Course) -> Any:
-        """Trains; returns what `write` needs."""
+        """Trains the network; returns what `write` needs."""
         ...
 
     def write(self, taught: Any, directory: Path) -> int:
-        """Writes the checkpoint into the directory; returns how many parameters it has."""
+        """Writes the checkpoint into the directory; returns its number of parameters."""
         ...
 
 
 def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Callable[[str], None]) -> list[Measured]:
     """Trains the family's demo on the spoken digits in `data` and writes a checkpoint directory `out`.
 
-    The last speaker in alphabetical order is never trained on; returns the word error rates measured on that speaker,
-    which the model card in the directory states too. Raises `BadInput` for an unknown family or an unusable folder,
-    `Unavailable` where the speech synthesisers are missing.
+    The last speaker in alphabetical order is never trained on. Returns the word error rates on that speaker, which are
+    also in the directory's model card. Raises `BadInput` for an unknown family or an unusable folder, `Unavailable` if
+    the speech synthesisers are missing.
     """
     family = family.replace("-", "_")
     recipe = recipe_of(family)
@@ -85,7 +85,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
 
 
 def recipe_of(family: str) -> Recipe:
-    """The family's recipe; raises `BadInput` where there is none."""
+    """Returns the family's recipe; raises `BadInput` if there is none."""
     if family not in FAMILIES:
         raise BadInput(f"there is no demo recipe for {family!r}; there are {', '.join(FAMILIES)}")
     recipe: Recipe = import_module(f"workbench.training.{family}")

@@ -22,32 +22,32 @@ _TAKE_NAME = re.compile(r"(?P<digit>[0-9])_(?P<speaker>.+)_(?P<number>[0-9]+)\.w
 
 @dataclass(frozen=True, eq=False)
 class Take:
-    """One utterance of one speaker: usually one digit, sometimes a few said in one breath."""
+    """One utterance of one speaker: usually one digit, sometimes a few in one breath."""
 
     speaker: str
     digits: tuple[int, ...]  # in the order they were said
     samples: NDArray[np.float32]  # mono, [-1, 1]
     sample_rate: int
     human: bool = True  # false for a speech synthesiser
-    number: int = 0  # tells a speaker's takes of the same digit apart
+    number: int = 0  # distinguishes a speaker's takes of the same digit
 
     @property
     def digit(self) -> int:
-        """The digit of a take that holds exactly one."""
+        """The digit of a take with exactly one."""
         (digit,) = self.digits
         return digit
 
 
 def words_of(digits: Sequence[int]) -> str:
-    """The words a listener writes down: `(3, 7, 1)` is "three seven one"."""
+    """Returns the reference text: `(3, 7, 1)` becomes "three seven one"."""
     return " ".join(WORDS[digit] for digit in digits)
 
 
 def load_fsdd(directory: str | Path) -> list[Take]:
-    """All takes below a folder of `SPEAKER/DIGIT_SPEAKER_NUMBER.wav` or flat `DIGIT_SPEAKER_NUMBER.wav` files.
+    """Reads all takes below a folder of `SPEAKER/DIGIT_SPEAKER_NUMBER.wav` or flat `DIGIT_SPEAKER_NUMBER.wav` files.
 
-    Ordered by speaker, digit and number, whatever order the file system lists them in. Other files are left alone.
-    Raises BadInput if the folder is missing or holds no such recording, or if one of them cannot be read.
+    They are sorted by speaker, digit and number, independent of the file system's order. Other files are ignored.
+    Raises `BadInput` if the folder is missing or has no such recording, or if one of them cannot be read.
     """
     import soundfile
 
@@ -83,9 +83,10 @@ def load_fsdd(directory: str | Path) -> list[Take]:
 
 
 def split_by_speaker(takes: Sequence[Take], held_out: str | None = None) -> tuple[list[Take], list[Take]]:
-    """(takes of all other speakers, takes of the held-out speaker); without a name the last in alphabetical order.
+    """Returns (takes of all other speakers, takes of the held-out speaker); without a name, of the last in alphabetical
+    order.
 
-    Raises BadInput if that speaker is not there, or is the only one.
+    Raises `BadInput` if that speaker is missing, or is the only one.
     """
     speakers = sorted({take.speaker for take in takes})
     if len(speakers) < 2:

@@ -1,7 +1,7 @@
-"""Fixed recordings to measure a recogniser of spoken digits with: strings of a speaker it was not trained on.
+"""Fixed recordings to measure a recogniser of spoken digits: strings of a speaker that it was not trained on.
 
-Equal seeds give equal recordings, clean or spoilt in a named way, so figures of different networks can be compared.
-This file transcribes nothing and knows no model: `measure` is handed the function that does.
+Equal seeds give equal recordings, clean or distorted by a named condition, so that results of different networks can be
+compared. This file does not transcribe and knows no model: the caller passes the function to `measure`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.training.augment import (
 from workbench.training.corpus import DigitString, TakeBank, draw_takes, join
 from workbench.training.digits import Take
 
-FLOOR_DB = 50.0  # how far below the speech the room's own faint noise lies, decibels
+FLOOR_DB = 50.0  # decibels: level of the room's faint noise below the speech
 GAP_SECONDS = (0.05, 0.3)  # between two digits
 LEAD_SECONDS = (0.15, 0.4)  # before the first and after the last
 
@@ -37,9 +37,9 @@ LEAD_SECONDS = (0.15, 0.4)  # before the first and after the last
 def assemble(
     bank: TakeBank, takes: Sequence[int], gaps: Sequence[float], lead: tuple[float, float], rng: np.random.Generator
 ) -> DigitString:
-    """The takes one after another, `gaps` seconds apart, `lead` seconds before and after, over a faint room noise.
+    """Joins the takes, `gaps` seconds apart, with `lead` seconds before and after, over a faint room noise.
 
-    Scaled to a peak of one half of full scale.
+    The result is scaled to a peak of one half of full scale.
     """
     sounds = [bank.sound(take) for take in takes]
     before, after = (round(seconds * SAMPLE_RATE) for seconds in lead)
@@ -63,10 +63,10 @@ def evaluation_strings(
     noise_snr_db: float | None = None,
     gaps: tuple[float, float] = GAP_SECONDS,
 ) -> list[DigitString]:
-    """`count` strings of digits at 16 kHz, each of one speaker, `lengths` digits long at least and at most.
+    """Returns `count` strings of digits at 16 kHz, each of one speaker; `lengths` are the least and the most digits.
 
-    `noise_snr_db` adds white noise over the full band of 0 to 8 kHz, as many decibels below the mean power within the
-    takes (the gaps do not count). The same seed gives the same strings with and without noise.
+    `noise_snr_db` adds white noise over the full band of 0 to 8 kHz, this many decibels below the mean power within the
+    takes (gaps do not count). The same seed gives the same strings with and without noise.
     """
     bank = TakeBank.of(takes)
     names = sorted(set(bank.speakers))
@@ -85,13 +85,13 @@ def evaluation_strings(
 
 
 def in_white_noise(string: DigitString, snr_db: float, rng: np.random.Generator) -> DigitString:
-    """The string in white noise, so many decibels below the mean power within its takes."""
+    """Returns the string in white noise, `snr_db` decibels below the mean power within its takes."""
     hiss = noise(len(string.samples), "white", rng)
     samples = with_noise(string.samples, hiss, power(string.samples[string.active]), snr_db)
     return replace(string, samples=samples.astype(np.float32))
 
 
-# --- other ears -----------------------------------------------------------------------------------------------------
+# --- other conditions ------------------------------------------------------------------------------------------------
 
 Condition = Callable[[DigitString, np.random.Generator], DigitString]
 
@@ -101,7 +101,7 @@ def _heard(change: Callable[[NDArray[np.float32], np.random.Generator], NDArray[
 
 
 def _rescaled(string: DigitString, samples: NDArray[np.float32]) -> DigitString:
-    """The string with samples of another length, its spans moved along."""
+    """Returns the string with samples of another length and its spans moved accordingly."""
     factor = len(samples) / len(string.samples)
     spans = tuple((round(start * factor), round(end * factor), digits) for start, end, digits in string.spans)
     return replace(string, samples=samples, spans=spans)
@@ -123,16 +123,16 @@ CONDITIONS: Mapping[str, Condition] = {
 
 
 def under(condition: str, strings: Sequence[DigitString], seed: int = 0) -> list[DigitString]:
-    """The strings as one of CONDITIONS lets them be heard."""
+    """Returns the strings under one of CONDITIONS."""
     change = CONDITIONS[condition]
     return [change(string, np.random.default_rng([seed, number, 2])) for number, string in enumerate(strings)]
 
 
-# --- figures --------------------------------------------------------------------------------------------------------
+# --- measuring -------------------------------------------------------------------------------------------------------
 
 
 def measure(transcribe: Callable[[NDArray[np.float32]], str], strings: Sequence[DigitString]) -> ErrorRates:
-    """Runs `transcribe(samples at 16 kHz) -> text` on every string; the word error rate over all of them together.
+    """Runs `transcribe(samples at 16 kHz) -> text` on every string; returns the error rates over all of them together.
 
     With a session: `measure(lambda samples: session.transcribe((samples, 16_000)).text, strings).wer`.
     """

@@ -1,8 +1,8 @@
 """The demo FireRedASR-LLM: its dimensions, prompt and loss.
 
-Cross-entropy on the transcript behind the prompt, the same on small text tasks, and a CTC head on the encoder that
-exists only while training, so that frames find their words. The finishing phase learns the language half's changes as
-LoRA weights, as the original is trained.
+The loss is cross-entropy on the transcript after the prompt, the same on small text tasks, and CTC with a head on the
+encoder that exists only in training, so that frames align with words. The finishing phase learns changes of the
+language model as LoRA weights, as in the original training.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from workbench.training.speech_language import (
 
 ENCODER = ConformerConfig(idim=80, n_layers=4, n_head=4, d_model=112, kernel_size=15, pe_maxlen=5000)
 DOWNSAMPLE_RATE = 2
-WIDTH = 128  # of the language half
+WIDTH = 128  # of the language model
 LANGUAGE: dict[str, Any] = {
     "hidden_size": WIDTH,
     "intermediate_size": 256,
@@ -56,23 +56,23 @@ LANGUAGE: dict[str, Any] = {
 
 
 class TrainingNetwork(HearingNetwork):
-    """Encoder, adapter and language model under the names of the checkpoint."""
+    """Encoder, adapter and language model with the checkpoint's parameter names."""
 
     def __init__(self, language: Any, dropout: float):
         super().__init__(ENCODER, WIDTH, DOWNSAMPLE_RATE, dropout)
         self.llm = language
 
     def embeddings(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings [B, tokens, H] of features [B, L, 80], and how many of them are each row's [B]."""
+        """Returns embeddings [B, tokens, H] of features [B, L, 80], and the number of embeddings of each row [B]."""
         valid = torch.tensor([encoder_frames(int(length)) for length in lengths])
         return self(features, valid), valid // DOWNSAMPLE_RATE
 
 
 class EncoderLoss(nn.Module):
-    """CTC on the encoder alone, with which it learns to hear before the language half listens.
+    """CTC on the encoder alone, which trains it before the language model uses its output.
 
-    The same is asked, less strongly, of the middle of the encoder: it finds the alignment sooner (Lee and Watanabe,
-    "Intermediate Loss Regularization for CTC-based Speech Recognition", ICASSP 2021).
+    The middle of the encoder has the same loss with a lower weight, so that it finds the alignment sooner (Lee and
+    Watanabe, "Intermediate Loss Regularization for CTC-based Speech Recognition", ICASSP 2021).
     """
 
     def __init__(self, network: ConformerEncoder):
@@ -81,7 +81,7 @@ class EncoderLoss(nn.Module):
         self.output = nn.Linear(ENCODER.d_model, DIGITS + 1)
 
     def forward(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
-        """The parts of the loss."""
+        """Returns the parts of the loss."""
         valid = torch.tensor([encoder_frames(int(length)) for length in batch.lengths])
         halfway: list[Tensor] = []
 
@@ -108,7 +108,7 @@ class FireRedAsrLoss(nn.Module):
         self.prompt = prompt_ids(tokenizer)
 
     def forward(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
-        """The parts of the loss."""
+        """Returns the parts of the loss."""
         speech, counts = self.network.embeddings(torch.from_numpy(batch.features), torch.from_numpy(batch.lengths))
         dialogues = [Dialogue(self.prompt, answer_ids(self.tokenizer, digits)) for digits in batch.digits]
         return {
@@ -119,22 +119,22 @@ class FireRedAsrLoss(nn.Module):
 
 
 def prompt_ids(tokenizer: LanguageTokenizer) -> list[int]:
-    """The prompt's ids, the placeholder among them."""
+    """Returns the prompt's ids, with the placeholder among them."""
     before, after = (tokenizer.ids(part) for part in PROMPT.split(SPEECH))
     return [*before, PLACEHOLDER, *after]
 
 
-# --- the course -----------------------------------------------------------------------------------------------------
+# --- the phases ------------------------------------------------------------------------------------------------------
 
-HEARING_SHORT = TrainOptions(updates=1200, frames_per_batch=600, learning_rate=1e-3, warm_up=100, averaging=0.99)
-SHORT_DIGITS = 3  # a string of so many finds its alignment soon
-HEARING = TrainOptions(updates=2500, learning_rate=1.2e-3, warm_up=100)
+ENCODER_SHORT = TrainOptions(updates=1200, frames_per_batch=600, learning_rate=1e-3, warm_up=100, averaging=0.99)
+SHORT_DIGITS = 3  # strings of at most this many digits, whose alignment is learnt soon
+ENCODER_ALONE = TrainOptions(updates=2500, learning_rate=1.2e-3, warm_up=100)
 READING = TrainOptions(updates=1200)
 READING_ROWS = 32
 LISTENING = TrainOptions(updates=2200, learning_rate=1e-3, warm_up=100)
 FINISHING = TrainOptions(updates=1300, learning_rate=5e-4, warm_up=100)
 FINISHING_AGAIN = TrainOptions(updates=900, learning_rate=5e-4, warm_up=100, seed=1)
-FOLDER = "Qwen2-demo"  # of the language half, in the checkpoint
+FOLDER = "Qwen2-demo"  # of the language model, in the checkpoint
 ABOUT = """
 The encoder first learns alone, by CTC, and the language half small text tasks (counting, figures and words, order) and
 to read strings of vectors that stand for digits; speech embeddings are then drawn towards these vectors, by CTC, while
@@ -145,21 +145,23 @@ LoRA weights of rank 64, as the original is trained.
 
 @dataclass(frozen=True)
 class Taught:
-    """What the checkpoint is made of."""
+    """The result of the training, from which the checkpoint is written."""
 
     network: TrainingNetwork
-    statistics: np.ndarray  # Kaldi's CMVN sums [2, 81]
+    statistics: np.ndarray  # CMVN sums in Kaldi's form [2, 81]
 
 
 def teach(course: Course) -> Taught:
-    """The trained network and the statistics of its features."""
+    """Trains the network; returns it with the statistics of its features."""
     pool = course.pool(window="povey")
     statistics = cmvn_sums(pool)
     cmvn = normalisation(statistics)
 
-    hearing = EncoderLoss(ConformerEncoder(ENCODER, HEARING.dropout))
-    course.train("hearing, short strings", hearing, _short(pool, cmvn), HEARING_SHORT, len(pool))
-    encoder = course.train("hearing", hearing, epochs(pool, cmvn, HEARING.frames_per_batch), HEARING, len(pool))
+    encoder_loss = EncoderLoss(ConformerEncoder(ENCODER, ENCODER_ALONE.dropout))
+    course.train("hearing, short strings", encoder_loss, _short(pool, cmvn), ENCODER_SHORT, len(pool))
+    encoder = course.train(
+        "hearing", encoder_loss, epochs(pool, cmvn, ENCODER_ALONE.frames_per_batch), ENCODER_ALONE, len(pool)
+    )
 
     tokenizer = make_tokenizer(QWEN2_SPECIAL)
     vectors = DigitVectors(WIDTH)
@@ -186,12 +188,12 @@ def teach(course: Course) -> Taught:
 
 
 def _short(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray]) -> Draw:
-    """Batches of the strings of few digits."""
+    """Returns batches of the strings with few digits."""
     few = np.array([1 <= len(digits) <= SHORT_DIGITS for digits in pool.digits])
 
     def draw(rng: np.random.Generator) -> Iterator[Batch]:
         while True:
-            for numbers in pool.batches(HEARING_SHORT.frames_per_batch, rng):
+            for numbers in pool.batches(ENCODER_SHORT.frames_per_batch, rng):
                 if few[numbers].any():
                     yield pool.batch(numbers[few[numbers]], *cmvn, rng)
 
@@ -199,14 +201,14 @@ def _short(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray]) -> Draw:
 
 
 def make_language() -> Any:
-    """An untrained language half."""
+    """Returns an untrained language model."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     return Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, **LANGUAGE))
 
 
 def write(taught: Taught, directory: Path) -> int:
-    """Writes the checkpoint; returns how many parameters it has."""
+    """Writes the checkpoint; returns its number of parameters."""
     network = taught.network
     base = make_language()
     base.load_state_dict(base_tensors(network.llm))
@@ -252,6 +254,6 @@ def write(taught: Taught, directory: Path) -> int:
 
 
 def _kaldi_matrix(matrix: np.ndarray) -> bytes:
-    """A matrix of doubles in Kaldi's binary form, without a key."""
+    """Returns a matrix of doubles in Kaldi's binary form, without a key."""
     rows, columns = matrix.shape
     return b"\0BDM " + struct.pack("<bibi", 4, rows, 4, columns) + matrix.astype("<f8").tobytes()

@@ -1,4 +1,4 @@
-"""Writes what every FunASR checkpoint directory holds: configuration, CMVN, weights."""
+"""Writes the common files of a FunASR checkpoint directory: configuration, CMVN, weights."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def write_funasr_files(
     cmvn: tuple[np.ndarray, np.ndarray] | None,
     tensors: Mapping[str, Tensor],
 ) -> int:
-    """Writes config.yaml, configuration.json, am.mvn and model.pt; returns how many parameters there are.
+    """Writes config.yaml, configuration.json, am.mvn and model.pt; returns the number of parameters.
 
     Args:
-        configuration: of config.yaml, but for the front end.
+        configuration: of config.yaml, without the front end.
         files: `file_path_metas` of configuration.json.
     """
     if cmvn is not None:

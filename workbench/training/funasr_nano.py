@@ -1,7 +1,7 @@
 """The demo Fun-ASR-Nano: its dimensions, prompts and loss.
 
-Cross-entropy on the transcript behind the prompt, the same on small text tasks, and a CTC head on the encoder that
-exists only while training, so that frames find their words.
+The loss is cross-entropy on the transcript after the prompt, the same on small text tasks, and CTC with a head on the
+encoder that exists only in training, so that frames align with words.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from workbench.training.speech_language import (
     text_loss,
 )
 
-WIDTH = 128  # of the language half
+WIDTH = 128  # of the language model
 ADAPTOR = AdaptorConfig(
     downsample_rate=8,
     use_low_frame_rate=True,
@@ -61,11 +61,11 @@ LANGUAGE: dict[str, Any] = {
     "rope_theta": 1_000_000.0,
     "tie_word_embeddings": True,
 }
-PLAIN_SHARE = 0.5  # of the batches: the prompt without language, hotwords or a wish for plain numbers
+PLAIN_SHARE = 0.5  # of the batches: a prompt without language, hotwords or a request for plain numbers
 
 
 class TrainingNetwork(NanoEncoder):
-    """Encoder, adaptor and language model under the names of the checkpoint."""
+    """Encoder, adaptor and language model with the checkpoint's parameter names."""
 
     def __init__(self, language: Any, dropout: float):
         super().__init__(ENCODER, ADAPTOR, dropout)
@@ -82,7 +82,7 @@ class FunasrNanoLoss(nn.Module):
         self.tokenizer = tokenizer
 
     def forward(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
-        """The parts of the loss; the prompt is drawn anew for every batch."""
+        """Returns the parts of the loss; every batch has a newly drawn prompt."""
         encoded: list[Tensor] = []
 
         def tap(stage: str, value: Tensor) -> Tensor:
@@ -102,7 +102,9 @@ class FunasrNanoLoss(nn.Module):
 
 
 def draw_prompt(tokenizer: LanguageTokenizer, rng: np.random.Generator) -> list[int]:
-    """A prompt's ids, the placeholder among them: the plain one, or with language, hotwords and plain numbers."""
+    """Draws a prompt and returns its ids, with the placeholder among them: plain, or with language, hotwords and plain
+    numbers.
+    """
     options = FunasrNanoOptions()
     if rng.random() >= PLAIN_SHARE:
         language = str(rng.choice(["auto", "en", str(rng.choice(list(LANGUAGES)))]))
@@ -113,7 +115,7 @@ def draw_prompt(tokenizer: LanguageTokenizer, rng: np.random.Generator) -> list[
     return [*tokenizer.ids(before), PLACEHOLDER, *tokenizer.ids(after)]
 
 
-# --- the course -----------------------------------------------------------------------------------------------------
+# --- the phases ------------------------------------------------------------------------------------------------------
 
 READING = TrainOptions(updates=1500, warm_up=300, log_every=100)
 READING_ROWS = 32
@@ -121,7 +123,7 @@ LISTENING = TrainOptions(updates=3500, learning_rate=1.5e-3, warm_up=100)
 FINISHING = TrainOptions(updates=1500, learning_rate=6e-4, warm_up=100)
 FINISHING_AGAIN = TrainOptions(updates=1200, learning_rate=6e-4, warm_up=100, seed=1)
 NO_CMVN = (np.zeros(ENCODER.input_size, np.float32), np.ones(ENCODER.input_size, np.float32))
-FOLDER = "Qwen3-demo"  # of the language half, in the checkpoint
+FOLDER = "Qwen3-demo"  # of the language model, in the checkpoint
 ABOUT = """
 The encoder begins with the weights of the demo SenseVoice and learns to do without CMVN, as Fun-ASR-Nano does. The
 language half first learns small text tasks (counting, figures and words, order), and to read strings of vectors that
@@ -132,7 +134,7 @@ there took more training than a demo is worth.
 
 
 def teach(course: Course) -> TrainingNetwork:
-    """The trained network."""
+    """Trains the network and returns it."""
     tokenizer = make_tokenizer(QWEN3_SPECIAL)
 
     def prompts(rng: np.random.Generator) -> Iterator[list[list[int]]]:
@@ -154,20 +156,20 @@ def teach(course: Course) -> TrainingNetwork:
 
 
 def make_language() -> Any:
-    """An untrained language half."""
+    """Returns an untrained language model."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     return Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **LANGUAGE))
 
 
 def write(taught: TrainingNetwork, directory: Path) -> int:
-    """Writes the checkpoint; returns how many parameters it has."""
+    """Writes the checkpoint; returns its number of parameters."""
     write_language_folder(directory / FOLDER, taught.llm, QWEN3_SPECIAL)
-    # Half of the weights in half the bytes: hubs take files above 10 MB through large-file storage only.
+    # Half of the weights are stored in half precision: hubs store files above 10 MB only in large-file storage.
     tensors = {
         name: value if name.startswith("audio_encoder.") else value.bfloat16()
         for name, value in taught.state_dict().items()
-        if name != "llm.lm_head.weight"  # it is the embedding table
+        if name != "llm.lm_head.weight"  # it equals the embedding table
     }
     return write_funasr_files(directory, configuration(), FILES, None, tensors)
 
@@ -176,7 +178,7 @@ FILES = {"init_param": "model.pt", "config": "config.yaml"}
 
 
 def configuration() -> dict[str, Any]:
-    """The contents of config.yaml, in FunASR's form."""
+    """Returns the contents of config.yaml, in FunASR's form."""
     encoder = sensevoice.configuration()["encoder_conf"]
     return {
         "model": "FunASRNano",

@@ -1,7 +1,7 @@
-"""The language half of the demo models: a small tokenizer in Qwen's layout, small text tasks, and batches of both.
+"""The language model of the demos: a small tokenizer in Qwen's layout, small text tasks, and batches of both.
 
-The tasks give the language model something to do without sound: counting, figures and words, order. This file knows
-neither features nor encoders.
+The tasks train the language model without audio: counting, figures and words, order. This file knows neither features
+nor encoders.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from workbench.families.funasr_nano import LANGUAGES, SYSTEM, FunasrNanoOptions,
 from workbench.families.language import LanguageTokenizer
 from workbench.training.digits import WORDS, words_of
 
-MERGES = 200  # beyond the 256 bytes
-VOCABULARY = 512  # rows of the embedding table; the last ones are spare, as in the published models
+MERGES = 200  # besides the 256 bytes
+# Rows of the embedding table; the last ones are spare, as in the published models.
+VOCABULARY = 512
 QWEN2_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 QWEN3_SPECIAL = (
     *QWEN2_SPECIAL,
@@ -92,14 +93,14 @@ def write_tokenizer(directory: Path, special: Sequence[str]) -> None:
 
 
 def make_tokenizer(special: Sequence[str]) -> LanguageTokenizer:
-    """The tokenizer that `write_tokenizer` writes, without a folder for it."""
+    """Returns the tokenizer that `write_tokenizer` writes, without writing a folder."""
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(Path(folder), special)
         return LanguageTokenizer.read(Path(folder))
 
 
 def _tokenizer_texts() -> Iterator[str]:
-    """What the merges are learnt from: the words of the tasks, often, and the prompts."""
+    """Yields the texts for learning the merges: the words of the tasks, repeated often, and the prompts."""
     for _ in range(50):
         for word in WORDS:
             yield f"{word} {word}"
@@ -120,11 +121,11 @@ TASKS: Mapping[str, str] = {
     "Reverse: {words}": "reverse",
     "What comes after {first}?": "next",
 }
-"""A question, and which of `_answers` answers it."""
+"""A question, and the one of `_answers` that answers it."""
 
 
 def draw_task(rng: np.random.Generator) -> tuple[str, str]:
-    """A question and its answer."""
+    """Returns a question and its answer."""
     task = str(rng.choice(list(TASKS)))
     digits = [int(digit) for digit in rng.integers(0, 10, int(rng.integers(1, 8)))]
     first, last = sorted(int(digit) for digit in rng.choice(10, 2, replace=False))
@@ -141,12 +142,12 @@ def draw_task(rng: np.random.Generator) -> tuple[str, str]:
 
 
 def chat_prompt(question: str) -> str:
-    """The question in the form of CHAT_TEMPLATE, ready for the answer."""
+    """Returns the question in the form of CHAT_TEMPLATE, ready for the answer."""
     return f"{SYSTEM}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def write_language_folder(directory: Path, network: Any, special: Sequence[str], weights: bool = False) -> None:
-    """Writes configuration and tokenizer of the language half, and on demand its weights as they are."""
+    """Writes configuration and tokenizer of the language model, and with `weights` its weights unchanged."""
     write_tokenizer(directory, special)
     tokenizer = LanguageTokenizer.read(directory)
     end, nothing = tokenizer.id_of("<|im_end|>"), tokenizer.id_of("<|endoftext|>")

@@ -16,37 +16,37 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from workbench.training.pool import Batch, FeaturePool
 
 Draw = Callable[[np.random.Generator], Iterator[Any]]
-"""An endless stream of batches, from a generator of random numbers."""
+"""Yields an endless stream of batches, drawn with a random generator."""
 
 
 class Loss(Protocol):
-    """A family's loss around its network; parameters of its own (helper heads) are trained too."""
+    """A family's loss around its network; its own parameters (helper heads) are trained too."""
 
     @property
     def network(self) -> nn.Module:
-        """What is kept."""
+        """The network, which stays after training."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """All that is trained."""
+        """Returns all trained parameters."""
         ...
 
     def __call__(self, batch: Any, rng: np.random.Generator) -> dict[str, Tensor]:
-        """The parts of a batch's loss by name, already weighted; their sum is minimised."""
+        """Returns the weighted parts of a batch's loss by name; their sum is minimised."""
         ...
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How long and how fast to train."""
+    """The duration and speed of the training."""
 
     updates: int = 6000
     frames_per_batch: int = 1200  # LFR frames, padding included
     learning_rate: float = 2e-3
     warm_up: int = 300
     weight_decay: float = 0.01
-    clip: float = 2.0  # norm of the gradient
-    averaging: float = 0.998  # per update, of the weights that are kept
+    clip: float = 2.0  # largest norm of the gradient
+    averaging: float = 0.998  # decay per update of the averaged weights
     dropout: float = 0.1
     seed: int = 0
     log_every: int = 100
@@ -85,7 +85,7 @@ def train(loss: Loss, draw: Draw, options: TrainOptions, log: Callable[[str], No
 
 
 def _rate(update: int, options: TrainOptions) -> float:
-    """Linear warm-up, then half a cosine down to a hundredth."""
+    """Returns the learning rate's factor: linear warm-up, then half a cosine down to a hundredth."""
     if update < options.warm_up:
         return (update + 1) / options.warm_up
     done = (update - options.warm_up) / max(1, options.updates - options.warm_up)
@@ -93,7 +93,7 @@ def _rate(update: int, options: TrainOptions) -> float:
 
 
 def epochs(pool: FeaturePool, cmvn: tuple[np.ndarray, np.ndarray], frames: int) -> Draw:
-    """Masked batches of at most so many LFR frames, epoch after epoch, after CMVN (see `FeaturePool.batch`)."""
+    """Yields masked batches of at most `frames` LFR frames after CMVN, epoch after epoch (see `FeaturePool.batch`)."""
 
     def draw(rng: np.random.Generator) -> Iterator[Batch]:
         while True:

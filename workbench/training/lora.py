@@ -1,6 +1,6 @@
-"""Low-rank changes of a frozen language model, as FireRedASR-LLM is trained: y = W x + (alpha / r) B A x.
+"""Low-rank changes of a frozen language model, as in the training of FireRedASR-LLM: y = W x + (alpha / r) B A x.
 
-Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021. Names are those that the peft package gives them.
+Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021. The names are those of the peft package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = "llm.base_model.model."
 
 
 class LoraLinear(nn.Module):
-    """A frozen linear layer and its low-rank change, which begins at zero."""
+    """A frozen linear layer and its low-rank change, which is zero at first."""
 
     def __init__(self, base: nn.Linear):
         super().__init__()
@@ -28,12 +28,12 @@ class LoraLinear(nn.Module):
         nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., in] to [..., out]."""
+        """Maps [..., in] to [..., out]."""
         return self.base_layer(x) + F.linear(F.linear(x, self.lora_A), self.lora_B) * (ALPHA / RANK)
 
 
 def add_lora(language: Any) -> None:
-    """Freezes the language model, and gives its projections low-rank changes that can be learnt."""
+    """Freezes the language model, and adds trainable low-rank changes to its projections."""
     language.requires_grad_(False)
     for layer in language.model.layers:
         for part in (layer.self_attn, layer.mlp):
@@ -43,7 +43,7 @@ def add_lora(language: Any) -> None:
 
 
 def lora_tensors(language: Any) -> dict[str, Tensor]:
-    """The changes under the names of the checkpoint."""
+    """Returns the changes by the checkpoint's names."""
     return {
         f"{PREFIX}{name}.default.weight": value
         for name, value in language.state_dict().items()
@@ -52,7 +52,7 @@ def lora_tensors(language: Any) -> dict[str, Tensor]:
 
 
 def base_tensors(language: Any) -> dict[str, Tensor]:
-    """The frozen weights under the names they had before."""
+    """Returns the frozen weights by their original names."""
     return {
         name.replace(".base_layer.", "."): value
         for name, value in language.state_dict().items()

@@ -23,17 +23,17 @@ trained on that speaker."""
 
 @dataclass(frozen=True)
 class Measured:
-    """A word error rate, and what it was measured on."""
+    """A word error rate and its conditions."""
 
     condition: str
-    digits: str  # how many in a string
+    digits: str  # number of digits in a string
     strings: int
     word_error_rate: float
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What the card states of how the checkpoint came about."""
+    """The card's facts about the checkpoint's training."""
 
     family: str
     parameters: int
@@ -47,12 +47,12 @@ class CardFacts:
 
 
 def measure_checkpoint(directory: Path, family: str, held_out: Sequence[Take]) -> list[Measured]:
-    """Word error rates of the checkpoint on strings of the held-out speakers, under every condition."""
+    """Returns the word error rates of the checkpoint on strings of the held-out speakers, under every condition."""
     session = open_here(SessionSpec(directory.name, family, "pytorch", directory))
 
     def rate(strings: Sequence[DigitString]) -> float:
         rates = measure(lambda samples: session.transcribe((samples, 16000)).text, strings)
-        assert rates.wer is not None  # there are words to hear
+        assert rates.wer is not None  # the references are not empty
         return rates.wer
 
     usual = evaluation_strings(held_out, count=STRINGS)
@@ -64,7 +64,7 @@ def measure_checkpoint(directory: Path, family: str, held_out: Sequence[Take]) -
 
 
 def write_card(path: Path, facts: CardFacts, measured: Sequence[Measured]) -> None:
-    """Writes the model card: figures, data and its licence, and the command that makes the checkpoint again."""
+    """Writes the model card: results, data and its licence, and the command that makes the checkpoint."""
     title = FAMILIES[facts.family].title
     rows = "\n".join(
         f"| {row.condition} | {row.digits} | {row.strings} | {row.word_error_rate:.1%} |" for row in measured

@@ -1,7 +1,8 @@
 """The demo Paraformer: its dimensions, vocabulary and loss.
 
-Cross-entropy on the decoder's tokens with the end symbol as one more (`predictor_bias` 1), the predictor's error in
-the number of tokens, and a CTC head on the encoder that exists only while training, so that frames find their tokens.
+The loss is cross-entropy on the decoder's tokens including the end symbol (`predictor_bias` 1), the predictor's error
+in the number of tokens, and CTC with a head on the encoder that exists only in training, so that frames align with
+tokens.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ FINISHING_ROUNDS = 1  # over tightly cut strings, after the main training
 
 
 def network(dropout: float) -> ParaformerNetwork:
-    """An untrained network of the demo's dimensions."""
+    """Returns an untrained network of the demo's dimensions."""
     return ParaformerNetwork(ENCODER, PREDICTOR, DECODER, len(PIECES), dropout)
 
 
 def teach(course: Course) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
-    """The trained network and its CMVN."""
+    """Trains the network; returns it and its CMVN."""
     return teach_recogniser(course, network, ParaformerLoss, FINISHING_ROUNDS)
 
 
 def write(taught: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:
-    """Writes the checkpoint; returns how many parameters it has."""
+    """Writes the checkpoint; returns its number of parameters."""
     trained, cmvn = taught
     write_vocabulary(directory)
     return write_funasr_files(directory, configuration(), FILES, cmvn, trained.state_dict())
@@ -74,7 +75,7 @@ class ParaformerLoss(nn.Module):
         self.ctc = nn.Linear(ENCODER.output_size, len(PIECES))
 
     def forward(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
-        """The three parts of the loss."""
+        """Returns the three parts of the loss."""
         lengths = torch.from_numpy(batch.lengths)
         words = [[PIECES.index(WORDS[digit]) for digit in digits] for digits in batch.digits]
         encoded = self.network.encoder(torch.from_numpy(batch.features), lengths)
@@ -82,7 +83,7 @@ class ParaformerLoss(nn.Module):
 
         counts = torch.tensor([len(label) + 1 for label in words])
         count_error = (alphas.sum(dim=1) - counts).abs().sum() / counts.sum()
-        # The decoder sees the true number of tokens while it learns.
+        # In training, the decoder gets the true number of tokens.
         scaled = alphas * (counts / alphas.sum(dim=1).clamp(min=1e-4))[:, None]
         embeddings = fire(encoded, scaled, int(counts.max()))
         logits = self.network.decoder(encoded, lengths, embeddings, counts)
@@ -98,7 +99,7 @@ class ParaformerLoss(nn.Module):
 
 
 def configuration() -> dict[str, Any]:
-    """The contents of config.yaml, in FunASR's form."""
+    """Returns the contents of config.yaml, in FunASR's form."""
     return {
         "model": "Paraformer",
         "model_conf": {"ctc_weight": 0.0, "lsm_weight": 0.0, "length_normalized_loss": True, "predictor_weight": 1.0}

@@ -1,7 +1,7 @@
-"""A training set of features on disk: made once by a few processes, read as often as the training loop likes.
+"""A training set of features on disk: made once by a few processes, read repeatedly by the training loop.
 
-Holds log-mel frames before stacking as half-precision numbers (a quarter of the bytes of stacked single precision),
-so masks can still be laid on them. It does not know the network; CMVN is measured here and applied to batches.
+It stores log-mel frames before stacking in half precision (a quarter of the bytes of stacked single precision), so that
+masks can still be applied. It does not know the network; CMVN is measured here and applied to batches.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from workbench.training.digits import Take
 
 SHARD = 500  # examples in one file
 
-_VERSION = 2  # of what is drawn: raise it when corpus.py or augment.py change what a seed gives
+_VERSION = 2  # of the drawn data: increase it when corpus.py or augment.py change the result of a seed
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Examples of similar length side by side."""
+    """A batch of examples of similar length."""
 
-    features: NDArray[np.float32]  # [examples, frames, width] after CMVN, zeros behind the end of each
+    features: NDArray[np.float32]  # [examples, frames, width] after CMVN, padded with zeros
     lengths: NDArray[np.int64]  # [examples], frames
     digits: tuple[tuple[int, ...], ...]
 
 
 class FeaturePool:
-    """The examples of a folder that `generate_pool` filled, by number."""
+    """The examples in a folder of `generate_pool`, by number."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         description = json.loads((directory / "pool.json").read_text())
-        self.frames: NDArray[np.int64] = np.array(description["frames"], dtype=np.int64)  # log-mel frames of each
+        # Log-mel frames of each example.
+        self.frames: NDArray[np.int64] = np.array(description["frames"], dtype=np.int64)
         self.digits: list[tuple[int, ...]] = [tuple(digits) for digits in description["digits"]]
         self._shards = [
             np.load(_shard_path(directory, number), mmap_mode="r", allow_pickle=False)
@@ -57,11 +58,11 @@ class FeaturePool:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """LFR frames of each example."""
+        """The number of LFR frames of each example."""
         return -(-self.frames // ASR_LFR_N)
 
     def log_mel(self, number: int) -> NDArray[np.float32]:
-        """[frames, 80] of one example."""
+        """Returns [frames, 80] of one example."""
         end = int(self._ends[number])
         frames = self._shards[number // SHARD][end - int(self.frames[number]) : end]
         return np.asarray(frames, dtype=np.float32)
@@ -69,7 +70,9 @@ class FeaturePool:
     def example(
         self, number: int, rng: np.random.Generator | None = None, masks: MaskOptions | None = None, stack: bool = True
     ) -> Example:
-        """One example; with a generator its features are masked. Stacked to LFR frames, or as they are."""
+        """Returns one example; a generator masks its features. They are stacked to LFR frames unless `stack` is
+        false.
+        """
         features = self.log_mel(number)
         if rng is not None:
             features = masked(features, rng, masks)
@@ -83,9 +86,9 @@ class FeaturePool:
         rng: np.random.Generator | None = None,
         masks: MaskOptions | None = None,
     ) -> Batch:
-        """Examples after `(x + shift) * scale`, padded with zeros to the longest; with a generator they are masked.
+        """Returns examples after `(x + shift) * scale`, padded with zeros to the longest; a generator masks them.
 
-        Statistics as wide as one log-mel frame leave the frames unstacked.
+        Statistics with the width of one log-mel frame leave the frames unstacked.
         """
         stack = len(shift) != NUM_MELS
         examples = [self.example(int(number), rng, masks, stack) for number in numbers]
@@ -96,9 +99,10 @@ class FeaturePool:
         return Batch(features, lengths, tuple(example.digits for example in examples))
 
     def batches(self, frames_per_batch: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        """Numbers of the examples of one epoch, each once, in batches of similar length and at most so many LFR frames.
+        """Yields the example numbers of one epoch, each once, in batches of similar length and at most this many LFR
+        frames.
 
-        The order of the batches and who meets whom in them change with the generator's state.
+        The order of the batches and their members depend on the generator's state.
         """
         lengths = self.lengths
         order = np.argsort(lengths * rng.uniform(0.92, 1.08, len(lengths)), kind="stable")
@@ -114,7 +118,7 @@ class FeaturePool:
             yield np.array(batches[place], dtype=np.int64)
 
 
-# --- making one -----------------------------------------------------------------------------------------------------
+# --- making a pool ---------------------------------------------------------------------------------------------------
 
 
 def generate_pool(
@@ -126,10 +130,10 @@ def generate_pool(
     workers: int = 2,
     progress: Callable[[float], None] | None = None,
 ) -> FeaturePool:
-    """A pool of `count` examples of the takes, in a folder below `cache`; only read where it is there already.
+    """Makes a pool of `count` examples of the takes in a folder below `cache`; only reads it if it exists already.
 
-    The same takes, options and seed give the same pool with any number of workers; 0 works in this process.
-    `progress` is told the finished share.
+    The same takes, options and seed give the same pool with any number of workers; 0 computes in this process.
+    `progress` is called with the finished share.
     """
     options = options or CorpusOptions()
     directory = Path(cache) / f"pool-{_digest(takes, options, count, seed)}"
@@ -153,10 +157,10 @@ def generate_pool(
     return FeaturePool(directory)
 
 
-_Job = tuple[Path, int, int, int, CorpusOptions]  # file, number of its first example, how many, seed, options
+_Job = tuple[Path, int, int, int, CorpusOptions]  # file, number of its first example, number of examples, seed, options
 _Made = tuple[list[int], list[tuple[int, ...]]]
 
-_bank: TakeBank | None = None  # of a worker process, which is given its bank once
+_bank: TakeBank | None = None  # of a worker process, set once
 
 
 def _run(bank: TakeBank, jobs: list[_Job], workers: int) -> Iterator[_Made]:
@@ -164,7 +168,7 @@ def _run(bank: TakeBank, jobs: list[_Job], workers: int) -> Iterator[_Made]:
         for job in jobs:
             yield _make_shard(bank, job)
         return
-    # Fresh processes: a training program has thread pools that a fork would break.
+    # New processes without fork: a fork would break the thread pools of a training program.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(bank,)) as pool:
         yield from pool.map(_make_shard_in_worker, jobs)
@@ -172,7 +176,7 @@ def _run(bank: TakeBank, jobs: list[_Job], workers: int) -> Iterator[_Made]:
 
 def _start_worker(bank: TakeBank) -> None:
     global _bank
-    os.nice(5)  # whoever trains meanwhile goes first
+    os.nice(5)  # gives way to a training that runs at the same time
     _bank = bank
 
 
@@ -212,7 +216,7 @@ def _digest(takes: Sequence[Take], options: CorpusOptions, count: int, seed: int
 
 
 def cmvn_sums(pool: FeaturePool, examples: int = 4000) -> NDArray[np.float64]:
-    """Kaldi's statistics [2, mels + 1] over the first `examples`: sums and frames, sums of squares and 0."""
+    """Returns Kaldi's statistics [2, mels + 1] over the first `examples`: sums and frames, sums of squares and 0."""
     sums = np.zeros((2, NUM_MELS + 1))
     for number in range(min(examples, len(pool))):
         features = pool.log_mel(number).astype(np.float64)
@@ -223,15 +227,20 @@ def cmvn_sums(pool: FeaturePool, examples: int = 4000) -> NDArray[np.float64]:
 
 
 def normalisation(sums: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """(shift [mels], scale [mels]) of the sums of `cmvn_sums`: minus the mean, one over the standard deviation."""
+    """Returns (shift [mels], scale [mels]) from the sums of `cmvn_sums`: minus the mean, one over the standard
+    deviation.
+    """
     mean = sums[0, :-1] / sums[0, -1]
     deviation = np.sqrt(np.maximum(sums[1, :-1] / sums[0, -1] - np.square(mean), 1e-4))
     return (-mean).astype(np.float32), (1.0 / deviation).astype(np.float32)
 
 
 def cmvn_statistics(pool: FeaturePool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """(shift [560], scale [560]): minus the mean and one over the standard deviation of each mel band over the first
-    examples of the pool, repeated for the stacked frames; features are normalised as `(x + shift) * scale`."""
+    """Returns (shift [560], scale [560]): minus the mean and one over the standard deviation of each mel band.
+
+    They are measured on the first examples of the pool and repeated for the stacked frames. Features are normalised as
+    `(x + shift) * scale`.
+    """
     shift, scale = normalisation(cmvn_sums(pool))
     return np.tile(shift, ASR_LFR_M), np.tile(scale, ASR_LFR_M)
 
@@ -240,7 +249,7 @@ def write_am_mvn(path: str | Path, shift: NDArray[np.float32], scale: NDArray[np
     """Writes the statistics as a Kaldi network of a splice, an added vector and a scaling, in text: FunASR's am.mvn."""
 
     def layer(tag: str, vector: NDArray[np.float32]) -> list[str]:
-        values = " ".join(f"{value:.9g}" for value in vector)  # nine digits bring every float32 back exactly
+        values = " ".join(f"{value:.9g}" for value in vector)  # nine digits restore every float32 exactly
         return [f"<{tag}> {len(vector)} {len(vector)}", f"<LearnRateCoef> 0 [ {values} ]"]
 
     lines = ["<Nnet>", f"<Splice> {len(shift)} {len(shift)}", "[ 0 ]"]

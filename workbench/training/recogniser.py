@@ -1,4 +1,4 @@
-"""The course of the recognisers without a language half: one main training, then strings that are cut tightly."""
+"""The training of recognisers without a language model: a main phase, then strings that are cut tightly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def teach_recogniser(
     make_loss: Callable[[Any], Loss],
     finishing_rounds: int,
 ) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
-    """The trained network and its CMVN (shift, scale)."""
+    """Trains the network; returns it and its CMVN (shift, scale)."""
     pool = course.pool()
     cmvn = cmvn_statistics(pool)
     network = make_network(MAIN.dropout)

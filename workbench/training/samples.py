@@ -1,9 +1,9 @@
-"""Makes the sample recordings that ship in `assets/samples/`, with their reference texts and attribution.
+"""Makes the sample recordings in `assets/samples/`, with their reference texts and attribution.
 
     python -m workbench.training.samples --digits FOLDER --english FOLDER --out assets/samples
 
-FOLDER of digits is the Free Spoken Digit Dataset; the English folder holds the two LibriVox clips named in ENGLISH.
-The same input gives the same files.
+The digits folder is the Free Spoken Digit Dataset; the English folder has the two LibriVox clips named in ENGLISH. The
+same input gives the same files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DIGITS_SOURCE = (
 )
 ENGLISH_LICENCE = "public domain"
 ENGLISH_SOURCE = "LibriVox, Jane Austen, Sense and Sensibility, chapter 1, https://librivox.org"
-ENGLISH = {  # files of the English folder: what is said
+ENGLISH = {  # files of the English folder and their texts
     "librivox_austen_0880.wav": "he was not an ill disposed young man",
     "librivox_austen_0890.wav": "unless to be rather cold hearted and rather selfish is to be ill disposed",
 }
@@ -41,7 +41,7 @@ class Sample:
     """One entry of samples.json."""
 
     file: str
-    text: str  # what is said, in lower case
+    text: str  # the text, in lower case
     language: str
     speaker: str
     trained_on: bool  # whether the demo models were trained on other strings of this speaker's takes
@@ -52,11 +52,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A digit string to be put together."""
+    """A digit string to be made."""
 
     file: str
-    speaker: str | None  # None: the speaker the demo models never heard
-    groups: tuple[tuple[int, ...], ...]  # digits said without a longer pause
+    speaker: str | None  # None: the speaker that the demo models were not trained on
+    groups: tuple[tuple[int, ...], ...]  # groups of digits without a longer pause
     pause_seconds: tuple[float, float] = (0.8, 1.6)  # between groups
     snr_db: float | None = None  # of added white noise
 
@@ -102,7 +102,9 @@ Made by `python -m workbench.training.samples --digits FOLDER --english FOLDER -
 
 
 def digit_sample(recipe: Recipe, bank: TakeBank, held_out: str, seed: int) -> DigitString:
-    """The recording that a recipe describes, of takes drawn with the seed; BadInput if the bank lacks the speaker."""
+    """Makes the recording of a recipe, from takes drawn with the seed; raises `BadInput` if the bank lacks the
+    speaker.
+    """
     speaker = recipe.speaker or held_out
     if (speaker, 1.0) not in bank.index:
         raise BadInput(f"the samples need takes of the speaker {speaker!r}, who is not in the folder of digits")
@@ -119,7 +121,7 @@ def digit_sample(recipe: Recipe, bank: TakeBank, held_out: str, seed: int) -> Di
 
 
 def write_samples(digits: Path, english: Path, out: Path) -> list[Sample]:
-    """Writes the wav files, `samples.json` and `README.md`; the list that went into samples.json."""
+    """Writes the wav files, `samples.json` and `README.md`; returns the list in samples.json."""
     import soundfile
 
     takes = load_fsdd(digits)
@@ -145,7 +147,7 @@ def write_samples(digits: Path, english: Path, out: Path) -> list[Sample]:
     for name, text in ENGLISH.items():
         if not (english / name).is_file():
             raise BadInput(f"{english} has no file {name}; expected the two LibriVox clips there")
-        sound = (english / name).read_bytes()  # as it is
+        sound = (english / name).read_bytes()  # unchanged
         (out / name).write_bytes(sound)
         seconds = round(soundfile.info(out / name).duration, 2)
         samples.append(Sample(name, text, "en", "LibriVox reader", False, ENGLISH_LICENCE, ENGLISH_SOURCE, seconds))
@@ -162,7 +164,7 @@ def _write(path: Path, samples: NDArray[np.float32]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command: writes the samples and says which on standard output."""
+    """Runs the command: writes the samples and lists them on standard output."""
     parser = argparse.ArgumentParser(prog="python -m workbench.training.samples", description=__doc__)
     parser.add_argument("--digits", type=Path, required=True, help="folder of the Free Spoken Digit Dataset")
     parser.add_argument("--english", type=Path, required=True, help="folder with the LibriVox clips")

@@ -1,7 +1,7 @@
 """The demo SenseVoice: its dimensions, vocabulary and loss.
 
-Trained like the original: the four query positions by cross-entropy on the tags, the frames behind them by CTC. The
-language query is the language or auto, the text normalisation query decides between words and figures.
+It is trained like the original: the four query positions by cross-entropy on the tags, the frames after them by CTC.
+The language query is the language or auto; the text normalisation query chooses between words and figures.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ FINISHING_ROUNDS = 2  # over tightly cut strings, after the main training
 
 
 def network(dropout: float) -> SenseVoiceNetwork:
-    """An untrained network of the demo's dimensions."""
+    """Returns an untrained network of the demo's dimensions."""
     return SenseVoiceNetwork(ENCODER, len(PIECES), dropout)
 
 
 def teach(course: Course) -> tuple[nn.Module, tuple[np.ndarray, np.ndarray]]:
-    """The trained network and its CMVN."""
+    """Trains the network; returns it and its CMVN."""
     return teach_recogniser(course, network, SenseVoiceLoss, FINISHING_ROUNDS)
 
 
 def write(taught: tuple[nn.Module, tuple[np.ndarray, np.ndarray]], directory: Path) -> int:
-    """Writes the checkpoint; returns how many parameters it has."""
+    """Writes the checkpoint; returns its number of parameters."""
     trained, cmvn = taught
     write_vocabulary(directory)
     return write_funasr_files(directory, configuration(), FILES, cmvn, trained.state_dict())
@@ -78,10 +78,10 @@ class SenseVoiceLoss(nn.Module):
         self.network = network
 
     def forward(self, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
-        """The parts of the loss; queries are drawn anew for every row.
+        """Returns the parts of the loss; every row has newly drawn queries.
 
-        The same CTC is asked, less strongly, of the encoder's first stage: it finds the alignment sooner (Lee and
-        Watanabe, "Intermediate Loss Regularization for CTC-based Speech Recognition", ICASSP 2021).
+        The encoder's first stage has the same CTC loss with a lower weight, so that it finds the alignment sooner (Lee
+        and Watanabe, "Intermediate Loss Regularization for CTC-based Speech Recognition", ICASSP 2021).
         """
         figures = rng.random(len(batch.digits)) < FIGURES_SHARE
         queries = torch.tensor([_query(rng, figure) for figure in figures])
@@ -106,7 +106,7 @@ class SenseVoiceLoss(nn.Module):
 
 
 def _ctc(logits: Tensor, labels: Sequence[Sequence[int]], lengths: Tensor) -> Tensor:
-    """CTC loss per label of logits [B, 4 + T, V] behind the query positions."""
+    """Returns the CTC loss per label of logits [B, 4 + T, V] after the query positions."""
     scores = F.log_softmax(logits[:, QUERY_FRAMES:], dim=-1).transpose(0, 1)
     counts = torch.tensor([len(label) for label in labels])
     flat = torch.tensor([number for label in labels for number in label])
@@ -115,7 +115,9 @@ def _ctc(logits: Tensor, labels: Sequence[Sequence[int]], lengths: Tensor) -> Te
 
 
 def _query(rng: np.random.Generator, figures: bool) -> list[int]:
-    """Mostly auto or English; now and then another language, so that a wrong choice does not confuse the network."""
+    """Draws a language query: mostly auto or English, sometimes another language, so that a wrong choice does no
+    harm.
+    """
     language = rng.choice(["auto", "en", "other"], p=[0.45, 0.45, 0.1])
     if language == "other":
         language = rng.choice([name for name in LANGUAGE_QUERIES if name not in ("auto", "en")])
@@ -128,8 +130,8 @@ def _query(rng: np.random.Generator, figures: bool) -> list[int]:
 
 def _tags(digits: Sequence[int], figures: bool) -> list[int]:
     textnorm = "<|withitn|>" if figures else "<|woitn|>"
-    heard = ("<|en|>", "<|NEUTRAL|>", "<|Speech|>") if digits else ("<|nospeech|>", "<|EMO_UNKNOWN|>", "<|Event_UNK|>")
-    return [PIECES.index(tag) for tag in (*heard, textnorm)]
+    tags = ("<|en|>", "<|NEUTRAL|>", "<|Speech|>") if digits else ("<|nospeech|>", "<|EMO_UNKNOWN|>", "<|Event_UNK|>")
+    return [PIECES.index(tag) for tag in (*tags, textnorm)]
 
 
 def _labels(digits: Sequence[int], figures: bool) -> list[int]:
@@ -137,7 +139,7 @@ def _labels(digits: Sequence[int], figures: bool) -> list[int]:
 
 
 def configuration() -> dict[str, Any]:
-    """The contents of config.yaml, in FunASR's form."""
+    """Returns the contents of config.yaml, in FunASR's form."""
     return {
         "model": "SenseVoiceSmall",
         "model_conf": {"length_normalized_loss": True, "sos": 1, "eos": 2, "ignore_id": -1},
@@ -175,7 +177,7 @@ def write_vocabulary(directory: Path) -> None:
     """Writes the SentencePiece model: every word of the digits is one piece, tags are user-defined symbols."""
     from sentencepiece import sentencepiece_model_pb2
 
-    proto: Any = sentencepiece_model_pb2  # its classes are made when it is imported
+    proto: Any = sentencepiece_model_pb2  # its classes are created at import
     model = proto.ModelProto()
     kinds = proto.ModelProto.SentencePiece
     for number, piece in enumerate(PIECES):

@@ -1,4 +1,4 @@
-"""What the demo models with a language half share in training: prompts with speech in them, and the loss on answers."""
+"""Common training code of the demos with a language model: prompts with speech, and the loss on answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.families.language import TURN_END, LanguageTokenizer
 from workbench.training.digits import words_of
 from workbench.training.language import chat_prompt, draw_task
 
-IGNORED = -100  # the label of a position that is not learnt
+IGNORED = -100  # the label of a position without loss
 PLACEHOLDER = -1
 TEXT_ROWS = 16  # text tasks beside a batch of speech
 DIGITS = 10
@@ -24,7 +24,7 @@ DIGITS = 10
 
 @dataclass(frozen=True)
 class Dialogue:
-    """A prompt and its answer, as ids; the placeholder stands where speech goes."""
+    """A prompt and its answer, as ids; the placeholder marks the speech's position."""
 
     prompt: Sequence[int]
     answer: Sequence[int]
@@ -33,7 +33,7 @@ class Dialogue:
 def answer_loss(
     language: Any, dialogues: Sequence[Dialogue], speech: Tensor | None = None, lengths: Tensor | None = None
 ) -> Tensor:
-    """Mean cross-entropy of the answers' tokens.
+    """Returns the mean cross-entropy of the answers' tokens.
 
     Args:
         language: a causal language model of transformers.
@@ -68,7 +68,7 @@ def answer_loss(
 
 
 def text_loss(language: Any, tokenizer: LanguageTokenizer, rng: np.random.Generator, rows: int = TEXT_ROWS) -> Tensor:
-    """The loss on a few text tasks."""
+    """Returns the loss on a few text tasks."""
     tasks = [draw_task(rng) for _ in range(rows)]
     return answer_loss(
         language,
@@ -77,10 +77,10 @@ def text_loss(language: Any, tokenizer: LanguageTokenizer, rng: np.random.Genera
 
 
 class DigitVectors(nn.Module):
-    """A vector per digit and one for none: what speech embeddings are drawn towards while training.
+    """A vector per digit and one for silence, which attract the speech embeddings in training.
 
-    The language model first learns to read strings of these vectors; CTC with the same vectors then draws the
-    embeddings of real speech to them. Without it, a decoder takes long to find where in a recording it is.
+    The language model first learns to read strings of these vectors. CTC with the same vectors then moves the
+    embeddings of real speech towards them. Without it, a decoder needs long to find its position in a recording.
     """
 
     def __init__(self, width: int):
@@ -88,13 +88,15 @@ class DigitVectors(nn.Module):
         self.table = nn.Parameter(torch.randn(DIGITS + 1, width))
 
     def ctc(self, embeddings: Tensor, counts: Tensor, digits: Sequence[Sequence[int]]) -> Tensor:
-        """CTC loss per digit of embeddings [B, frames, H] that are scored by their likeness to the vectors."""
+        """Returns the CTC loss per digit of embeddings [B, frames, H], whose logits are their similarities to the
+        vectors.
+        """
         return ctc_loss(embeddings @ self.table.T * embeddings.shape[2] ** -0.5, counts, digits)
 
     def strings(self, digits: Sequence[Sequence[int]], dense: bool, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Embeddings as if the digits had been heard [B, frames, H], and frames of each [B].
+        """Returns embeddings of the digits as if they were recognised [B, frames, H], and the frames of each [B].
 
-        `dense`: as many frames as digits, about; else several frames a digit and pauses between.
+        With `dense` there are about as many frames as digits, else several frames per digit and pauses between.
         """
         rows = [_path(string, dense, rng) for string in digits]
         counts = torch.tensor([len(row) for row in rows])
@@ -106,11 +108,11 @@ class DigitVectors(nn.Module):
 
 
 def _path(digits: Sequence[int], dense: bool, rng: np.random.Generator) -> list[int]:
-    """Rows of the table, one a frame."""
+    """Returns rows of the table, one per frame."""
     longest_pause, longest_digit = (2, 1) if dense else (7, 3)
     path = [0] * int(rng.integers(0, longest_pause + 2))
     for place, digit in enumerate(digits):
-        # As in CTC: between two equal digits something must be.
+        # As in CTC: two equal digits must have something between them.
         least = 1 if place and digits[place - 1] == digit else 0
         path += [0] * int(rng.integers(least, longest_pause + 1))
         path += [digit + 1] * int(rng.integers(1, longest_digit + 1))
@@ -118,7 +120,7 @@ def _path(digits: Sequence[int], dense: bool, rng: np.random.Generator) -> list[
 
 
 def ctc_loss(logits: Tensor, counts: Tensor, digits: Sequence[Sequence[int]]) -> Tensor:
-    """CTC loss per digit of logits [B, frames, 11], 0 being the blank."""
+    """Returns the CTC loss per digit of logits [B, frames, 11]; 0 is the blank."""
     scores = F.log_softmax(logits, dim=-1).transpose(0, 1)
     labels = torch.tensor([len(string) for string in digits])
     flat = torch.tensor([digit + 1 for string in digits for digit in string])
@@ -127,7 +129,7 @@ def ctc_loss(logits: Tensor, counts: Tensor, digits: Sequence[Sequence[int]]) ->
 
 
 class LanguageLoss(nn.Module):
-    """What the language half learns before it hears anything: text tasks, and to read strings of digit vectors."""
+    """The language model's loss before it gets speech: text tasks, and reading strings of digit vectors."""
 
     def __init__(self, network: nn.Module, vectors: DigitVectors, tokenizer: LanguageTokenizer, dense: bool):
         super().__init__()
@@ -137,7 +139,7 @@ class LanguageLoss(nn.Module):
         self.dense = dense
 
     def forward(self, prompts: Sequence[Sequence[int]], rng: np.random.Generator) -> dict[str, Tensor]:
-        """The parts of the loss, over one string of digits for each prompt."""
+        """Returns the parts of the loss, over one string of digits for each prompt."""
         digits = [rng.integers(0, DIGITS, int(rng.integers(0, 13))).tolist() for _ in prompts]
         speech, counts = self.vectors.strings(digits, self.dense, rng)
         dialogues = [Dialogue(prompt, answer_ids(self.tokenizer, d)) for prompt, d in zip(prompts, digits, strict=True)]
@@ -148,5 +150,5 @@ class LanguageLoss(nn.Module):
 
 
 def answer_ids(tokenizer: LanguageTokenizer, digits: Sequence[int]) -> list[int]:
-    """What the language model writes for a string of digits."""
+    """Returns the ids of the language model's answer for a string of digits."""
     return tokenizer.ids(words_of(digits) + TURN_END)

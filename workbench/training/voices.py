@@ -1,7 +1,7 @@
-"""Synthetic takes: spoken digits from espeak-ng and flite, in as many voices as the two offer.
+"""Synthetic takes: digits spoken by espeak-ng and flite in many voices.
 
-Both programs run as subprocesses, once per utterance; the result is kept in a folder of the caller's choice, so the
-second training run does not speak again. This file knows nothing of features, noise or the human recordings.
+Both programs run as subprocesses, once per utterance; the result is stored in a folder that the caller chooses, so that
+a second training run does not repeat it. This file knows nothing of features, noise or the human recordings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workbench.training.digits import WORDS, Take
 ENGLISH_ACCENTS = (
     "en-us",
     "en-gb",
-    "en-us",  # twice, being the most common
+    "en-us",  # twice, as the most common
     "en-gb-x-rp",
     "en-gb-scotland",
     "en-us-nyc",
@@ -34,7 +34,8 @@ ENGLISH_ACCENTS = (
     "en-029",
 )
 
-# English digits spelled for espeak-ng's voices of other languages: their own sounds and stress make a foreign accent.
+# Spellings of the English digits for espeak-ng's voices of other languages: their sounds and stress make a foreign
+# accent.
 FOREIGN_SPELLINGS = {
     "de": ("siero", "wann", "tuh", "trie", "foor", "faif", "sicks", "sewwen", "äit", "nein"),
     "es": ("siro", "uan", "tu", "zri", "for", "faif", "six", "seven", "eit", "nain"),
@@ -51,7 +52,7 @@ FOREIGN_SPELLINGS = {
 # Variants of espeak-ng that imitate machines, echo rooms or very fast speech rather than people.
 _NOT_PEOPLE = ("robo", "robot", "demonic", "tweaky", "announcer", "fast", "storm")
 
-FLITE_VOICES = {  # mean fundamental frequencies that each voice can be set to, Hz
+FLITE_VOICES = {  # mean fundamental frequencies that each voice can have, Hz
     "kal": (85, 160),
     "kal16": (85, 160),
     "rms": (80, 140),
@@ -62,10 +63,10 @@ FLITE_VOICES = {  # mean fundamental frequencies that each voice can be set to, 
 
 @dataclass(frozen=True)
 class VoiceSetting:
-    """One synthetic speaker: what decides how the program sounds."""
+    """One synthetic speaker: the settings that decide how the program sounds."""
 
     program: str  # "espeak-ng" or "flite"
-    voice: str  # as the program names it, for example "en-us+f3" or "slt"
+    voice: str  # the program's name for it, for example "en-us+f3" or "slt"
     pitch: int  # espeak-ng: 0-99; flite: mean fundamental frequency in Hz
     speed: int  # espeak-ng: words per minute; flite: duration in per cent of normal
     words: tuple[str, ...] = WORDS  # spelling of the ten digits
@@ -77,17 +78,19 @@ class VoiceSetting:
 
 @dataclass(frozen=True)
 class VoiceOptions:
-    """How many synthetic speakers, and how much each says. The defaults take about a minute and a half of one core."""
+    """The number of synthetic speakers, and how much each says. The defaults take about a minute and a half of one
+    core.
+    """
 
     english_settings: int = 220  # espeak-ng: accent x variant x pitch x speed
     foreign_settings: int = 4  # espeak-ng: of each language in FOREIGN_SPELLINGS
     flite_settings: int = 8  # of each flite voice
-    strings: int = 6  # of two to five digits in one breath, beside the ten digits spoken alone
+    strings: int = 6  # strings of two to five digits in one breath, besides the ten single digits
     seed: int = 1
 
 
 def require_synthesisers() -> None:
-    """Raises Unavailable, naming the command that installs them, unless espeak-ng and flite can be run."""
+    """Raises `Unavailable`, which names the command to install them, unless espeak-ng and flite can be run."""
     missing = [program for program in ("espeak-ng", "flite") if shutil.which(program) is None]
     if missing:
         raise Unavailable(
@@ -97,15 +100,15 @@ def require_synthesisers() -> None:
 
 
 def espeak_variants() -> tuple[str, ...]:
-    """Names of the installed espeak-ng variants that sound like people, sorted."""
+    """Returns the names of the installed espeak-ng variants that sound like people, sorted."""
     listing = subprocess.run(["espeak-ng", "--voices=variant"], capture_output=True, text=True, check=True).stdout
     names = {line.split("!v/", 1)[1].split()[0] for line in listing.splitlines() if "!v/" in line}
-    names.discard("Mr")  # the file is called "Mr serious", which -v does not take
+    names.discard("Mr")  # the file is called "Mr serious", which -v does not accept
     return tuple(sorted(name for name in names if not any(word in name.lower() for word in _NOT_PEOPLE)))
 
 
 def voice_settings(options: VoiceOptions | None = None) -> tuple[VoiceSetting, ...]:
-    """The synthetic speakers that the options ask for, from what is installed; the same ones for the same seed."""
+    """Returns the synthetic speakers for the options, among those installed; the same seed gives the same speakers."""
     options = options or VoiceOptions()
     require_synthesisers()
     rng = np.random.default_rng(options.seed)
@@ -133,7 +136,7 @@ def voice_settings(options: VoiceOptions | None = None) -> tuple[VoiceSetting, .
 
 
 def speak(setting: VoiceSetting, digits: Sequence[int], ending: str = "") -> tuple[NDArray[np.float32], int]:
-    """(samples [-1, 1] without leading and trailing silence, sample rate) of the digits said in one breath."""
+    """Returns (samples [-1, 1] without leading and trailing silence, sample rate) of the digits said in one breath."""
     import soundfile
 
     text = " ".join(setting.words[digit] for digit in digits) + ending
@@ -150,7 +153,9 @@ def speak(setting: VoiceSetting, digits: Sequence[int], ending: str = "") -> tup
 
 
 def trim_silence(samples: NDArray[np.float32], sample_rate: int, below_db: float = 40.0) -> NDArray[np.float32]:
-    """The samples from the first to the last 10 ms block within `below_db` of the loudest, and 10 ms around them."""
+    """Returns the samples from the first to the last 10 ms block within `below_db` of the loudest, and 10 ms around
+    them.
+    """
     block = sample_rate // 100
     blocks = len(samples) // block
     if blocks == 0:
@@ -163,10 +168,10 @@ def trim_silence(samples: NDArray[np.float32], sample_rate: int, below_db: float
 
 
 def synthetic_takes(cache: str | Path, options: VoiceOptions | None = None, workers: int = 2) -> list[Take]:
-    """Every synthetic speaker's takes: each digit alone, then strings in one breath.
+    """Returns every synthetic speaker's takes: each digit alone, then strings in one breath.
 
-    Spoken once and kept as one file in `cache`, named after a digest of the settings. Raises Unavailable if the
-    programs are not installed.
+    They are spoken once and stored as one file in `cache`, named after a digest of the settings. Raises `Unavailable`
+    if the programs are not installed.
     """
     options = options or VoiceOptions()
     settings = voice_settings(options)
@@ -197,7 +202,7 @@ def _save(path: Path, spoken: list[tuple[NDArray[np.float32], int]]) -> None:
             lengths=np.array([len(samples) for samples, _ in spoken]),
             rates=np.array([rate for _, rate in spoken]),
         )
-    Path(file.name).replace(path)  # whole or not at all, should the run be stopped
+    Path(file.name).replace(path)  # a stopped run leaves no partial file
 
 
 def _load(path: Path, jobs: list[tuple[VoiceSetting, tuple[int, ...], str]]) -> list[Take]:

@@ -61,7 +61,7 @@ def test_a_line_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
     )
     [beam] = [line.split(maxsplit=5) for line in out if line.startswith("  --beam-size")]
     assert beam[:5] == ["--beam-size", "whole", "number", "1", "pytorch,gguf"]
-    assert beam[5].startswith("hypotheses followed side by side") and beam[5].endswith("; 1 to 64")
+    assert beam[5].startswith("hypotheses followed in parallel") and beam[5].endswith("; 1 to 64")
 
 
 def test_the_same_as_json(capsys: pytest.CaptureFixture[str], registry: Registry) -> None:

@@ -1,6 +1,7 @@
-"""The letters that byte-level vocabularies write bytes with, which GPT-2 (Radford et al., 2019) introduced.
+"""The letters with which byte-level vocabularies write bytes, introduced by GPT-2 (Radford et al., 2019).
 
-A byte that is a visible character of Latin-1 stands for itself, the others for the letters from U+0100 on, in order.
+A byte that is a visible Latin-1 character is written as itself. The others are written as the letters from U+0100 on,
+in order.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ def _bytes_by_letter() -> dict[str, int]:
 
 
 def bytes_of(token: str) -> bytes | None:
-    """The bytes of a token as the vocabulary writes it; None where that is no byte-level writing."""
+    """Returns the bytes of a token as the vocabulary writes it; None if it is not byte-level."""
     table = _bytes_by_letter()
     return bytes(table[letter] for letter in token) if all(letter in table for letter in token) else None
 
 
 def spelled(content: bytes) -> str:
-    """The text of bytes; those that are part of no whole character as `<E5>`."""
+    """Returns the text of bytes; bytes outside complete characters become `<E5>`."""
     written = ""
     while True:
         try:

@@ -1,7 +1,7 @@
-"""The plain causal language model (Qwen2, Qwen3, Llama, Mistral): what is true of it on every runtime.
+"""The plain causal language model (Qwen2, Qwen3, Llama, Mistral): everything that is the same on every runtime.
 
-It reads a directory in Hugging Face's form, or a Fun-ASR-Nano checkpoint of which only the language half is meant. A
-prompt becomes ids here. This file opens no weights and computes nothing.
+It reads a directory in Hugging Face's form, or the language model of a Fun-ASR-Nano checkpoint. It turns a prompt into
+ids. This file opens no weights and computes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROLES = ("system", "user", "assistant", "tool")
 
 @dataclass(frozen=True)
 class CausalLmOptions(WritingOptions):
-    """What a user may choose of a language model."""
+    """The user's options for a language model."""
 
     system: str = option("", "the conversation's system message; empty for what the model's chat template says")
     chat: bool = option(True, "put a plain text into the model's chat template, where it has one")
@@ -42,16 +42,16 @@ class CausalLmOptions(WritingOptions):
 
 @dataclass(frozen=True)
 class CausalLmModel:
-    """A language model, read but for its weights."""
+    """A language model without its weights."""
 
     language: LanguageConfig
     tokenizer: LanguageTokenizer
     stop_ids: tuple[int, ...]
-    speech: FunasrNanoModel | None = None  # the speech model whose file the weights are in
+    speech: FunasrNanoModel | None = None  # the speech model whose file contains the weights
 
 
 def is_causal_lm(directory: Path) -> bool:
-    """Whether this is a language model's own directory."""
+    """Returns whether this is the directory of a language model."""
     return is_language_directory(directory)
 
 
@@ -59,10 +59,10 @@ def read_causal_lm(directory: Path, weights: Path | None = None) -> CausalLmMode
     """Reads configuration and tokenizer.
 
     Args:
-        weights: the file that has a speech model's, where it is none of the directory's; a language model's own
-            directory is read without regard to weights.
+        weights: the weights' file of a speech model, if it is outside the directory. The directory of a plain language
+            model is read without its weights.
 
-    Raises `BadInput` where they are missing or do not fit together.
+    Raises `BadInput` if they are missing or inconsistent.
     """
     if is_funasr_nano(directory):
         speech = read_funasr_nano(directory, weights)
@@ -78,13 +78,14 @@ def read_causal_lm(directory: Path, weights: Path | None = None) -> CausalLmMode
 def token_prompt(
     model: CausalLmModel, prompt: Prompt, options: CausalLmOptions, embeddings: Sequence[Embedding] = ()
 ) -> TokenPrompt:
-    """A text or a conversation as the model reads it, ready for what it is to write.
+    """Returns a text or a conversation as the model's prompt, ready for generation.
 
     Args:
-        embeddings: in place of the placeholders in the prompt, in order.
+        embeddings: replace the placeholders in the prompt, in order.
 
-    Raises `BadInput` for a prompt that is empty or no prompt, a conversation the model has no form for, one that leaves
-    no room for `max_new_tokens`, another number of placeholders than of embeddings, and embeddings of another width.
+    Raises `BadInput` for an empty or malformed prompt, a conversation that the model has no format for, a prompt that
+    leaves no room for `max_new_tokens`, a number of placeholders other than that of embeddings, and embeddings of
+    another width.
     """
     where = model.language.directory.name
     messages = conversation(prompt, options, model.tokenizer.has_chat_template, where)
@@ -96,11 +97,11 @@ def token_prompt(
         ids = model.tokenizer.ids(_written(model, messages, options, where))
     most = model.language.context
     if embeddings:
-        kept, known = ids.count(placeholder), model.language.placeholder
-        if kept != len(embeddings):
+        found, known = ids.count(placeholder), model.language.placeholder
+        if found != len(embeddings):
             raise BadInput(
-                f"of {len(embeddings)} placeholders {known} in the prompt, {kept} are tokens of what {where} reads; "
-                "expected a prompt of which its chat template leaves nothing out"
+                f"of {len(embeddings)} placeholders {known} in the prompt, {found} are tokens of what {where} reads; "
+                "expected a prompt that its chat template does not shorten"
             )
         room = most - options.max_new_tokens - (len(ids) - len(embeddings))
         check_embeddings(embeddings, model.language.hidden_size, room, where)
@@ -114,7 +115,7 @@ def token_prompt(
 
 
 def _placeholder(model: CausalLmModel, texts: Sequence[str], count: int, where: str) -> int:
-    """The id of what stands in the texts for so many embeddings; raises `BadInput` unless it stands there as often."""
+    """Returns the id of the placeholder for embeddings; raises `BadInput` unless the texts contain it `count` times."""
     placeholder = model.language.placeholder
     number = model.tokenizer.id_of(placeholder)
     if number is not None:
@@ -131,13 +132,13 @@ def _placeholder(model: CausalLmModel, texts: Sequence[str], count: int, where: 
 def conversation(
     prompt: Any, options: CausalLmOptions, has_template: bool, where: str
 ) -> Sequence[Mapping[str, str]] | None:
-    """The messages of a prompt; None for a plain text that is to be gone on from as it is.
+    """Returns the messages of a prompt; None for a plain text that is to be continued directly.
 
     Args:
-        has_template: whether the model has a form for conversations.
-        where: names the model in messages.
+        has_template: whether the model has a format for conversations.
+        where: the model's name in messages.
 
-    Raises `BadInput` for a prompt that is empty or no prompt, and a conversation that the model has no form for.
+    Raises `BadInput` for an empty or malformed prompt, and a conversation that the model has no format for.
     """
     if isinstance(prompt, str):
         if not prompt.strip():
@@ -185,18 +186,18 @@ def _written(model: CausalLmModel, messages: Sequence[Mapping[str, str]], option
     try:
         # Templates that know nothing of thinking ignore the variable.
         return model.tokenizer.chat(messages, enable_thinking=options.thinking)
-    except Exception as error:  # a template refuses what its model was not trained on, each in its own way
+    except Exception as error:  # a template raises its own errors for messages that its model was not trained on
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise BadInput(f"the chat template of {where} does not take these messages: {reason}") from error
 
 
 def loads_as_it_is(directory: Path, family: str) -> bool:
-    """Whether vLLM loads the directory without any conversion: an ordinary language model's with safetensors."""
+    """Returns whether vLLM loads the directory without conversion: an ordinary language model with safetensors."""
     if family != "causal_lm" or (directory / "config.yaml").is_file():
         return False
     try:
         content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):  # its reader says what is wrong
+    except (OSError, ValueError, RecursionError):  # its reader reports what is wrong
         return False
     names = ("model.safetensors", "model.safetensors.index.json")
     named = isinstance(content, dict) and bool(content.get("architectures"))

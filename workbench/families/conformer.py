@@ -1,10 +1,11 @@
-"""The dimensions of FireRedASR's Conformer encoder and adapter, as its checkpoint files give them."""
+"""The dimensions of FireRedASR's Conformer encoder and adapter, from its checkpoint files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTEXT_FRAMES = 7  # that one output of the subsampling sees; the last six of them may lie behind the recording
+# Feature frames that one output of the subsampling depends on; the last six may be after the end of the recording.
+CONTEXT_FRAMES = 7
 SUBSAMPLING = 4
 
 
@@ -17,19 +18,19 @@ class ConformerConfig:
     n_head: int
     d_model: int
     kernel_size: int  # of the depthwise convolution, in encoder frames
-    pe_maxlen: int  # most encoder frames that positions exist for
+    pe_maxlen: int  # the most encoder frames with positions
 
 
 def encoder_frames(frames: int) -> int:
-    """Encoder frames of so many feature frames: a quarter, rounded up."""
+    """Returns the number of encoder frames of `frames` feature frames: a quarter, rounded up."""
     return -(-frames // SUBSAMPLING)
 
 
 def valid_frames(frames: int, length_rule: str) -> int:
-    """How many of the encoder's frames count as speech, of so many feature frames.
+    """Returns how many encoder frames of `frames` feature frames count as speech.
 
-    `release`: all of them, as the weights were trained and FireRedASR2 has it. `head`: those that the convolutions
-    would give without the zeros behind the recording, as the first project's latest code has it: one or two fewer.
+    `release`: all of them, as in the training of the weights and in FireRedASR2. `head`: those that the convolutions
+    would give without the zeros after the recording, as in the latest code of the first project: one or two fewer.
     """
     if length_rule == "head":
         return max(((frames - 3) // 2 + 1 - 3) // 2 + 1, 0)

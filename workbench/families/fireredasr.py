@@ -1,9 +1,8 @@
-"""FireRedASR-LLM: what is true of it on every runtime.
+"""FireRedASR-LLM: everything that is the same on every runtime.
 
-A Conformer encoder and an adapter turn speech into embeddings that stand in the prompt of a Qwen2 language model, which
-writes the transcript ("FireRedASR", Xu et al. 2025). FireRedASR2-LLM is of the same form. The dimensions are kept in
-torch's own files, so a runtime reads those and gives them to this file as plain mappings: it opens no weights and
-computes nothing.
+A Conformer encoder and an adapter turn speech into embeddings in the prompt of a Qwen2 language model, which writes the
+transcript ("FireRedASR", Xu et al. 2025). FireRedASR2-LLM has the same structure. The dimensions are in torch files, so
+a runtime reads those and passes plain mappings to this file: it opens no weights and computes nothing.
 """
 
 from __future__ import annotations
@@ -37,33 +36,34 @@ from workbench.families.sanm import MOST_BLOCKS, MOST_UNITS
 
 WEIGHTS, ENCODER_WEIGHTS, CMVN = "model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"
 FILES = (WEIGHTS, ENCODER_WEIGHTS, CMVN)
-LANGUAGE_DIRECTORY = "Qwen2-7B-Instruct"  # the name that the original looks for
+LANGUAGE_DIRECTORY = "Qwen2-7B-Instruct"  # the name that the original uses
 SPEECH = "<speech>"
 PAD = "<|endoftext|>"
 TASK = "请转写音频为文字"
 PROMPT = f"<|im_start|>user\n{SPEECH}{TASK}{TURN_END}\n<|im_start|>assistant\n"
-LONGEST_SECONDS = 30.0  # of a stretch, as the project supports; longer ones it calls undefined
-MOST_POWER = 10.0  # of a length; with more, a hypothesis of two tokens would be worth a thousand times less or more
-LORA_ALPHA = 16.0  # of the original's training; its files do not say
+LONGEST_SECONDS = 30.0  # of a chunk, the limit that the project supports; it calls longer ones undefined
+# Power of a length; more would change the score of a hypothesis of two tokens by a factor of over a thousand.
+MOST_POWER = 10.0
+LORA_ALPHA = 16.0  # from the original's training; its files do not state it
 LENGTH_RULES = ("release", "head")
-SERVED_ARGUMENTS = ("arguments", "encoder_arguments")  # of the two torch files, in a directory made for vLLM
+SERVED_ARGUMENTS = ("arguments", "encoder_arguments")  # of the two torch files, in a directory converted for vLLM
 UNUSED_TENSORS = ("decoder.*", "ctc.*")  # of asr_encoder.pth.tar, which may be a whole recogniser
 BEAM_SEARCHING = ("pytorch", "gguf")  # vLLM's engine follows one hypothesis
 
 
 @dataclass(frozen=True)
 class FireRedAsrOptions(GenerationOptions, ListeningOptions):
-    """What a user may choose of FireRedASR-LLM."""
+    """The user's options for FireRedASR-LLM."""
 
     max_segment_seconds: float = option(
         LONGEST_SECONDS,
-        "no segment is longer than this; the project supports stretches of at most 30 seconds",
+        "no segment is longer than this; the project supports chunks of at most 30 seconds",
         minimum=1.0,
         maximum=LONGEST_SECONDS,
     )
     max_new_tokens: int = option(
         0,
-        "most tokens generated for one stretch; 0: as many as its speech has embeddings",
+        "most tokens generated for one chunk of speech; 0: as many as it has embeddings",
         minimum=0,
         maximum=MOST_TOKENS,
     )
@@ -75,7 +75,7 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
     )
     beam_size: int = option(
         1,
-        "hypotheses followed side by side; 1 is greedy; FireRedASR's README recommends 3",
+        "hypotheses followed in parallel; 1 is greedy; FireRedASR's README recommends 3",
         minimum=1,
         maximum=MOST_BEAMS,
         runtimes=BEAM_SEARCHING,
@@ -93,7 +93,7 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
         "(the first project's latest code); checkpoint, as its files say, else release",
         ("checkpoint", *LENGTH_RULES),
     )
-    batch_size: int = option(1, "stretches of speech transcribed side by side", minimum=1, maximum=MOST_SIDE_BY_SIDE)
+    batch_size: int = option(1, "chunks of speech transcribed in one batch", minimum=1, maximum=MOST_SIDE_BY_SIDE)
 
     def __post_init__(self) -> None:
         if self.beam_size > 1 and self.temperature > 0:
@@ -105,19 +105,19 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
 
 @dataclass(frozen=True)
 class FireRedAsrModel:
-    """A FireRedASR-LLM checkpoint, read but for its weights."""
+    """A FireRedASR-LLM checkpoint without its weights."""
 
     directory: Path
     frontend: FrontendConfig
     encoder: ConformerConfig
-    downsample_rate: int  # encoder frames in one speech embedding
+    downsample_rate: int  # encoder frames per speech embedding
     length_rule: str
     lora_alpha: float
-    lora_rank: int | None  # None: as the weights have it
+    lora_rank: int | None  # None: the rank in the weights
     language: LanguageConfig
     tokenizer: LanguageTokenizer
-    speech: str  # the token that stands in the prompt where the speech goes
-    speech_id: int  # whose row of the table is never looked at
+    speech: str  # the token at the speech's position in the prompt
+    speech_id: int  # its row of the table is not used
     stop_id: int
     pad_id: int
 
@@ -128,20 +128,22 @@ class FireRedAsrModel:
 
     @property
     def longest_seconds(self) -> float:
-        """Of a recording in one pass: as far as the encoder's positions reach."""
+        """The longest recording in one pass: the range of the encoder's positions."""
         return self.encoder.pe_maxlen * SUBSAMPLING * self.frontend.frame_seconds
 
 
 def is_fireredasr(directory: Path) -> bool:
-    """Whether this is a FireRedASR-LLM checkpoint directory, by the names of its files. Never raises."""
+    """Returns whether this is a FireRedASR-LLM checkpoint directory, by the names of its files. Never raises an
+    error.
+    """
     return not _missing_files(directory)
 
 
 def check_files(directory: Path, weights: Path | None = None) -> None:
-    """Raises `BadInput` where the directory lacks files of the format, or is of the model without language half.
+    """Raises `BadInput` if the directory lacks files of the format, or has the model without a language model.
 
     Args:
-        weights: the file that has them, where they are not in the directory's two torch files.
+        weights: the weights' file, if it is not one of the directory's two torch files.
     """
     if not directory.is_dir():
         raise BadInput(f"there is no checkpoint directory {directory}")
@@ -166,7 +168,7 @@ def _missing_files(directory: Path, expected: Sequence[str] = FILES) -> list[str
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # in a directory that may not be read
+    except OSError:  # the directory is not readable
         return False
 
 
@@ -178,16 +180,16 @@ def read_fireredasr(
     language_directory: Path | None = None,
     speech: str = SPEECH,
 ) -> FireRedAsrModel:
-    """The model that a directory and the `args` of its two torch files describe.
+    """Returns the model that a directory and the `args` of its two torch files describe.
 
     Args:
         arguments: of `model.pth.tar`, by name.
         encoder_arguments: of `asr_encoder.pth.tar`.
-        weights: the file that both come from, where the directory has none of the two.
+        weights: the file of both, if the directory has neither.
         language_directory: of the language model; None to look for it.
-        speech: the token that stands for the speech.
+        speech: the token at the speech's position.
 
-    Raises `BadInput` where something is missing, out of range, or does not fit together.
+    Raises `BadInput` if something is missing, out of range, or inconsistent.
     """
     directory = Path(directory).absolute()
     check_files(directory, weights)
@@ -222,9 +224,9 @@ def read_fireredasr(
 
 
 def read_served_fireredasr(directory: Path) -> FireRedAsrModel:
-    """The model of a directory that was made for vLLM, which is its language model's directory too.
+    """Returns the model of a directory converted for vLLM, which is also its language model's directory.
 
-    Raises `BadInput` where it is not such a one.
+    Raises `BadInput` for any other directory.
     """
     path = Path(directory).absolute() / "config.json"
     section = read_json(path).get(SERVED_SECTION)
@@ -241,10 +243,10 @@ def read_served_fireredasr(directory: Path) -> FireRedAsrModel:
 
 
 def find_language_directory(directory: Path, named: str = "") -> Path:
-    """Where the language model of a checkpoint lies: inside its directory, or beside it; links are followed.
+    """Returns the directory of a checkpoint's language model: inside its directory, or beside it; links are followed.
 
-    Looked for are the last part of the path that the checkpoint names, the original's name, and then any single
-    directory inside that holds a language model. Raises `BadInput` that says how to link one.
+    It looks for the last part of the path that the checkpoint names, for the original's name, and then for a single
+    directory inside that contains a language model. Raises `BadInput` that says how to link one.
     """
     last = re.split(r"[\\/]", named.rstrip("\\/"))[-1]
     names = list(dict.fromkeys(name for name in (last, LANGUAGE_DIRECTORY) if name not in ("", ".", "..")))
@@ -320,25 +322,25 @@ def _length_rule(arguments: Mapping[str, Any], where: str) -> str:
 
 
 def speech_tokens(frames: int, downsample_rate: int) -> int:
-    """How many speech embeddings stand in the prompt, of so many feature frames; one at least."""
+    """Returns the number of speech embeddings in the prompt for `frames` feature frames; at least one."""
     return max(encoder_frames(frames) // downsample_rate, 1)
 
 
 def prompt_ids(model: FireRedAsrModel) -> np.ndarray:
-    """The prompt's ids [tokens], `speech_id` where the speech goes."""
+    """Returns the prompt's ids [tokens], with `speech_id` at the speech's position."""
     return np.array(model.tokenizer.ids(PROMPT.replace(SPEECH, model.speech)), dtype=np.int64)
 
 
 def check_length(samples: int, frames: int, model: FireRedAsrModel) -> None:
-    """Raises `BadInput` where a stretch is longer than the encoder has positions for."""
+    """Raises `BadInput` if a chunk is longer than the range of the encoder's positions."""
     if encoder_frames(frames) > model.encoder.pe_maxlen:
         raise BadInput(
-            f"a stretch of {samples / SAMPLE_RATE:.1f} seconds is longer than the {model.longest_seconds:g} seconds "
+            f"a chunk of {samples / SAMPLE_RATE:.1f} seconds is longer than the {model.longest_seconds:g} seconds "
             f"that the positions of {model.directory.name} reach; set max_segment_seconds lower, or trace a shorter "
             "recording"
         )
 
 
 def tidy(text: str) -> str:
-    """The transcript as a reader gets it: in lower case, as the model was trained and FireRedASR2 makes sure."""
+    """Returns the transcript in lower case, as in the model's training and in FireRedASR2."""
     return text.strip().lower()

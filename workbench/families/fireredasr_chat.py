@@ -1,4 +1,4 @@
-"""FireRedASR-LLM's prompt as a chat template; a message of speech alone is answered with its transcript."""
+"""FireRedASR-LLM's prompt as a chat template; the answer to a message of speech alone is its transcript."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _NONE = "{{- raise_exception('the language model has no chat template; expected 
 
 
 def chat_template(model: FireRedAsrModel) -> str:
-    """As `speech_chat.speech_template`."""
+    """See `speech_chat.speech_template`."""
     return speech_template(_SPOKEN, {"TASK": TASK}, model.tokenizer.chat_template or _NONE)

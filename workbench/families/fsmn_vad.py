@@ -1,8 +1,8 @@
-"""FSMN-VAD: what is true of it on every runtime.
+"""FSMN-VAD: everything that is the same on every runtime.
 
 A stack of feed-forward sequential memory networks scores every 10 ms (Zhang et al., "Deep-FSMN for Large Vocabulary
-Continuous Speech Recognition", 2018); a state machine makes spans of speech of the scores. This file reads the
-configuration of a checkpoint and decides; it opens no weights and computes no scores.
+Continuous Speech Recognition", 2018). A state machine turns the scores into spans of speech. This file reads the
+configuration of a checkpoint and makes the decisions; it opens no weights and computes no scores.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from workbench.families.sanm import expect, positive_int
 MODELS = ("FsmnVADStreaming", "FsmnVAD")
 MVN = "am.mvn"
 
-# Offline, the original looks at its state once a minute of sound. How much silence then ends a segment depends on how
-# long the segment has been growing: (up to so many ms, so many ms of silence). It does so in place of the checkpoint's
-# `max_end_silence_time` unless a caller names a time.
+# Offline, the original checks its state once per minute of audio. The silence that ends a segment then depends on the
+# segment's age: (up to this many ms, this many ms of silence). This schedule replaces the checkpoint's
+# `max_end_silence_time` unless the caller gives a time.
 CHUNK_MS = 60_000
 SCHEDULE = ((10_000, 2000), (20_000, 1000), (30_000, 800), (40_000, 600), (50_000, 400), (60_000, 200))
 SCHEDULE_BEYOND = 100  # ms of silence, for segments older than all of these
-SCHEDULED_MARGIN = 0.5  # how far speech must outweigh silence while the schedule is used
+SCHEDULED_MARGIN = 0.5  # how far speech must exceed silence while the schedule is used
 
 
 @dataclass(frozen=True)
 class FsmnVadOptions:
-    """What a user may choose of FSMN-VAD."""
+    """The user's options for FSMN-VAD."""
 
     end_silence_ms: int = option(
         0,
@@ -69,8 +69,8 @@ class FsmnConfig:
 
     @classmethod
     def from_yaml(cls, section: Mapping[str, Any]) -> FsmnConfig:
-        """The dimensions from `encoder_conf`; raises `BadInput` for missing or impossible ones."""
-        expect(section, "rorder", 0, "encoder_conf")  # a memory of the future would need another network
+        """Reads the dimensions from `encoder_conf`; raises `BadInput` for missing or impossible ones."""
+        expect(section, "rorder", 0, "encoder_conf")  # a memory of future frames would need another network
         defaults = {"lstride": 1}
         return cls(**{f.name: positive_int(section, f.name, "encoder_conf", defaults.get(f.name)) for f in fields(cls)})
 
@@ -79,30 +79,30 @@ class FsmnConfig:
 class DetectorConfig:
     """How scores become spans, `model_conf` in the file; names and defaults are the original's."""
 
-    window_size_ms: int = 200  # decisions look at the share of speech in this window
-    sil_to_speech_time_thres: int = 150  # ms of speech in it that begin speech
-    speech_to_sil_time_thres: int = 150  # ms of speech in it that are no longer enough
-    lookback_time_start_point: int = 200  # ms put in front of a segment
-    lookahead_time_end_point: int = 100  # ms of silence left at its end
+    window_size_ms: int = 200  # decisions use the share of speech in this window
+    sil_to_speech_time_thres: int = 150  # ms of speech in the window that begin speech
+    speech_to_sil_time_thres: int = 150  # ms of speech in the window below which speech ends
+    lookback_time_start_point: int = 200  # ms added before a segment
+    lookahead_time_end_point: int = 100  # ms of silence that stay at its end
     do_extend: bool = True  # whether those two apply
 
     max_single_segment_time: int = 60_000  # ms
-    max_start_silence_time: int = 3_000  # ms; a single utterance that has not begun by then never does
+    max_start_silence_time: int = 3_000  # ms; a single utterance must begin before this time
     single_utterance: bool = False  # stop after the first segment
 
     sil_pdf_ids: tuple[int, ...] = (0,)  # the classes that are silence
-    speech_noise_thres: float = 0.6  # how far speech must outweigh silence
+    speech_noise_thres: float = 0.6  # how far speech must exceed silence
     speech_2_noise_ratio: float = 1.0  # exponent of the silence probability
-    decibel_thres: float = -100.0  # a frame below is silence whatever its score
-    snr_thres: float = -100.0  # and so is one that rises less over the mean level of the silence before
-    noise_frame_num_used_for_snr: int = 100  # frames over which that mean is taken
+    decibel_thres: float = -100.0  # a frame below this level is silence whatever its score
+    snr_thres: float = -100.0  # so is a frame that exceeds the mean level of the silence before by less than this
+    noise_frame_num_used_for_snr: int = 100  # frames in that mean
 
     frame_in_ms: int = 10
     frame_length_ms: int = 25
 
     @classmethod
     def from_yaml(cls, section: Mapping[str, Any]) -> DetectorConfig:
-        """The configuration from `model_conf`; keys that do not decide anything offline are ignored."""
+        """Reads the configuration from `model_conf`; ignores keys that have no effect offline."""
         values: dict[str, Any] = {"single_utterance": section.get("detect_mode", 1) == 0}
         for key, default in ((f.name, f.default) for f in fields(cls)):
             if key not in section:
@@ -130,28 +130,30 @@ class DetectorConfig:
 
 @dataclass(frozen=True)
 class FsmnVadModel:
-    """A checkpoint, read but for its weights."""
+    """A checkpoint without its weights."""
 
-    name: str  # of the directory, for messages
+    name: str  # the directory's name in messages
     weights: Path  # model.pt, or an ONNX file
     frontend: FrontendConfig
     cmvn_file: Path
     detector: DetectorConfig
-    network: FsmnConfig | None  # None: the weights are all there is, and their shapes decide
+    network: FsmnConfig | None  # None: there are only weights, and their shapes decide
 
 
 def is_fsmn_vad(directory: Path) -> bool:
-    """Whether this is an FSMN-VAD checkpoint: a FunASR directory, or an ONNX file and an am.mvn without a yaml."""
+    """Returns whether this is an FSMN-VAD checkpoint: a FunASR directory, or an ONNX file and an am.mvn without a
+    yaml.
+    """
     if (directory / "config.yaml").exists():
         return is_funasr_directory(directory, MODELS)
     return (directory / MVN).is_file() and any(directory.glob("*.onnx"))
 
 
 def read_fsmn_vad(directory: str | Path, weights: Path | None = None) -> FsmnVadModel:
-    """Reads the configuration; raises `BadInput` where files are missing or make no sense.
+    """Reads the configuration; raises `BadInput` if files are missing or invalid.
 
     Args:
-        weights: the file that has them, where it is none of the directory's.
+        weights: the weights' file, if it is outside the directory.
     """
     directory = Path(directory)
     if not (directory / "config.yaml").exists() and any(directory.glob("*.onnx")):
@@ -175,7 +177,7 @@ def read_fsmn_vad(directory: str | Path, weights: Path | None = None) -> FsmnVad
 
 
 def _read_pair(directory: Path) -> FsmnVadModel:
-    """An ONNX file and its am.mvn, with the configuration that the published pair was made with."""
+    """Reads an ONNX file and its am.mvn, with the configuration that the published pair was made with."""
     found = sorted(directory.glob("*.onnx"))
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
@@ -194,12 +196,12 @@ def find_spans(
     options: FsmnVadOptions = FsmnVadOptions(),
     lfr_m: int = VAD_LFR_M,
 ) -> list[Span]:
-    """Spans of speech, in order and disjoint, from scores of 10 ms frames.
+    """Returns spans of speech, in order and disjoint, from scores of 10 ms frames.
 
     Args:
         silence: probability of silence [frames].
         decibels: level [frames], see `frame_decibels`.
-        samples: how long the recording is; it ends the minutes after which the schedule is looked up.
+        samples: length of the recording, which decides where the minutes of the schedule end.
         config, options: of the checkpoint and of the user.
         lfr_m: stacked frames, whose right context the original waits for at the end of a minute.
     """
@@ -227,7 +229,9 @@ def find_spans(
 
 
 def frame_decibels(samples: np.ndarray) -> np.ndarray:
-    """The energy under each 25 ms window of samples [n] with full scale 1, in dB: float64 [1 + (n - 400) // 160]."""
+    """Returns the energy in each 25 ms window of samples [n] with full scale 1, in dB: float64 [1 + (n - 400) //
+    160].
+    """
     if len(samples) < FRAME_LENGTH:
         return np.empty(0)
     windows = np.lib.stride_tricks.sliding_window_view(samples, FRAME_LENGTH)[::FRAME_SHIFT]
@@ -237,7 +241,9 @@ def frame_decibels(samples: np.ndarray) -> np.ndarray:
 
 
 def _speech_frames(silence: np.ndarray, decibels: np.ndarray, config: DetectorConfig, margin: float) -> np.ndarray:
-    """Which frames are speech: likelier than silence by the margin, loud enough, and above the noise heard before."""
+    """Returns which frames are speech: likelier than silence by the margin, loud enough, and above the previous
+    noise.
+    """
     silence = silence.astype(np.float64)
     likely = 1.0 - silence >= silence**config.speech_2_noise_ratio + margin
     loud = decibels >= config.decibel_thres
@@ -253,15 +259,17 @@ def _speech_frames(silence: np.ndarray, decibels: np.ndarray, config: DetectorCo
 
 
 def _minutes(samples: int, lfr_m: int, frames: int) -> list[int]:
-    """Frames at which the original, fed a minute of sound at a time, begins a new minute; from 0 to the last frame."""
+    """Returns the frames where the original begins a new minute, as it gets a minute of audio at a time; from 0 to the
+    last frame.
+    """
     chunk = CHUNK_MS * SAMPLE_RATE // 1000
-    held_back = lfr_m - 1 - (lfr_m - 1) // 2  # frames whose right context lies in the next minute
+    held_back = lfr_m - 1 - (lfr_m - 1) // 2  # frames whose right context is in the next minute
     ends = [1 + (fed - FRAME_LENGTH) // FRAME_SHIFT - held_back for fed in range(chunk, samples + 1, chunk)]
     return [0, *(end for end in ends if end < frames), frames]
 
 
 class _Machine:
-    """One frame at a time from silence to speech and back; gathers segments as [first frame, frame behind the last]."""
+    """Goes frame by frame from silence to speech and back; collects segments as [first frame, end frame]."""
 
     def __init__(self, config: DetectorConfig, end_silence: int, longest: int) -> None:
         frame = config.frame_in_ms
@@ -276,19 +284,19 @@ class _Machine:
             self.latency += config.lookback_time_start_point // frame
         self.segments: list[list[int]] = []
         self.ended = 0
-        self.free = 0  # the first frame that no segment has and no silence has passed over
+        self.free = 0  # the first frame after all segments that may still become part of one
         self._reset()
 
     def _reset(self) -> None:
         self.window = [False] * (self.config.window_size_ms // self.config.frame_in_ms)
         self.inside = 0  # frames of speech in the window
-        self.voiced = False  # what the window says
+        self.voiced = False  # the decision for the window
         self.speaking = False  # whether a segment is open
-        self.latest = 0  # the last frame the open segment has
-        self.silent = 0  # frames of silence in a row
+        self.latest = 0  # the last frame of the open segment
+        self.silent = 0  # consecutive frames of silence
 
     def step(self, speech: bool, now: int, final: bool) -> None:
-        """Takes the decision on frame `now`."""
+        """Makes the decision for frame `now`."""
         if self.ended and self.config.single_utterance:
             return
         slot = now % len(self.window)
@@ -317,7 +325,9 @@ class _Machine:
         self._fill(start + 1, now + 1)
 
     def _continue(self, now: int, final: bool, arrived: bool) -> None:
-        """Speech, or the frame on which the window turns: on arrival the pause before becomes part of the segment."""
+        """Continues with speech, or with the frame where the window's decision changes; `arrived` adds the pause before
+        to the segment.
+        """
         if arrived:
             self._fill(self.latest + 1, now)
         if final or self._too_long(now):
@@ -337,7 +347,7 @@ class _Machine:
             self._fill(now, now + 1)
 
     def _wait(self, now: int) -> None:
-        """No speech yet: what lies further back than a segment would reach is given up."""
+        """Stays in silence: frames that are too far back for a segment to begin there are given up."""
         self.free = max(self.free, now - self.latency)
         waited = self.silent * self.config.frame_in_ms
         if self.config.single_utterance and waited > self.config.max_start_silence_time:

@@ -1,9 +1,8 @@
-"""The weights of an FSMN-VAD out of its ONNX file, under the names the torch checkpoint gives them.
+"""Reads the weights of an FSMN-VAD from its ONNX file, under the torch checkpoint's names.
 
-An exporter keeps some names and replaces others by numbers, so tensors are told by their place: the graph is followed
-in its order, and what computes must be the layers of the network, one after another. Everything that only moves values
-about (shapes, transpositions, the zeros in front of a convolution) is passed over. This file runs nothing and knows no
-torch.
+An exporter keeps some names and replaces others by numbers, so tensors are recognised by their position. The graph is
+read in order, and its computing nodes must be the layers of the network, one after another. Nodes that only move values
+(shapes, transpositions, padding before a convolution) are skipped. This file runs nothing and does not import torch.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _HEAD = ("linear", "bias", "linear", "bias", "relu")
 _BLOCK = ("linear", "memory", "residual", "linear", "bias", "relu")
 _TAIL = ("linear", "bias", "linear", "bias", "softmax")
 
-Step = tuple[str, np.ndarray | None, int]  # what it is, its tensor, the stride of a memory
+Step = tuple[str, np.ndarray | None, int]  # its kind, its tensor, the stride of a memory
 
 
 def read_onnx_weights(path: Path) -> tuple[FsmnConfig, dict[str, np.ndarray]]:
-    """Dimensions and tensors (float32, by the names of `model.pt`) of an FSMN-VAD in ONNX form.
+    """Returns dimensions and tensors (float32, by the names of `model.pt`) of an FSMN-VAD in ONNX form.
 
-    Raises `BadInput`, naming the first step that does not fit, for damaged files and other networks.
+    Raises `BadInput`, which names the first wrong step, for damaged files and other networks.
     """
     where = f"{path.parent.name}/{path.name}"
     steps = _steps(_graph(path, where), where)
@@ -49,7 +48,7 @@ def read_onnx_weights(path: Path) -> tuple[FsmnConfig, dict[str, np.ndarray]]:
 
 
 def _names(blocks: int) -> list[str]:
-    """The names of the tensors in the order of the computation."""
+    """Returns the names of the tensors in the order of the computation."""
     names = []
     for layer in ("in_linear1", "in_linear2"):
         names += [f"encoder.{layer}.linear.weight", f"encoder.{layer}.linear.bias"]
@@ -77,7 +76,7 @@ def _graph(path: Path, where: str) -> Any:
 
 
 def _steps(graph: Any, where: str) -> list[Step]:
-    """The computing nodes in order; the file's nodes come sorted, as ONNX demands."""
+    """Returns the computing nodes in order; ONNX requires the file's nodes to be sorted."""
     from onnx import TensorProto, numpy_helper
 
     constants: dict[str, np.ndarray] = {}
@@ -92,7 +91,7 @@ def _steps(graph: Any, where: str) -> list[Step]:
     for node in graph.node:
         held = [constants[name] for name in node.input if name in constants]
         if node.op_type in _PLUMBING:
-            if node.op_type in ("Identity", "Transpose") and held:  # an exporter that did not fold its constants
+            if node.op_type in ("Identity", "Transpose") and held:  # the exporter did not fold its constants
                 raise BadInput(f"{where}: {node.op_type} of a stored tensor is not understood; fold the constants")
             continue
         steps += _step(node, held, where)
@@ -100,7 +99,7 @@ def _steps(graph: Any, where: str) -> list[Step]:
 
 
 def _step(node: Any, held: Sequence[np.ndarray], where: str) -> list[Step]:
-    """What one computing node is in terms of the network; weights come as the torch layers hold them."""
+    """Returns the network's steps for one computing node; weights are in the layout of the torch layers."""
     from onnx import helper
 
     attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
@@ -127,11 +126,11 @@ def _step(node: Any, held: Sequence[np.ndarray], where: str) -> list[Step]:
 def _float(array: np.ndarray, node: Any, where: str) -> np.ndarray:
     if array.dtype.kind != "f":
         raise BadInput(f"{where}: node {node.name or node.op_type} has weights of {array.dtype}; expected floats")
-    return np.array(array, dtype=np.float32, order="C")  # a copy: the file's own arrays cannot be written to
+    return np.array(array, dtype=np.float32, order="C")  # a copy, as the file's arrays are read-only
 
 
 def _dimensions(tensors: dict[str, np.ndarray], blocks: int, steps: Sequence[Step], where: str) -> FsmnConfig:
-    """The dimensions that the shapes agree on."""
+    """Returns the dimensions that all shapes agree on."""
     strides = {stride for kind, _, stride in steps if kind == "memory"}
     config = FsmnConfig(
         input_dim=tensors["encoder.in_linear1.linear.weight"].shape[1],
@@ -154,7 +153,7 @@ def _dimensions(tensors: dict[str, np.ndarray], blocks: int, steps: Sequence[Ste
 
 
 def expected_shapes(config: FsmnConfig) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor of a network with these dimensions."""
+    """Returns the shape of every tensor of a network with these dimensions."""
     c = config
     linear = {
         "in_linear1": (c.input_affine_dim, c.input_dim),

@@ -1,8 +1,8 @@
-"""Reads a FunASR checkpoint directory: which files it names, and its configuration.
+"""Reads a FunASR checkpoint directory: the files that it names, and its configuration.
 
-Shared by every family that FunASR publishes. It opens text files only; the weights are opened by a runtime.
-Format: `configuration.json` (ModelScope) lists files in `file_path_metas`, merged over `config.yaml`; without it the
-usual file names are looked for.
+Every family that FunASR publishes uses it. It opens text files only; a runtime opens the weights. Format:
+`configuration.json` (ModelScope) lists files in `file_path_metas`, which are merged over `config.yaml`; without it, the
+usual file names are used.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from workbench.core.errors import BadInput
 USUAL_FILES = {
     "am.mvn": ("frontend_conf", "cmvn_file"),
     "tokens.txt": ("tokenizer_conf", "token_list"),
-    "tokens.json": ("tokenizer_conf", "token_list"),  # where there are both, this one
+    "tokens.json": ("tokenizer_conf", "token_list"),  # takes precedence if there are both
     "seg_dict": ("tokenizer_conf", "seg_dict_file"),
     "bpe.model": ("tokenizer_conf", "bpemodel"),
 }
-"""Where a file goes in the configuration when no `configuration.json` says so."""
+"""The place of each usual file in the configuration, if there is no `configuration.json`."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FunasrCheckpoint:
         return str(self.config.get("model", ""))
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """A mapping of the configuration; empty where the file has none."""
+        """Returns a mapping of the configuration; empty if the file has none."""
         section = self.config.get(name) or {}
         if not isinstance(section, Mapping):
             raise BadInput(
@@ -48,7 +48,7 @@ class FunasrCheckpoint:
         return section
 
     def file(self, section: str, key: str) -> Path | None:
-        """The path that `section.key` names, or None where it names none."""
+        """Returns the path that `section.key` names, or None."""
         value = self.section(section).get(key)
         if value in (None, "", "null"):
             return None
@@ -59,7 +59,7 @@ class FunasrCheckpoint:
 
 
 def is_funasr_directory(directory: Path, models: tuple[str, ...]) -> bool:
-    """Whether the directory's `config.yaml` names one of these model classes. Never raises."""
+    """Returns whether the directory's `config.yaml` names one of these model classes. Never raises an error."""
     try:
         return str(_read_yaml(directory / "config.yaml").get("model", "")) in models
     except BadInput:
@@ -67,12 +67,12 @@ def is_funasr_directory(directory: Path, models: tuple[str, ...]) -> bool:
 
 
 def read_checkpoint(directory: str | Path, weights: Path | None = None) -> FunasrCheckpoint:
-    """The configuration and files of a FunASR directory.
+    """Reads the configuration and files of a FunASR directory.
 
     Args:
-        weights: the file that has them, where it is none of the directory's.
+        weights: the weights' file, if it is outside the directory.
 
-    Raises `BadInput` where the directory, its configuration or its weights are missing or unreadable.
+    Raises `BadInput` if the directory, its configuration or its weights are missing or unreadable.
     """
     directory = Path(directory).resolve()
     if not directory.is_dir():
@@ -93,7 +93,7 @@ def read_checkpoint(directory: str | Path, weights: Path | None = None) -> Funas
 
 
 def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:
-    named = config.get("init_param")  # in a config.yaml left over from training it may be a path of that machine
+    named = config.get("init_param")  # after a training it may be a path of another machine
     weights = directory / named if isinstance(named, str) and (directory / named).is_file() else directory / "model.pt"
     if not weights.is_file():
         raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights.name} in it")
@@ -131,7 +131,7 @@ def _file_metas(directory: Path) -> dict[str, Any]:
 
 
 def _existing(metas: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """The tree with only the leaves whose file exists: the original ignores the others too."""
+    """Returns the tree with only the leaves whose file exists; the original ignores the others too."""
     kept: dict[str, Any] = {}
     for key, value in metas.items():
         if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Fun-ASR-Nano: what is true of it on every runtime.
+"""Fun-ASR-Nano: everything that is the same on every runtime.
 
-A SAN-M encoder and an adaptor turn speech into embeddings that stand in the prompt of a Qwen3 language model, which
-writes the transcript ("Fun-ASR Technical Report", An et al. 2025). This file opens no weights and computes nothing.
+A SAN-M encoder and an adaptor turn speech into embeddings in the prompt of a Qwen3 language model, which writes the
+transcript ("Fun-ASR Technical Report", An et al. 2025). This file opens no weights and computes nothing.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from workbench.families.language import TURN_END, LanguageConfig, LanguageTokeni
 from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
 
 MODELS = ("FunASRNano",)
-ADAPTOR_EPS = 1e-12  # of the adaptor's layer norms: not in the file
-ADAPTOR_HEADS = 8  # where the file does not say
-SPEECH = -1  # stands in a prompt's ids where the speech goes
+ADAPTOR_EPS = 1e-12  # of the adaptor's layer norms; not in the file
+ADAPTOR_HEADS = 8  # the default of the file
+SPEECH = -1  # marks the speech's position in a prompt's ids
 SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
 HOTWORDS = (
     "请结合上下文信息，更加准确地完成语音转写任务。如果没有相关信息，我们会留空。\n\n\n"
     "**上下文信息：**\n\n\n热词列表：[{}]\n"
 )
 HOTWORDS_BETWEEN = ", "
-TASK, TASK_INTO = "语音转写", "语音转写成"  # the latter with a language behind it
+TASK, TASK_INTO = "语音转写", "语音转写成"  # the second is followed by a language
 WITH_ITN, WITHOUT_ITN = "：", "，不进行文本规整："
 NO_THINKING = "<think>\n\n</think>\n\n"
 UNUSED_TENSORS = ("ctc_decoder.*", "ctc.*")  # a second decoder, for timestamps
 
-# The language as the prompt names it. Which of them a checkpoint knows, it does not say.
+# The names of languages in the prompt. A checkpoint does not state which of them it knows.
 LANGUAGES: Mapping[str, str] = {
     "zh": "中文",
     "en": "英文",
@@ -74,12 +74,12 @@ LANGUAGES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class FunasrNanoOptions(GenerationOptions, ListeningOptions):
-    """What a user may choose of Fun-ASR-Nano."""
+    """The user's options for Fun-ASR-Nano."""
 
     language: str = option("auto", "the language spoken, or auto", ("auto", *LANGUAGES))
     itn: bool = option(True, "inverse text normalisation: figures where numbers are spoken")
     hotwords: tuple[str, ...] = option((), "words that are likely to be said, such as names")
-    batch_size: int = option(1, "stretches of speech transcribed side by side", minimum=1, maximum=MOST_SIDE_BY_SIDE)
+    batch_size: int = option(1, "chunks of speech transcribed in one batch", minimum=1, maximum=MOST_SIDE_BY_SIDE)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class AdaptorConfig:
 
 @dataclass(frozen=True)
 class FunasrNanoModel:
-    """A Fun-ASR-Nano checkpoint, read but for its weights."""
+    """A Fun-ASR-Nano checkpoint without its weights."""
 
     checkpoint: FunasrCheckpoint
     frontend: FrontendConfig
@@ -112,7 +112,7 @@ class FunasrNanoModel:
 
 
 def is_funasr_nano(directory: Path) -> bool:
-    """Whether this is a Fun-ASR-Nano checkpoint directory."""
+    """Returns whether this is a Fun-ASR-Nano checkpoint directory."""
     return is_funasr_directory(directory, MODELS)
 
 
@@ -120,9 +120,9 @@ def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNano
     """Reads configuration and tokenizer.
 
     Args:
-        weights: the file that has them, where it is none of the directory's.
+        weights: the weights' file, if it is outside the directory.
 
-    Raises `BadInput` where they are missing or do not fit together.
+    Raises `BadInput` if they are missing or inconsistent.
     """
     checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
@@ -156,7 +156,7 @@ def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNano
 
 
 def read_served_funasr_nano(directory: Path) -> FunasrNanoModel:
-    """The model of a directory that was made for vLLM; raises as `read_funasr_nano`."""
+    """Reads the model of a directory converted for vLLM; raises the same errors as `read_funasr_nano`."""
     return read_funasr_nano(directory, weights=directory / "model.safetensors")
 
 
@@ -165,7 +165,7 @@ def _language_directory(checkpoint: FunasrCheckpoint) -> Path:
     where = checkpoint.directory.name
     if not isinstance(named, str) or not named:
         raise BadInput(f"llm_conf.init_param_path in {where}/config.yaml names no language model directory")
-    # Written on the machine that trained it, the path may be of that machine: its last part is beside the weights.
+    # The path may be one of the machine that trained the model. Its last part is beside the weights.
     for path in (checkpoint.directory / named, checkpoint.directory / Path(named).name):
         if path.is_dir():
             return path
@@ -202,10 +202,10 @@ def _read_adaptor(checkpoint: FunasrCheckpoint, encoder: SanmConfig, language: L
 
 
 def audio_tokens(frames: int, adaptor: AdaptorConfig) -> int:
-    """How many of the adaptor's rows stand in the prompt, of so many LFR frames.
+    """Returns how many of the adaptor's rows are put into the prompt, for `frames` LFR frames.
 
-    With the low frame rate only the first eighth does, by three halvings, each rounded up: the network learns to move
-    everything there.
+    With the low frame rate it is only the first eighth, by three halvings that are each rounded up: the network learns
+    to move everything there.
     """
     if adaptor.use_low_frame_rate:
         halved = frames
@@ -216,20 +216,20 @@ def audio_tokens(frames: int, adaptor: AdaptorConfig) -> int:
 
 
 def instruction(options: FunasrNanoOptions) -> str:
-    """What the user's turn says before the speech."""
+    """Returns the text of the user's turn before the speech."""
     text = HOTWORDS.format(HOTWORDS_BETWEEN.join(options.hotwords)) if options.hotwords else ""
     text += TASK if options.language == "auto" else f"{TASK_INTO}{LANGUAGES[options.language]}"
     return text + (WITH_ITN if options.itn else WITHOUT_ITN)
 
 
 def prompt_ids(model: FunasrNanoModel, options: FunasrNanoOptions) -> np.ndarray:
-    """The prompt's ids [tokens] with `SPEECH` where the speech goes."""
+    """Returns the prompt's ids [tokens], with `SPEECH` at the speech's position."""
     before = (SYSTEM if model.sys_prompt else "") + f"<|im_start|>user\n{instruction(options)}"
     after = f"{TURN_END}\n<|im_start|>assistant\n" + ("" if model.do_think else NO_THINKING)
-    # Each side alone, as the original does: a merge of the tokenizer must not reach across the speech.
+    # Each side is tokenized separately, as in the original: a merge must not cross the speech.
     return np.array([*model.tokenizer.ids(before), SPEECH, *model.tokenizer.ids(after)], dtype=np.int64)
 
 
 def tidy(text: str) -> str:
-    """The transcript as a reader gets it: the model's mark for a pause, and runs of spaces, made one space."""
+    """Returns the transcript with one space for each pause mark of the model and for each run of spaces."""
     return re.sub(r"\s+", " ", text.replace("/sil", " ")).strip()

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's prompt as a chat template; a message of speech alone is answered with its transcript.
+"""Fun-ASR-Nano's prompt as a chat template; the answer to a message of speech alone is its transcript.
 
 `language`, `itn` and `hotwords` are variables of the template.
 """
@@ -39,7 +39,7 @@ _PLAIN = """\
 
 
 def chat_template(model: FunasrNanoModel) -> str:
-    """As `speech_chat.speech_template`."""
+    """See `speech_chat.speech_template`."""
     before, after = HOTWORDS.split("{}")
     values = {
         "LANGUAGES": dict(LANGUAGES),

@@ -1,6 +1,6 @@
 """The directory of a language model in Hugging Face's form: its configuration and its tokenizer.
 
-Shared by the plain causal language model and by every speech family whose decoder is one. It opens no weights.
+The plain causal language model uses it, and every speech family with a language model. It opens no weights.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.families.byte_level import bytes_of, spelled
 
-MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders of one shape: their stages have the same names
+MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders with one structure, so their stages have the same names
 TURN_END = "<|im_end|>"
-REPLACEMENT = "\ufffd"  # what decoding puts for bytes that are no character
-SERVED_SECTION, SERVED_FORMAT = "speech_workbench", 1  # of config.json in a directory that was made for vLLM
-PLACEHOLDER = "<|fim_pad|>"  # stands in a prompt for an embedding of the user's, unless the configuration names another
-AUDIO = "<|AUDIO|>"  # where the speech goes in a prompt for vLLM; its row of the table is never looked at
+REPLACEMENT = "\ufffd"  # what decoding writes for bytes that are no character
+SERVED_SECTION, SERVED_FORMAT = "speech_workbench", 1  # of config.json in a directory converted for vLLM
+# Marks the position of the user's embedding in a prompt, unless the configuration names another token.
+PLACEHOLDER = "<|fim_pad|>"
+# Marks the speech's position in a prompt for vLLM; its row of the table is not used.
+AUDIO = "<|AUDIO|>"
 
 
 @dataclass(frozen=True)
 class LanguageConfig:
-    """What is known of a language model without its weights."""
+    """The configuration of a language model, without its weights."""
 
     directory: Path
     model_type: str
     hidden_size: int
     layers: int
-    vocabulary: int  # rows of the embedding table, which may have spare ones
-    context: int  # most positions
-    stop_ids: tuple[int, ...]  # that end a generation, as its files say
+    vocabulary: int  # rows of the embedding table, which may include spare ones
+    context: int  # the most positions
+    stop_ids: tuple[int, ...]  # ids that end a generation, according to its files
     pad_id: int | None
-    placeholder: str = PLACEHOLDER  # stands in a prompt's text for an embedding
+    placeholder: str = PLACEHOLDER  # marks the position of an embedding in a prompt's text
 
 
 def is_language_directory(directory: Path) -> bool:
-    """Whether this is the directory of a causal language model of a known type. Never raises."""
+    """Returns whether this is the directory of a causal language model of a known type. Never raises an error."""
     try:
         return read_json(directory / "config.json").get("model_type") in MODEL_TYPES
     except BadInput:
@@ -47,7 +49,7 @@ def is_language_directory(directory: Path) -> bool:
 
 
 def read_language_config(directory: Path) -> LanguageConfig:
-    """The configuration in `config.json`; raises `BadInput` where it is missing, damaged or of another kind."""
+    """Reads `config.json`; raises `BadInput` if it is missing, damaged or of an unknown type."""
     if not directory.is_dir():
         raise BadInput(f"there is no language model directory {directory}")
     if not (directory / "config.json").is_file():
@@ -75,13 +77,13 @@ def read_language_config(directory: Path) -> LanguageConfig:
 
 
 def placeholder_in(section: Any, where: str) -> str:
-    """What stands for an embedding in a prompt's text, as a configuration may name it.
+    """Returns the placeholder for an embedding in a prompt's text, which a configuration may name.
 
     Args:
-        section: of `config.json`, such as `"speech_workbench": {"placeholder": "<|fim_pad|>"}`; None where it has none.
-        where: names the file in messages.
+        section: of `config.json`, such as `"speech_workbench": {"placeholder": "<|fim_pad|>"}`; None if it has none.
+        where: the file's name in messages.
 
-    Raises `BadInput` for a name that is no text.
+    Raises `BadInput` for a name that is not a text.
     """
     found = section.get("placeholder", PLACEHOLDER) if isinstance(section, Mapping) else PLACEHOLDER
     if not isinstance(found, str) or not found:
@@ -90,16 +92,16 @@ def placeholder_in(section: Any, where: str) -> str:
 
 
 class LanguageTokenizer:
-    """Text to ids and back; wraps the tokenizer that `transformers` reads from the directory."""
+    """Turns text into ids and back; wraps the tokenizer that `transformers` reads from the directory."""
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
 
     @classmethod
     def read(cls, directory: Path, additional: Sequence[str] = ()) -> LanguageTokenizer:
-        """The tokenizer of a directory, with `additional` special tokens appended where it has not got them.
+        """Reads the tokenizer of a directory, and appends the `additional` special tokens that it lacks.
 
-        Raises `BadInput` where its files are missing or damaged.
+        Raises `BadInput` if its files are missing or damaged.
         """
         files = ("tokenizer.json", "vocab.json", "tokenizer.model")
         if not any((directory / name).is_file() for name in files):
@@ -108,7 +110,7 @@ class LanguageTokenizer:
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # whatever its readers stumble over
+        except Exception as error:  # its readers raise many kinds
             reason = " ".join(str(error).split())[:200]
             raise BadInput(f"the tokenizer in {directory.name} cannot be read: {reason}") from error
         missing = [token for token in additional if token not in tokenizer.get_vocab()]
@@ -120,8 +122,8 @@ class LanguageTokenizer:
         return len(self._tokenizer)
 
     def check_room(self, language: LanguageConfig, added: str = "") -> None:
-        """Raises `BadInput` where the embedding table has fewer rows than there are tokens, `added` among them."""
-        # The last token may be one that vLLM's prompts alone have.
+        """Raises `BadInput` if the embedding table has fewer rows than there are tokens, including `added`."""
+        # Only vLLM's prompts may contain the last token.
         tokens = len(self) - (self.id_of(AUDIO) == len(self) - 1)
         if tokens > language.vocabulary:
             counted = f" with {added}" if added else ""
@@ -131,21 +133,23 @@ class LanguageTokenizer:
             )
 
     def ids(self, text: str, begin: bool = False) -> list[int]:
-        """The ids of a text in which special tokens may stand; `begin` adds what the model wants before a text."""
+        """Returns the ids of a text that may contain special tokens; `begin` adds the token that the model expects at
+        the start.
+        """
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin)
         return found
 
     def text(self, ids: Sequence[int], special: bool = False) -> str:
-        """The text of ids, special tokens left out unless asked for."""
+        """Returns the text of ids, without special tokens unless asked for."""
         size = len(self)
-        known = [number for number in ids if 0 <= number < size]  # a table may have rows nobody names
+        known = [number for number in ids if 0 <= number < size]  # a table may have rows without a token
         decoded: str = self._tokenizer.decode(
             known, skip_special_tokens=not special, clean_up_tokenization_spaces=False
         )
         return decoded
 
     def piece(self, number: int) -> str:
-        """One token as text, for display; what is part of no whole character as its bytes, `<E5><8A>`."""
+        """Returns one token as text for display; bytes outside complete characters become `<E5><8A>`."""
         text = self.text([number], special=True)
         if REPLACEMENT not in text:
             return text
@@ -154,11 +158,11 @@ class LanguageTokenizer:
 
     @cached_property
     def _spellings(self) -> Mapping[int, str]:
-        """How the vocabulary writes each token."""
+        """The vocabulary's spelling of each token."""
         return {number: token for token, number in self._vocabulary.items()}
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token, or None where the vocabulary has no such one."""
+        """Returns the id of a token; None if the vocabulary does not have it."""
         return self._vocabulary.get(token)
 
     @cached_property
@@ -176,7 +180,7 @@ class LanguageTokenizer:
         return content
 
     def save(self, directory: Path, additional: Sequence[str] = ()) -> None:
-        """Writes the tokenizer's files, with `additional` special tokens appended where it has not got them."""
+        """Writes the tokenizer's files, with those of the `additional` special tokens appended that it lacks."""
         from transformers import AddedToken
 
         missing = [token for token in additional if self.id_of(token) is None]
@@ -188,23 +192,23 @@ class LanguageTokenizer:
 
     @property
     def special_ids(self) -> Mapping[str, int]:
-        """Ids of the tokens with a special role, by that role, such as eos and pad; of those that there are."""
+        """Ids of the tokens with a special role, by role, such as eos and pad."""
         roles = {role: getattr(self._tokenizer, f"{role}_token_id", None) for role in ("bos", "eos", "pad", "unk")}
         return {role: number for role, number in roles.items() if isinstance(number, int)}
 
     @property
     def chat_template(self) -> str | None:
-        """The template that `chat` writes by; None where there is none, or several by name."""
+        """The template that `chat` uses; None if there is none, or several by name."""
         template = self._tokenizer.chat_template
         return template if isinstance(template, str) else None
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `chat` can be asked."""
+        """Whether `chat` can be used."""
         return bool(self._tokenizer.chat_template)
 
     def chat(self, messages: Sequence[Mapping[str, str]], **variables: Any) -> str:
-        """The prompt of a conversation, as the model's own template writes it, ready for the answer."""
+        """Returns the prompt of a conversation, as the model's own template writes it, ready for the answer."""
         prompt: str = self._tokenizer.apply_chat_template(
             [dict(message) for message in messages], tokenize=False, add_generation_prompt=True, **variables
         )
@@ -212,7 +216,7 @@ class LanguageTokenizer:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; raises `BadInput` where there is none."""
+    """Returns the JSON object in a file; raises `BadInput` if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

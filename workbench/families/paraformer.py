@@ -1,8 +1,8 @@
-"""Paraformer: what is true of it on every runtime.
+"""Paraformer: everything that is the same on every runtime.
 
 A non-autoregressive recogniser: encoder, CIF predictor, and a decoder that emits all tokens at once (Gao et al.,
-"Paraformer", Interspeech 2022). Reads the plain, BiCif and SeACo checkpoints; of a SeACo checkpoint the recogniser, not
-its hotword branch. This file opens no weights and computes nothing.
+"Paraformer", Interspeech 2022). It reads plain, BiCif and SeACo checkpoints; of a SeACo checkpoint it uses the
+recogniser, not the hotword branch. This file opens no weights and computes nothing.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from workbench.session.values import Token
 
 MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
 PREDICTORS = ("CifPredictorV2", "CifPredictorV3")
-NORM_EPS = 1e-12  # of the encoder's layer norms too
-MARKERS = ("<blank>", "<s>", "</s>")  # stand for nothing that was said
-HIDDEN_PIECES = (*MARKERS, "<unk>", "<OOV>")  # not written; the unknown ones were said and took time
+NORM_EPS = 1e-12  # also of the encoder's layer norms
+MARKERS = ("<blank>", "<s>", "</s>")  # not spoken
+HIDDEN_PIECES = (*MARKERS, "<unk>", "<OOV>")  # not written; the unknown pieces were spoken and took time
 CONTINUES = "@@"  # ends a piece that the next one continues
 TRAINING_ONLY = ("decoder.embed.*", "ctc.*")
 HOTWORD_BRANCH = ("bias_encoder.*", "bias_embed.*", "seaco_decoder.*", "hotword_output_layer.*", "lstm_proj.*")
 
-# Timestamps, in units of the (possibly finer) alpha frames, as the original sets them.
+# Constants of the timestamps, in units of the (possibly finer) alpha frames, as in the original.
 PEAK = 1.0 - 1e-4
 PEAK_SHIFT = -1.5
-EDGE_FRAMES = 5  # silence at an edge shorter than this belongs to the token
+EDGE_FRAMES = 5  # shorter silence at an edge belongs to the token
 LONGEST_TOKEN_FRAMES = 12
 
 
 @dataclass(frozen=True)
 class ParaformerOptions(TimedOptions):
-    """What a user may choose of Paraformer."""
+    """The user's options for Paraformer."""
 
     cif_residual: bool = option(
         False,
@@ -49,7 +49,7 @@ class ParaformerOptions(TimedOptions):
 
 @dataclass(frozen=True)
 class CifConfig:
-    """The predictor's dimensions and constants; the `fine_*` ones belong to V3's second head."""
+    """The predictor's dimensions and constants; those named `fine_*` belong to V3's second head."""
 
     width: int
     left_order: int
@@ -78,7 +78,7 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class ParaformerModel:
-    """A Paraformer checkpoint, read but for its weights."""
+    """A Paraformer checkpoint without its weights."""
 
     checkpoint: FunasrCheckpoint
     frontend: FrontendConfig
@@ -91,7 +91,7 @@ class ParaformerModel:
 
 
 def is_paraformer(directory: Path) -> bool:
-    """Whether this is a Paraformer checkpoint directory."""
+    """Returns whether this is a Paraformer checkpoint directory."""
     return is_funasr_directory(directory, MODELS)
 
 
@@ -99,9 +99,9 @@ def read_paraformer(directory: Path, weights: Path | None = None) -> ParaformerM
     """Reads configuration and vocabulary.
 
     Args:
-        weights: the file that has them, where it is none of the directory's.
+        weights: the weights' file, if it is outside the directory.
 
-    Raises `BadInput` where they are missing, unsupported or make no sense.
+    Raises `BadInput` if they are missing, unsupported or invalid.
     """
     checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
@@ -150,7 +150,7 @@ def _read_predictor(checkpoint: FunasrCheckpoint, width: int) -> CifConfig:
         width=width,
         left_order=positive_int(section, "l_order", where, minimum=0),
         right_order=positive_int(section, "r_order", where, minimum=0),
-        tail_threshold=_number(section, "tail_threshold", 0.0, 1e-3),  # without a tail the original counts otherwise
+        tail_threshold=_number(section, "tail_threshold", 0.0, 1e-3),  # without a tail the original counts differently
         smooth_factor=_number(section, "smooth_factor", 1.0),
         noise_threshold=_number(section, "noise_threshold", 0.0),
         **fine,
@@ -184,13 +184,13 @@ def _number(section: Mapping[str, Any], key: str, default: float, least: float =
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
-    """The text of output pieces, as the original's `sentence_postprocess` writes it.
+    """Returns the text of output pieces, as the original's `sentence_postprocess` writes it.
 
-    Latin words are separated by spaces, `@@` continues a word (also across Chinese characters, which come first then),
-    Chinese characters and figures are written without spaces, and single Latin letters in a row become one
-    abbreviation in capitals. A word that is begun and not continued is kept, where the original drops it.
+    Latin words are separated by spaces. `@@` continues a word (also across Chinese characters, which are then written
+    first). Chinese characters and figures are written without spaces. Consecutive single Latin letters become one
+    abbreviation in capitals. An unfinished word is written, while the original drops it.
     """
-    words: list[str] = []  # and the spaces between them
+    words: list[str] = []  # words and the spaces between them
     begun = ""
     spaced = False
     for piece in pieces:
@@ -212,9 +212,9 @@ def join_pieces(pieces: Sequence[str]) -> str:
 
 
 def _abbreviate(words: Sequence[str]) -> list[str]:
-    """The words and spaces with runs of single Latin letters made one word."""
+    """Returns the words and spaces, with each run of single Latin letters joined to one word."""
     joined: list[str] = []
-    run: list[str] = []  # alternately letters and spaces
+    run: list[str] = []  # alternating letters and spaces
     for word in [*words, ""]:
         if (word == " " and len(run) % 2 == 1) or (_is_letter(word) and len(run) % 2 == 0):
             run.append(word)
@@ -236,7 +236,9 @@ def _is_letter(word: str) -> bool:
 
 
 def _is_chinese(piece: str) -> bool:
-    """Whether a piece is Chinese characters and figures throughout, which stand without spaces; @ counts with them."""
+    """Returns whether a piece has only Chinese characters and figures, which are written without spaces; @ counts
+    too.
+    """
     return piece != "" and all("\u4e00" <= letter <= "\u9fff" or letter in "0123456789@" for letter in piece)
 
 
@@ -247,20 +249,20 @@ def _is_word(piece: str) -> bool:
 def peak_times(
     values: Sequence[float], tokens: int, rate: float, fires_at_start: bool
 ) -> list[tuple[float, float]] | None:
-    """Start and end in seconds of each token, from the integrator's value at each alpha frame.
+    """Returns start and end in seconds of each token, from the integrator's value at each alpha frame.
 
-    An edge where a token starts (V3's second head, trained so): the token lasts to the next edge, at most 12 frames;
-    the last one, unless that cuts it, reaches half into what follows, or to the end if that is near. An edge where a
-    token is complete (the weights that fire the embeddings): the token is what was integrated since the edge before,
-    at most 12 frames.
+    If an edge marks the start of a token (V3's second head is trained so), the token lasts to the next edge, at most 12
+    frames. The last token reaches half into the following silence, or to the end if that is near, unless the limit cuts
+    it. If an edge marks the end of a token (the weights that fire the embeddings), the token is the range since the
+    previous edge, at most 12 frames.
 
     Args:
-        values: as `cif.peaks` gives them; a value of 1 is an edge. There must be tokens + 1: the end symbol has one.
-        tokens: how many there are, those that are heard and not written included.
+        values: from `cif.peaks`; a value of 1 is an edge. There must be tokens + 1 edges: the end symbol has one.
+        tokens: the number of tokens, including spoken ones that are not written.
         rate: seconds per alpha frame.
-        fires_at_start: which of the two the edges are.
+        fires_at_start: whether edges mark starts or ends.
 
-    Returns None where the number of edges is another: the caller rescales the weights and asks again.
+    Returns None for another number of edges: the caller then rescales the weights and tries again.
     """
     edges = [frame + PEAK_SHIFT for frame, value in enumerate(values) if value >= PEAK]
     if tokens < 1 or len(edges) != tokens + 1:
@@ -279,7 +281,7 @@ def peak_times(
 def timed_tokens(
     ids: Sequence[int], vocabulary: Vocabulary, times: Sequence[tuple[float, float]] | None
 ) -> tuple[Token, ...]:
-    """The tokens that are written, with times where there are any: one for each of the ids."""
+    """Returns the tokens that are written, with times if there are any: one for each of the ids."""
     spans: Sequence[tuple[float, float] | tuple[()]] = [()] * len(ids) if times is None else times
     named = [(number, vocabulary.pieces[number], span) for number, span in zip(ids, spans, strict=True)]
     return tuple(Token(number, piece, *span) for number, piece, span in named if piece not in HIDDEN_PIECES)

@@ -1,4 +1,4 @@
-"""The dimensions of a SAN-M encoder, as a FunASR configuration gives them (SenseVoice, Paraformer, Fun-ASR-Nano)."""
+"""The dimensions of a SAN-M encoder in a FunASR configuration (SenseVoice, Paraformer, Fun-ASR-Nano)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 
-# Far beyond any published model; a network of a billion layers would be built for hours before its weights are missed.
+# Far beyond any published model. A network of a billion layers would take hours to build before its weights are found
+# missing.
 MOST_UNITS = 100_000
 MOST_BLOCKS = 1_000
 
@@ -22,14 +23,14 @@ class SanmConfig:
     attention_heads: int
     linear_units: int
     num_blocks: int  # first stage, encoders0 included
-    tp_blocks: int  # second stage with a norm of its own; 0 where the model has none
+    tp_blocks: int  # second stage with its own norm; 0 if the model has none
     kernel_size: int  # FSMN memory, in LFR frames
     sanm_shift: int
     norm_eps: float  # not in the file: the original classes differ
 
     @property
     def layers(self) -> int:
-        """All blocks, counted on through both stages."""
+        """The number of blocks in both stages."""
         return self.num_blocks + self.tp_blocks
 
 
@@ -41,7 +42,9 @@ def positive_int(
     minimum: int = 1,
     maximum: int = MOST_UNITS,
 ) -> int:
-    """A whole number of a configuration section; `BadInput` where it is missing, not whole or out of the range."""
+    """Returns a whole number of a configuration section; raises `BadInput` if it is missing, not whole or out of
+    range.
+    """
     value = section.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         found = repr(value) if key in section else "missing"
@@ -50,7 +53,7 @@ def positive_int(
 
 
 def expect(section: Mapping[str, Any], key: str, value: Any, where: str) -> None:
-    """Refuses a configuration that asks for a variant of the network which is not built here."""
+    """Raises `BadInput` if a configuration asks for a variant of the network that is not implemented."""
     found = section.get(key, value)
     if found != value:
         raise BadInput(f"{where}.{key} in config.yaml is {found!r}; only {value!r} is supported")
@@ -59,7 +62,9 @@ def expect(section: Mapping[str, Any], key: str, value: Any, where: str) -> None
 def read_sanm_config(
     section: Mapping[str, Any], input_size: int, norm_eps: float, where: str = "encoder_conf"
 ) -> SanmConfig:
-    """The encoder's dimensions from `encoder_conf`; raises `BadInput` for missing, impossible or unsupported values."""
+    """Reads the encoder's dimensions from `encoder_conf`; raises `BadInput` for missing, impossible or unsupported
+    values.
+    """
     expect(section, "input_layer", "pe", where)
     expect(section, "normalize_before", True, where)
     expect(section, "selfattention_layer_type", "sanm", where)

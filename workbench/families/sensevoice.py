@@ -1,8 +1,8 @@
-"""SenseVoiceSmall: what is true of it on every runtime.
+"""SenseVoiceSmall: everything that is the same on every runtime.
 
-An encoder with CTC that hears language, emotion, audio event and words in one pass ("FunAudioLLM", An et al. 2024).
-Four query frames stand before the features: language, two fixed ones (emotion, event), and text normalisation. This
-file opens no weights and computes nothing.
+An encoder with CTC that recognises language, emotion, audio event and words in one pass ("FunAudioLLM", An et al.
+2024). Four query frames are put before the features: language, two fixed ones (emotion, event), and text normalisation.
+This file opens no weights and computes nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ UNKNOWN_EMOTION = "<|EMO_UNKNOWN|>"
 
 @dataclass(frozen=True)
 class SenseVoiceOptions(TimedOptions):
-    """What a user may choose of SenseVoice."""
+    """The user's options for SenseVoice."""
 
     language: str = option("auto", "the language spoken, or auto", tuple(LANGUAGE_QUERIES))
     itn: bool = option(False, "inverse text normalisation: punctuation, and numbers in figures")
@@ -50,7 +50,7 @@ class SenseVoiceOptions(TimedOptions):
 
 @dataclass(frozen=True)
 class SenseVoiceModel:
-    """A SenseVoice checkpoint, read but for its weights."""
+    """A SenseVoice checkpoint without its weights."""
 
     checkpoint: FunasrCheckpoint
     frontend: FrontendConfig
@@ -61,7 +61,7 @@ class SenseVoiceModel:
 
 
 def is_sensevoice(directory: Path) -> bool:
-    """Whether this is a SenseVoice checkpoint directory."""
+    """Returns whether this is a SenseVoice checkpoint directory."""
     return is_funasr_directory(directory, MODELS)
 
 
@@ -69,9 +69,9 @@ def read_sensevoice(directory: Path, weights: Path | None = None) -> SenseVoiceM
     """Reads configuration and vocabulary.
 
     Args:
-        weights: the file that has them, where it is none of the directory's.
+        weights: the weights' file, if it is outside the directory.
 
-    Raises `BadInput` where they are missing or make no sense.
+    Raises `BadInput` if they are missing or invalid.
     """
     checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
@@ -105,13 +105,13 @@ def _read_vocabulary(checkpoint: FunasrCheckpoint) -> Vocabulary:
 
 
 def query_ids(options: SenseVoiceOptions) -> tuple[int, ...]:
-    """The rows of the query embedding that stand before the features."""
+    """Returns the rows of the query embedding that are put before the features."""
     textnorm = TEXTNORM_QUERIES["withitn" if options.itn else "woitn"]
     return (LANGUAGE_QUERIES[options.language], *EVENT_EMOTION_QUERIES, textnorm)
 
 
 def read_tags(pieces: Sequence[str]) -> tuple[str | None, dict[str, str]]:
-    """Language and the other tags among emitted pieces such as `<|en|>`; of several of a kind, the first."""
+    """Returns the language and the other tags among emitted pieces such as `<|en|>`; the first of each kind."""
     language: str | None = None
     tags: dict[str, str] = {}
     for name in (piece[2:-2] for piece in pieces if is_tag(piece)):
@@ -127,21 +127,21 @@ def read_tags(pieces: Sequence[str]) -> tuple[str | None, dict[str, str]]:
 
 
 def is_tag(piece: str) -> bool:
-    """Whether a piece is a tag and not text."""
+    """Returns whether a piece is a tag and not text."""
     return len(piece) > 4 and piece.startswith("<|") and piece.endswith("|>")
 
 
 def timed_tokens(
     path: Sequence[CtcToken], vocabulary: Vocabulary, frames: int, frame_seconds: float
 ) -> tuple[Token, ...]:
-    """The text tokens of a CTC path with their times.
+    """Returns the text tokens of a CTC path with their times.
 
     Args:
         path: over the query frames and the features.
-        frames: of the features alone.
+        frames: number of feature frames, without queries.
         frame_seconds: of one feature frame after LFR.
 
-    A CTC peak stands half a frame late, so the times are moved by that much, as the original does.
+    A CTC peak is half a frame late, so the times are moved by that much, as in the original.
     """
     tokens = []
     for token in path:

@@ -1,7 +1,7 @@
-"""A speech language model's prompt as a chat template: a message with speech gets the family's own words around it.
+"""A speech language model's prompt as a chat template: a message with speech gets the family's own prompt around it.
 
-For servers that know conversations only. Words beside the speech stand instead of the family's instruction. A
-conversation without speech is written by the language model's own template. It knows no family.
+It serves servers that only know conversations. Text beside the speech replaces the family's instruction. The language
+model's own template writes conversations without speech. This file knows no family.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from workbench.families.language import AUDIO, TURN_END
 
-# A message's content is a text with the placeholder in it, or a list of parts. A loop over the parts would make vLLM
-# give lists to the language model's own template too, so filters go through them.
+# A message's content is a text with the placeholder in it, or a list of parts. If the template had a loop over the
+# parts, vLLM would pass lists to the language model's own template too. So filters search the parts.
 _TEMPLATE = """\
 {%- set found = namespace(speech=false) %}
 {%- for message in messages %}
@@ -44,14 +44,14 @@ _TEMPLATE = """\
 
 
 def speech_template(spoken: str, values: Mapping[str, object], own: str, before: str = "", thinking: str = "") -> str:
-    """The template in Jinja, as `transformers` and vLLM take it.
+    """Returns the template in Jinja, for `transformers` and vLLM.
 
     Args:
-        spoken: the expression of a message with speech, of `text`, the words beside it, and %AUDIO%.
-        values: what stands for %NAME% in the expressions, by name.
+        spoken: the expression of a message with speech, in terms of `text`, the text beside the speech, and %AUDIO%.
+        values: the values of %NAME% in the expressions, by name.
         own: the template of conversations without speech.
-        before: statements ahead of the first message.
-        thinking: what the answer begins with.
+        before: statements before the first message.
+        thinking: the beginning of the answer.
     """
     template = _TEMPLATE.replace("<BEFORE>\n", before).replace("<SPOKEN>", spoken)
     known = {"AUDIO": AUDIO, "LENGTH": len(AUDIO), "TURN_END": TURN_END, "THINKING": thinking, **values}

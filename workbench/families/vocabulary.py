@@ -1,4 +1,4 @@
-"""Token ids to text and back: SentencePiece models and token lists, as FunASR checkpoints carry them."""
+"""Turns token ids into text and back: SentencePiece models and token lists of FunASR checkpoints."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 
-WORD_START = "▁"  # how SentencePiece marks a piece that begins a word
+WORD_START = "▁"  # marks a piece that begins a word in SentencePiece
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
-CONTROL_PIECES = ("<s>", "</s>")  # say nothing
-UNKNOWN_PIECE, UNKNOWN_TEXT = "<unk>", " \u2047 "  # what SentencePiece writes for it
-BROKEN_BYTE = re.compile("[\udc80-\udcff]")  # how "surrogateescape" marks a byte that is not UTF-8
+CONTROL_PIECES = ("<s>", "</s>")  # without text
+UNKNOWN_PIECE, UNKNOWN_TEXT = "<unk>", " \u2047 "  # SentencePiece's text for it
+BROKEN_BYTE = re.compile("[\udc80-\udcff]")  # marks of bytes that are not UTF-8, from "surrogateescape"
 
 
 class Vocabulary:
@@ -30,14 +30,14 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Id by piece; the first where a piece stands twice."""
+        """The id of each piece; the first id of a piece that occurs twice."""
         return {piece: number for number, piece in reversed(list(enumerate(self.pieces)))}
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of SentencePiece ids as the library decodes them, spaces at the start kept.
+        """Returns the text of SentencePiece ids as the library decodes them, but with the spaces at the start.
 
-        Pieces are joined, word starts made spaces, runs of byte pieces decoded as UTF-8 with a replacement character
-        for each byte that is none; control pieces are left out.
+        Pieces are joined, and word starts become spaces. Runs of byte pieces are decoded as UTF-8, with a replacement
+        character for each invalid byte. Control pieces are left out.
         """
         joined = bytearray()
         for number in ids:
@@ -54,7 +54,7 @@ def _written(piece: str) -> str:
 
 
 def read_sentencepiece(path: Path) -> Vocabulary:
-    """The pieces of a SentencePiece model file; `BadInput` if it is none."""
+    """Reads the pieces of a SentencePiece model file; raises `BadInput` for any other file."""
     import sentencepiece
 
     processor: Any = sentencepiece.SentencePieceProcessor()
@@ -66,7 +66,9 @@ def read_sentencepiece(path: Path) -> Vocabulary:
 
 
 def read_token_list(path: Path) -> Vocabulary:
-    """The pieces of `tokens.json` (a list) or `tokens.txt` (one a line, with its id or not); `BadInput` if neither."""
+    """Reads the pieces of `tokens.json` (a list) or `tokens.txt` (one per line, with or without its id); raises
+    `BadInput` for any other file.
+    """
     where = f"{path.parent.name}/{path.name}"
     try:
         text = path.read_text(encoding="utf-8")

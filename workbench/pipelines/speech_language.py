@@ -184,46 +184,46 @@ def traced_choices(decoding: Decoding, wanted: StageFilter) -> tuple[Decoding, A
     return replace(decoding, alternatives=TRACED), AlternativesRecorder()
 
 
-def prompt_text(words: PromptFormat, options: Any) -> np.ndarray:
+def prompt_text(prompt_format: PromptFormat, options: Any) -> np.ndarray:
     """Returns the prompt as text, in a scalar array: special tokens in full, and `PLACEHOLDER` at the speech's
     position.
 
     The language model alone computes the same from this prompt when the speech's embeddings are injected.
     """
-    ids = words.prompt_ids(options)
-    parts = np.split(ids, np.flatnonzero(ids == words.placeholder))
-    spoken = ([number for number in part.tolist() if number != words.placeholder] for part in parts)
-    written = [words.tokenizer.text(part, special=True) for part in spoken]
+    ids = prompt_format.prompt_ids(options)
+    parts = np.split(ids, np.flatnonzero(ids == prompt_format.placeholder))
+    spoken = ([number for number in part.tolist() if number != prompt_format.placeholder] for part in parts)
+    written = [prompt_format.tokenizer.text(part, special=True) for part in spoken]
     return np.array(PLACEHOLDER.join(written))
 
 
-def ids_around(words: PromptFormat, options: Any, sound_id: int) -> list[int]:
+def ids_around(prompt_format: PromptFormat, options: Any, sound_id: int) -> list[int]:
     """Returns the prompt's ids with `sound_id` at the speech's position."""
-    ids = words.prompt_ids(options)
-    found: list[int] = np.where(ids == words.placeholder, sound_id, ids).tolist()
+    ids = prompt_format.prompt_ids(options)
+    found: list[int] = np.where(ids == prompt_format.placeholder, sound_id, ids).tolist()
     return found
 
 
-def text_of(ids: Sequence[int], words: PromptFormat) -> str:
+def text_of(ids: Sequence[int], prompt_format: PromptFormat) -> str:
     """Returns the transcript of generated ids, or of some of them."""
-    return words.text(words.tokenizer.text(ids))
+    return prompt_format.text(prompt_format.tokenizer.text(ids))
 
 
-def partial_text(ids: Sequence[int], decoding: Decoding, words: PromptFormat) -> str:
+def partial_text(ids: Sequence[int], decoding: Decoding, prompt_format: PromptFormat) -> str:
     """Returns the part of the transcript so far that later ids cannot change."""
-    return settled_text(text_of(_without(ids, decoding.stop_ids), words))
+    return settled_text(text_of(_without(ids, decoding.stop_ids), prompt_format))
 
 
-def recognition_of(ids: Sequence[int], decoding: Decoding, words: PromptFormat) -> Recognition:
+def recognition_of(ids: Sequence[int], decoding: Decoding, prompt_format: PromptFormat) -> Recognition:
     """Returns the recognition of a chunk from all its generated ids, stop id included."""
     ended = bool(ids) and ids[-1] in decoding.stop_ids
     note = "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end"
     shown = _without(ids, decoding.stop_ids)
     return Recognition(
-        text=text_of(shown, words),
+        text=text_of(shown, prompt_format),
         language=None,
         tags={},
-        tokens=tuple(Token(number, words.tokenizer.piece(number)) for number in shown),
+        tokens=tuple(Token(number, prompt_format.tokenizer.piece(number)) for number in shown),
         ids=tuple(ids),
         notes=() if ended else (note,),
     )

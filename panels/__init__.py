@@ -1,1 +1,1 @@
-"""The page: one file per tab with its layout and event wiring, and beside it the functions that make what it shows."""
+"""The page: one folder per tab with its layout, its events and the functions that compute what it shows."""

@@ -1,4 +1,4 @@
-"""Where the page listens: an address and a port of this machine that are free, found out before the page is built.
+"""Finds the page's address: a free address and port of this machine, checked before the page is built.
 
 Gradio would try port after port for an address that this machine does not have.
 """
@@ -13,27 +13,27 @@ import socket
 from workbench.core.errors import BadInput
 
 HOST, PORT = "127.0.0.1", 7860
-PORTS = 100  # that are tried where none was asked for
+PORTS = 100  # ports that are tried if the user names none
 LARGEST = 65535
-# Of hosts that run pages of Gradio's, such as Spaces.
+# Set by hosts that run Gradio pages, such as Spaces.
 HOST_VARIABLE, PORT_VARIABLE = "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT"
 
 
 def address(host: str | None = None, port: str | None = None) -> tuple[str, int]:
-    """The host and the port to listen on.
+    """Returns the host and the port to listen on.
 
     Args:
-        host: a name or an address of this machine; else what the environment names, else this machine alone.
-        port: a number as it was written, 0 for any that is free; where it is not given, what the environment
-            names, else the first from 7860 on that is free.
+        host: a name or an address of this machine; by default the environment's, else this machine alone.
+        port: a number as text, 0 for any free port; by default the environment's, else the first free port from 7860
+            on.
 
-    Raises `BadInput` for a host that is none of this machine's, and for a port that is no port or is taken.
+    Raises `BadInput` for a host that does not belong to this machine, and for a port that is invalid or taken.
     """
     host = host if host is not None else os.environ.get(HOST_VARIABLE) or HOST
     port = port if port is not None else os.environ.get(PORT_VARIABLE) or None
     places = _places(host)
     if ":" in host and not host.startswith("["):
-        host = f"[{host}]"  # as it stands in the address of the page
+        host = f"[{host}]"  # as written in the page's address
     if port is not None:
         number = _number(port) or _any_free(places)
         if not _free(places, host, number):
@@ -55,7 +55,7 @@ def _number(port: str) -> int:
 
 
 def _any_free(places: list[tuple[socket.AddressFamily, str]]) -> int:
-    """A port of the first address that the system has free; 0 where it says no, as the check that follows tells why."""
+    """Returns a free port of the first address; 0 if the system refuses, as the check that follows finds the reason."""
     with contextlib.suppress(OSError), socket.socket(places[0][0], socket.SOCK_STREAM) as trial:
         trial.bind((places[0][1], 0))
         return int(trial.getsockname()[1])
@@ -63,7 +63,7 @@ def _any_free(places: list[tuple[socket.AddressFamily, str]]) -> int:
 
 
 def _places(host: str) -> list[tuple[socket.AddressFamily, str]]:
-    """The addresses that a host stands for, each with its family."""
+    """Returns the addresses of a host, each with its address family."""
     try:
         found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # the second for a label that is empty or too long
@@ -77,10 +77,11 @@ def _places(host: str) -> list[tuple[socket.AddressFamily, str]]:
 
 
 def _free(places: list[tuple[socket.AddressFamily, str]], host: str, port: int) -> bool:
-    """Whether nobody listens there. Raises `BadInput` where this machine may not."""
+    """Returns whether the port is free. Raises `BadInput` if this machine may not listen there."""
     for family, where in places:
         with socket.socket(family, socket.SOCK_STREAM) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: what is left of one ended
+            # Like the server: connections of an ended server do not block the port.
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 trial.bind((where, port))
             except OSError as error:

@@ -1,4 +1,4 @@
-"""Puts the tabs together. A new tab is one import and one entry in the table."""
+"""Assembles the tabs. A new tab is one import and one entry in the table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FOOTER = f'<p class="foot">{TITLE} {text(__version__)} · {PRIVACY}</p>'
 
 
 def build_page(pool: SessionPool) -> Page:
-    """The page with all tabs; `serving.launch` starts it."""
+    """Returns the page with all tabs; `serving.launch` starts it."""
     with Page(title=TITLE, fill_width=True, analytics_enabled=False, delete_cache=(3600, 24 * 3600)) as page:
         html_block(HEADER, elem_id="masthead")
         with gr.Tabs(elem_id="tabs"):

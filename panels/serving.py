@@ -1,4 +1,4 @@
-"""Starts the web server for the page: address, limits and what it may serve. It lays nothing out."""
+"""Starts the web server for the page: address, limits and the files that it may serve. It lays nothing out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from workbench.core.errors import WorkbenchError
 
     try:
-        host, port = address(chosen.host, chosen.port)  # before all that takes a while
+        host, port = address(chosen.host, chosen.port)  # before all that takes time
         serve(host, port)
     except WorkbenchError as error:  # such as a model list that cannot be read
         parser.exit(error.exit_status, f"workbench: {error}\n")
@@ -51,16 +51,17 @@ def serve(host: str, port: int) -> None:
 
 
 def quieten() -> None:
-    """Keeps Gradio from calling home. Has an effect only before the first import of gradio."""
+    """Stops Gradio from sending usage data. It must run before the first import of gradio."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
 @contextlib.contextmanager
 def own_uploads() -> Iterator[None]:
-    """Keeps what users upload in a folder of this server's own, which goes with it, unless the environment names one.
+    """Stores uploads in a separate folder of this server and deletes it at the end, unless the environment names a
+    folder.
 
-    Gradio's usual folder is shared by all its servers on a machine, and each one that ends empties it.
+    All Gradio servers on a machine share the default folder, and each one that ends empties it.
     """
     if os.environ.get(UPLOADS):
         yield
@@ -75,7 +76,7 @@ def own_uploads() -> Iterator[None]:
 
 
 def launch(page: gr.Blocks, **settings: Any) -> tuple[Any, str, str]:
-    """Serves the page; `settings` are further arguments of `Blocks.launch`, whose result is returned."""
+    """Serves the page; `settings` are more arguments of `Blocks.launch`; returns its result."""
     from panels.running.root import HANDLERS
     from panels.widgets.snippets import routes
     from panels.widgets.theme import head, theme, words

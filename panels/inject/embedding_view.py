@@ -1,4 +1,4 @@
-"""The embeddings of the Inject tab: the list of those that are there, and a close look at one of them, as HTML.
+"""The embeddings of the Inject tab as HTML: the list, and the details of one of them.
 
 This file knows neither Gradio nor models.
 """
@@ -34,7 +34,7 @@ class Held:
 
 
 def held_in(value: Any) -> tuple[Held, ...]:
-    """What the state of a page holds; raises `BadInput` where that is no list of embeddings."""
+    """Returns the embeddings in a page's state; raises `BadInput` for any other value."""
     if not isinstance(value, tuple) or not all(isinstance(each, Held) for each in value):
         raise BadInput("the embeddings cannot be read; reload the page")
     return value
@@ -42,21 +42,21 @@ def held_in(value: Any) -> tuple[Held, ...]:
 
 @dataclass(frozen=True)
 class Several:
-    """A file with several arrays, of which some are to be chosen."""
+    """A file with several arrays, from which the user must choose."""
 
     path: str
-    arrays: tuple[tuple[str, str], ...]  # what each is, and its name
+    arrays: tuple[tuple[str, str], ...]  # of each: a description, and its name
 
 
 def several_in(value: Any) -> tuple[Several, ...]:
-    """As `held_in`, of files with several arrays."""
+    """Returns the files with several arrays in a page's state; raises `BadInput` for any other value."""
     if not isinstance(value, tuple) or not all(isinstance(each, Several) for each in value):
         raise BadInput("the files cannot be read; reload the page")
     return value
 
 
 def listed_html(held: Sequence[Held]) -> str:
-    """The embeddings in the order of their placeholders, each with what can be done with it."""
+    """Returns the embeddings in the order of their placeholders, each with its buttons."""
     if not held:
         return EMPTY
     return render(VIEW, "listed", [(each, _labels(each.embedding)) for each in held], ENCODINGS)
@@ -74,10 +74,10 @@ def _labels(one: Embedding) -> list[tuple[str, str, str]]:
 
 
 def look_html(one: Embedding, near: Neighbours | None, model: str) -> str:
-    """An embedding in numbers and pictures, and the words of a model that it is near to.
+    """Returns an embedding as numbers and pictures, with the nearest tokens of a model.
 
     Args:
-        model: whose words these are; where there are none, why.
+        model: the name of that model; without neighbours, the reason why there are none.
     """
     found = look_at(one.values)
     numbers = [
@@ -128,6 +128,6 @@ def _pictures(one: Embedding, near: Neighbours | None, model: str) -> list[Marku
 
 
 def _words_html(near: Neighbours, model: str) -> str:
-    """The nearest words of every token, as many as one can read."""
+    """Returns the nearest tokens of every vector, up to a readable number."""
     lines = [zip(words, cosines.tolist()) for words, cosines in zip(near.texts[:MOST_ROWS], near.cosines)]
     return render(VIEW, "words", model, near.ids.shape[1], lines, len(near.texts) - MOST_ROWS)

@@ -1,4 +1,4 @@
-"""The endpoint `/inject` for `gradio_client` and notebooks. What it computes is what the Inject tab computes."""
+"""The endpoint `/inject` for `gradio_client` and notebooks. It computes the same as the Inject tab."""
 
 from __future__ import annotations
 
@@ -82,16 +82,17 @@ def injected(
     options: Mapping[str, Any] | None = None,
     tensors: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs the prompt with the embeddings in it on the models: a JSON object for each, with the fields of a generation.
+    """Runs the prompt with its embeddings on the models; returns a JSON object for each, with the fields of a
+    generation.
 
-    One that failed has `model`, `runtime`, `quantization` and `error` instead. A model may name its runtime and a
+    A model that failed has `model`, `runtime`, `quantization` and `error` instead. A model may name its runtime and a
     quantisation, as in `demo/qwen3|gguf|q8_0`.
 
     Args:
         embeddings: paths of files.
-        tensors: which array to take of a file that has several, by the file's name.
+        tensors: the array to take from a file with several, by the file's name.
 
-    Raises `BadInput` for what is wrong with the request as a whole.
+    Raises `BadInput` for errors in the request as a whole.
     """
     named = tensors or {}
     read = [read_embedding(Path(path), tensor=named.get(Path(path).name), name=Path(path).name) for path in embeddings]
@@ -103,7 +104,7 @@ def injected(
 
 
 def answer_dict(row: Answer) -> dict[str, Any]:
-    """A finished answer as plain JSON values."""
+    """Returns a finished answer as plain JSON values."""
     who = {"model": row.cell.model, "runtime": row.cell.runtime, "quantization": row.cell.quantization or None}
     if row.generation is None:
         return {**who, "error": row.error or "the run was stopped before"}

@@ -1,7 +1,7 @@
-"""What the events of the Inject tab do: from what stands in the inputs to what stands in the outputs.
+"""The event handlers of the Inject tab: from the values of inputs to the values of outputs.
 
-The same objects serve all users of the page; the embeddings of one user live in that user's state, and runs under way
-are kept by the user's session. The layout is in `inject`.
+All users of the page share the same objects. A user's embeddings are in that user's state, and running runs belong to
+the user's session. The layout is in `layout`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STAGES = "adaptor.output,prompt.text"
 
 
 class InjectActions:
-    """The events of the Inject tab."""
+    """The event handlers of the Inject tab."""
 
     def __init__(self, pool: SessionPool, samples: Sequence[Sample], options: Sequence[Shown]):
         self.pool = pool
@@ -43,19 +43,19 @@ class InjectActions:
         self.options = tuple(options)
         self._stops = Stops()
 
-    # The models.
+    # Models.
 
     def refresh(self, chooser: Any) -> tuple[dict[str, Any], str]:
-        """The models that can be chosen now, with what was chosen kept; and why the others cannot."""
+        """Returns the models that can be chosen now, without changing the choice; and why the others cannot."""
         listed = offers(self.pool.registry, TASK)
         return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed)
 
     def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
-        """Finds out how large a model's files are in every quantisation."""
+        """Looks up the size of a model's files in every quantisation."""
         return with_sizes(self.pool.registry, chooser, datum(event._data, "cell"), TASK)
 
     def speech_models(self) -> list[tuple[str, str]]:
-        """The models whose adaptor makes embeddings, that can run here: (title, cell)."""
+        """Returns the models whose adaptor makes embeddings and that can run here: (title, cell)."""
         return [(offer.title, offer.cell.value) for offer in self._hearing() if offer.possible]
 
     def _hearing(self) -> list[RuntimeOffer]:
@@ -65,10 +65,10 @@ class InjectActions:
             if FAMILIES[offer.card.family].has_language_model and not offer.elsewhere
         ]
 
-    # The embeddings.
+    # Embeddings.
 
     def add(self, files: list[str] | None, held: Any, waiting: Any) -> tuple[Any, ...]:
-        """Reads files behind the embeddings that are there; what cannot be read is said and left out.
+        """Reads files and appends their embeddings to the list; files that cannot be read are reported and left out.
 
         Args:
             waiting: the files with several arrays of which none is chosen yet.
@@ -88,7 +88,7 @@ class InjectActions:
         return tuple(kept), listed_html(kept), *_question(several), None
 
     def take(self, waiting: Any, chosen: list[str] | None, held: Any) -> tuple[Any, ...]:
-        """Reads the chosen arrays of a file that has several. Returns values as `add`, without the files."""
+        """Reads the chosen arrays of a file with several. Returns values like `add`, without the files."""
         first, *others = several_in(waiting) or (None,)
         if first is None:
             raise BadInput("no file has several arrays any more; add it again")
@@ -99,16 +99,16 @@ class InjectActions:
         return tuple(kept), listed_html(kept), *_question(others)
 
     def leave_out(self, waiting: Any) -> tuple[Any, ...]:
-        """Takes none of a file that has several arrays. Returns values for: the row, its choices, files that wait."""
+        """Skips a file with several arrays. Returns values for: the row, its choices, files that wait."""
         return _question(several_in(waiting)[1:])
 
     def remove(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
-        """Takes an embedding out of the list."""
+        """Removes an embedding from the list."""
         kept = [each for each in held_in(held) if each.key != datum(event._data, "key")]
         return tuple(kept), listed_html(kept)
 
     def earlier(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
-        """Moves an embedding one place up."""
+        """Moves an embedding one position up."""
         kept = list(held_in(held))
         at = next((n for n, each in enumerate(kept) if each.key == datum(event._data, "key")), 0)
         if at:
@@ -116,13 +116,15 @@ class InjectActions:
         return tuple(kept), listed_html(kept)
 
     def save(self, held: Any, event: gr.EventData) -> dict[str, Any]:
-        """An embedding as a file for `segments.saver`."""
+        """Returns an embedding as a file for `segment_editor.saver`."""
         one, form = self._named(held, event), datum(event._data, "form")
         content = write_embedding(one.values, None, form)
         return saved(f"{Path(one.name).stem or 'embedding'}.{form}", "application/octet-stream", content)
 
     def look(self, held: Any, chooser: Any, event: gr.EventData) -> str:
-        """An embedding as pictures, beside the words of the first ticked model that shows its table."""
+        """Returns an embedding as pictures, with the nearest tokens of the first chosen model that exposes its
+        table.
+        """
         one = self._named(held, event)
         near, why = self._neighbours(one, chosen_in(chooser))
         return look_html(one, near, why)
@@ -135,7 +137,7 @@ class InjectActions:
         raise BadInput("that embedding is not in the list any more; pick one of those shown now")
 
     def _neighbours(self, one: Embedding, cells: Sequence[str]) -> tuple[Neighbours | None, str]:
-        """The words near an embedding and the model they are of; or why there are none."""
+        """Returns the nearest tokens of an embedding and their model's name; or why there are none."""
         if not cells:
             return None, "tick a language model to see which of its words the embedding is near to"
         reasons = []
@@ -148,15 +150,18 @@ class InjectActions:
                 reasons.append(f"{offer.title}: {error}")
         return None, "; ".join(reasons)
 
-    # Embeddings of a recording.
+    # Embeddings from a recording.
 
     def pick_sample(self, event: gr.EventData) -> str:
-        """A sample as the recording."""
+        """Uses a sample as the recording."""
         return str(samples_named(self.samples, datum(event._data, "sample"))[0].path)
 
     def make(self, recording: str | None, chosen: str | None, held: Any, prompt: str) -> Iterator[tuple[Any, ...]]:
-        """The adaptor's output for a recording behind the embeddings that are there; into an empty prompt comes the
-        speech model's own. Yields values for: embeddings, list, prompt, the option chat, progress."""
+        """Computes a speech model's adaptor output for a recording and appends it to the embeddings.
+
+        An empty prompt is filled with the speech model's own. Yields values for: embeddings, list, prompt, the option
+        chat, progress.
+        """
         if not recording:
             raise BadInput("there is no recording; upload one, record one, or click a sample")
         hearing = [offer for offer in self._hearing() if offer.cell.value == chosen]
@@ -198,17 +203,17 @@ class InjectActions:
             raise
 
     def cancel(self, request: gr.Request) -> Update:
-        """Stops the user's run; what is finished stays on the page."""
+        """Stops the user's run; finished answers stay on the page."""
         self.leave(request)
         return gr.update(interactive=False)
 
     def leave(self, request: gr.Request) -> None:
-        """Stops the run of a user whose page is closed."""
+        """Stops the run of a user who closed the page."""
         self._stops.stop(str(request.session_hash))
 
 
 def _question(waiting: Sequence[Several]) -> tuple[Update, Update, tuple[Several, ...]]:
-    """Which arrays of the first file that waits are meant: values for the row, its choices, files that wait."""
+    """Asks which arrays of the first waiting file to take: values for the row, its choices, files that wait."""
     row = gr.update(elem_classes=seen_classes(bool(waiting)))
     if not waiting:
         return row, gr.update(choices=[], value=[]), ()

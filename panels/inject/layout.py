@@ -1,4 +1,4 @@
-"""The Inject tab: layout and event wiring, nothing else. What the events do is in `inject_actions`."""
+"""The Inject tab: layout and event wiring only. The event handlers are in `events`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from panels.widgets.option_inputs import make_inputs, shown_options
 from panels.widgets.samples import read_samples
 from workbench.families.language import PLACEHOLDER
 
-NOT_SHOWN = ("alternatives",)  # options that the tab sets by itself
+NOT_SHOWN = ("alternatives",)  # options that the tab sets itself
 SHOW_ANSWERS = """(...values) => {
   const answers = document.querySelector('#inject-results');
   const top = answers.getBoundingClientRect().top;
@@ -39,7 +39,7 @@ INSERT = f"""(prompt) => {{
 
 
 def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
-    """Lays the tab out in the current context and wires its events."""
+    """Builds the tab in the current context and wires its events."""
     samples = read_samples()
     options = tuple(each for each in shown_options(pool.registry, TASK) if each.spec.name not in NOT_SHOWN)
     actions = InjectActions(pool, samples, options)
@@ -100,7 +100,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
             download = saver(elem_id="inject-saver")
 
     def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        """An event of this page only: no endpoint for scripts, errors as sentences."""
+        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(guarded(function), takes, gives, **settings)
 
@@ -118,7 +118,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     wire(chips.pick, actions.pick_sample, None, recording)
     insert.click(None, prompt, prompt, js=INSERT, api_visibility="private")
     limits = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": COMPUTE}
-    own_chat = inputs.get("chat") or gr.Checkbox(True, visible=False)  # no language model may be listed
+    own_chat = inputs.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
     wire(
         make.click,
         actions.make,

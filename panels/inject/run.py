@@ -1,6 +1,6 @@
-"""Runs a prompt with embeddings in it on several runtimes, and says after every step how their answers stand.
+"""Runs a prompt with embeddings on several runtimes, and yields the state of the answers after every step.
 
-What was finished before a stop or beside a failure stays. This file knows neither Gradio nor HTML.
+Answers that finished before a stop or a failure of another model stay. This file knows neither Gradio nor HTML.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from workbench.registry.registry import Registry
 from workbench.session.values import Alternative, Generation, Piece, Prompt
 
 TASK = "generate"
-CHOICES = 10  # likeliest first tokens that are shown
+CHOICES = 10  # number of likeliest first tokens that are shown
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
 Show = Callable[["Answer"], None]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one model on one runtime has made of the prompt so far."""
+    """The answer of one model on one runtime so far."""
 
     key: str
     cell: ModelOnRuntime
@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Injection:
-    """What to run. `options` are per model, already checked."""
+    """The run's models and prompt. `options` are per model, already checked."""
 
     prompt: Prompt
     embeddings: tuple[Embedding, ...]
@@ -53,13 +53,13 @@ class Injection:
     options: Mapping[str, Mapping[str, Any]]
 
     def answers(self) -> tuple[Answer, ...]:
-        """The answers before anything has run."""
+        """Returns the answers before the run."""
         return tuple(Answer(offer.cell.value, offer.cell, offer.title) for offer in self.offers)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """All answers, and how far the run is."""
+    """All answers, and the progress of the run."""
 
     rows: tuple[Answer, ...] = ()
     finished: bool = False
@@ -74,13 +74,13 @@ def prepare(
     cells: Sequence[str],
     options: Mapping[str, Any],
 ) -> Injection:
-    """The run that a user described, checked as far as that goes without loading a model.
+    """Returns the run that a user described, checked as far as possible without loading a model.
 
     Args:
-        cells: what to run on what, as `ModelOnRuntime.value`.
-        options: of any of the models; each gets those it has.
+        cells: the models and runtimes, as `ModelOnRuntime.value`.
+        options: of any of the models; each model gets those that it has.
 
-    Raises `BadInput` with what is wrong.
+    Raises `BadInput` that says what is wrong.
     """
     if not embeddings:
         raise BadInput("there is no embedding; add a file, or make one from a recording")
@@ -99,16 +99,17 @@ def prepare(
 
 
 def run(pool: SessionPool, job: Injection, stop: threading.Event) -> Iterator[Answers]:
-    """Yields the answers whenever one changed, not more often than `panels.running.progress` allows, and last as they
-    stay. One model after another, those first that are idle; setting `stop` ends the run at once, and so does closing
-    the iterator."""
+    """Yields the answers when one has changed, at most as often as `panels.running.progress` allows, and at the end.
+
+    Models run one after another, idle ones first. Setting `stop` or closing the iterator ends the run at once.
+    """
     rows = job.answers()
     work = partial(_work, pool, job, rows, stop)
     return tables(rows, work, stop, Answers, lambda row: replace(row, status="stopped", activity=""))
 
 
 def _work(pool: SessionPool, job: Injection, rows: Sequence[Answer], stop: threading.Event, show: Show) -> None:
-    """Shows every change of an answer."""
+    """Computes the answers and shows every change."""
     for row in idle_first(rows, lambda row: pool.occupied(row.cell.model, row.cell.runtime, row.cell.quantization)):
         try:
             _answer(pool, job, row, stop, show)

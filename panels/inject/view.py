@@ -1,6 +1,6 @@
 """The answers of the Inject tab as HTML: the texts side by side, and how far the runtimes agree on the first token.
 
-Takes the state of a run and returns text. It knows neither Gradio nor how answers come about.
+It turns the state of a run into text. It knows neither Gradio nor the computation of answers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TINY = 1e-4  # a probability below it is shown as such
 
 
 def answers_html(answers: Answers) -> str:
-    """All answers; what to do where there is none yet."""
+    """Returns all answers; instructions if there is none yet."""
     if not answers.rows:
         return NOTHING_YET
     first = first_token_html([row for row in answers.rows if row.choices])
@@ -39,7 +39,7 @@ def answers_html(answers: Answers) -> str:
 
 
 def status_html(answers: Answers) -> str:
-    """How far the run is, in a line and a bar."""
+    """Returns the progress of the run as a line and a bar."""
     if not answers.rows:
         return ""
     settled = sum(row.status in ("done", "failed", "stopped") for row in answers.rows)
@@ -68,7 +68,7 @@ def _line(answers: Answers, settled: int) -> str:
 
 
 def answer_html(row: Answer) -> Markup:
-    """One card."""
+    """Returns one answer as a card."""
     name, _, how = row.title.rpartition(" · ")
     return render(VIEW, "card", row, name, how, _figures(row.generation) if row.generation else ())
 
@@ -87,7 +87,9 @@ def _figures(made: Generation) -> list[tuple[str, str, str]]:
 
 
 def first_token_html(rows: Sequence[Answer]) -> str:
-    """The likeliest first tokens of every answer with their probabilities, and how far the answers agree on them."""
+    """Returns the likeliest first tokens of every answer with their probabilities, and how far the answers agree on
+    them.
+    """
     if not rows:
         return ""
     tokens: dict[tuple[int, str], None] = {}
@@ -102,7 +104,7 @@ def first_token_html(rows: Sequence[Answer]) -> str:
 
 
 def agreements(rows: Sequence[Answer]) -> list[str]:
-    """How far each answer agrees with the first one, in words."""
+    """Returns how far each answer agrees with the first one, in words."""
     lines = []
     for row in rows[1:]:
         found = agreement(rows[0].choices, row.choices)
@@ -125,13 +127,13 @@ def _probability(each: Alternative | None) -> tuple[str, str, str] | None:
 
 
 def percent(share: float) -> str:
-    """A probability, or a difference of two, as a percentage with what matters of its digits."""
+    """Returns a probability, or a difference of two, as a percentage with its significant digits."""
     if 0 < share < TINY:
         return f"{100 * share:.1g} %"
     return f"{100 * share:.2f} %" if share < 0.0995 else f"{100 * share:.1f} %"
 
 
 def visible(token: str) -> str:
-    """A token's text so that blanks and line breaks in it can be seen."""
+    """Returns a token's text with visible blanks and line breaks."""
     shown = token.replace("\n", "⏎").replace("\t", "⇥")
     return shown.replace(" ", "␣") if shown.strip(" ") != shown or not shown else shown

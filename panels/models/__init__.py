@@ -1,1 +1,1 @@
-"""The tab "Models": what is there, what is loaded, what it needs."""
+"""The tab "Models": the available models, the loaded ones, and their needs."""

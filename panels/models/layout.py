@@ -1,4 +1,4 @@
-"""The Models tab: every card with its runtimes, and the sessions that are in memory."""
+"""The Models tab: every card with its runtimes, and the sessions in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.system.memory import size
 
 VIEW = "models/view.html"
 REFRESH_SECONDS = 3.0
-LOG_BYTES = 6000  # of the end of a log
+LOG_BYTES = 6000  # length of a log's end that is shown
 HERE = {
     "demo": "comes with the workbench",
     "directory": "a directory on this machine",
@@ -33,16 +33,16 @@ TASKS = {"transcribe": "transcribes speech", "generate": "writes text", "vad": "
 
 
 def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
-    """Lays the tab out in the current context and wires its events."""
+    """Builds the tab in the current context and wires its events."""
     tabs = tab.parent
     assert isinstance(tabs, gr.Tabs)
     with gr.Column(elem_classes="card"):
         html_block("<h2>In memory</h2>")
         resident = html_block("", "release", "log", elem_id="residents")
         log = html_block("", "hide", elem_id="engine-log")
-        logged = gr.State("")  # the name of the log that is open
+        logged = gr.State("")  # the name of the open log
         idle = gr.Number(
-            value=pool.idle_minutes,  # limits are the pool's, whose sentence is plainer than the toolkit's
+            value=pool.idle_minutes,  # the pool checks the limits, as its sentence is plainer than Gradio's
             label="Unload a model after this many minutes without use",
             info=f"{SHORTEST_IDLE:g} to {LONGEST_IDLE:g} (a week). For everybody who uses this page. The next run "
             "loads it again.",
@@ -54,7 +54,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     timer = gr.Timer(REFRESH_SECONDS, active=False)
 
     def selected(event: gr.SelectData) -> tuple[Any, ...]:
-        """Fresh values for the tab that is opened; nothing ticks while it is not seen."""
+        """Returns new values for the tab when it is opened; the timer only runs while the tab is visible."""
         if event.value != tab.label:
             return gr.skip(), gr.skip(), gr.skip(), gr.update(active=False)
         minutes = gr.update(value=pool.idle_minutes)
@@ -71,10 +71,12 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         return shown, name
 
     def measured(event: gr.SelectData) -> Iterator[Any]:
-        """The models with the sizes of their files, as they are found out; that takes some seconds for each, once."""
+        """Yields the models with the sizes of their files as they are computed, which takes some seconds per model,
+        once.
+        """
         unmeasured = _unmeasured(pool.registry) if event.value == tab.label else []
         for card, runtime in unmeasured:
-            with suppress(WorkbenchError):  # whoever opens the model is told
+            with suppress(WorkbenchError):  # the error appears when the model is opened
                 pool.registry.measure(card, runtime)
             yield cards_html(pool.registry)
         yield gr.skip()
@@ -99,7 +101,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
 
 
 def _unmeasured(registry: Registry) -> list[tuple[Card, str]]:
-    """The models that are here and whose files have sizes that are not known yet, with the runtime that opens them."""
+    """Returns the local models whose file sizes are unknown, with the runtime that opens them."""
     return [
         (card, runtime)
         for card in registry.cards()
@@ -110,7 +112,7 @@ def _unmeasured(registry: Registry) -> list[tuple[Card, str]]:
 
 
 def residents_html(pool: SessionPool) -> str:
-    """The sessions in memory, each with a button that unloads it."""
+    """Returns the sessions in memory, each with a button that unloads it."""
     residents = pool.residents()
     budget = f"of {size(pool.registry.memory_budget)} that models may use"
     if not residents:
@@ -125,7 +127,9 @@ def _resident(each: Residency) -> tuple[Residency, ModelOnRuntime, str]:
 
 
 def log_html(pool: SessionPool, name: str) -> str:
-    """The end of the log of an engine that is in memory, and where all of it is; nothing where there is no such log."""
+    """Returns the end of the log of an engine in memory, and the path of the whole log; empty if there is no such
+    log.
+    """
     path = next((each.log for each in pool.residents() if each.log and each.log.name == name), None)
     if path is None:
         return ""
@@ -143,7 +147,7 @@ def _minutes(idle: float) -> str:
 
 
 def cards_html(registry: Registry) -> str:
-    """All cards as a table that becomes a list on narrow screens."""
+    """Returns all cards as a table, which becomes a list on narrow screens."""
     return render(VIEW, "cards", [_card(registry, card) for card in registry.cards()], registry.bad_cards())
 
 
@@ -163,9 +167,11 @@ def _runtime(registry: Registry, card: Card, runtime: str) -> tuple[Any, ...]:
 
 
 def models_list(registry: Registry) -> list[dict[str, Any]]:
-    """All cards as plain values: id, name, family, languages, tasks, licence; per runtime whether it is ready, and
-    where it opens GGUF files, the quantisations that can be asked for. A card of the user's that cannot be used is
-    ready nowhere, and says why."""
+    """Returns all cards as plain values: id, name, family, languages, tasks, licence, and the state of each runtime.
+
+    A runtime's state says whether it is ready and, if it opens GGUF files, which quantisations can be asked for. A
+    user's card that cannot be used is ready on no runtime, and says why.
+    """
     listed: list[dict[str, Any]] = [
         {
             "id": card.id,

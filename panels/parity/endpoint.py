@@ -1,6 +1,6 @@
-"""The endpoint `/compare` for `gradio_client` and notebooks: a parity run, or two trace files held against each other.
+"""The endpoint `/compare` for `gradio_client` and notebooks: a parity run, or a comparison of two trace files.
 
-What it computes is what the Parity tab and `workbench compare` compute.
+It computes the same as the Parity tab and `workbench compare`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def build(page: Page, pool: SessionPool) -> None:
         model: str,
         reference: str,
         candidates: list[str],
-        audio: str | None = None,  # Gradio takes None as the default of an input only where the function has it too
+        audio: str | None = None,  # Gradio takes None as an input's default only if the function has it too
         prompt: str = "",
         stages: str = "*",
         options: dict[str, Any] | None = None,
@@ -106,7 +106,7 @@ def build(page: Page, pool: SessionPool) -> None:
         common: dict[str, Any] = {"stages": stages or "*", "preset": preset or None, "mapping": mapping}
         common |= checked(settings or {})
         if not model:
-            common.pop("float64", None)  # of traces, there is only what is in them
+            common.pop("float64", None)  # a trace file has one type only
             return compared_files(traces or [], **common)
         return compared(
             pool.registry,
@@ -142,8 +142,7 @@ def build(page: Page, pool: SessionPool) -> None:
 
 
 def checked(given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a comparison as a script gives them; raises `BadInput` for one that there is not, or another
-    type of value."""
+    """Returns a script's settings of a comparison; raises `BadInput` for an unknown setting or a wrong type."""
     for name, value in given.items():
         if name not in SETTINGS:
             raise BadInput(f"a comparison has no setting {name!r:.40}; it has {', '.join(SETTINGS)}")
@@ -164,9 +163,9 @@ def compared_files(
     force: bool = False,
     profiles: bool = False,
 ) -> dict[str, Any]:
-    """Two trace files held against each other: the JSON of `workbench compare --json`.
+    """Compares two trace files: returns the JSON of `workbench compare --json`.
 
-    Raises `BadInput` where there are not two, or they cannot be compared.
+    Raises `BadInput` unless there are two that can be compared.
     """
     if len(traces) != 2:
         raise BadInput(
@@ -198,13 +197,13 @@ def compared(
     profiles: bool = False,
     float64: bool = True,
 ) -> dict[str, Any]:
-    """A parity run of a model: the JSON of `workbench.parity_lab.ParityRun.to_dict`.
+    """Compares a model on several runtimes: returns the JSON of `workbench.parity_lab.ParityRun.to_dict`.
 
     Args:
         traces: paths of trace files, which `reference` and `candidates` name by their file names.
         embeddings: paths of embeddings, one for each placeholder in the prompt.
 
-    Raises `BadInput` for what is wrong with the request, and what keeps the reference from being computed.
+    Raises `BadInput` for errors in the request, and if the reference cannot be computed.
     """
     reads_text = FAMILIES[find_card(registry, model).family].reads_text
     asked = request_of(

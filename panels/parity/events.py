@@ -1,7 +1,7 @@
-"""What the events of the Parity tab do: from what stands in the inputs to what stands in the outputs.
+"""The event handlers of the Parity tab: from the values of inputs to the values of outputs.
 
-The same object serves all users of the page. What belongs to one user is kept by the user's session: the run under
-way, and the last that ended, whose traces lie in files. The layout is in `parity`.
+All users of the page share the same object. A user's session holds the user's current run and the last finished one,
+whose traces are in files. The layout is in `layout`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from workbench.registry.cards import Card
 from workbench.system.memory import size
 
 Update = dict[str, Any]
-BARE, EXPORTS = "bare", "exports"  # classes of columns and rows that come and go
+BARE, EXPORTS = "bare", "exports"  # classes of columns and rows that are shown and hidden
 EXPERIMENTS = {"cmvn": "off", "dither": "1", "threads": "", "kv_cache": ""}
-"""Options and settings that are known causes of a divergence, and what a switch sets them to; dither to the amplitude
-that recipes of FunASR and Kaldi train with."""
+"""Options and settings that are known causes of a divergence, and the value that a switch sets.
+
+The value for dither is the amplitude with which recipes of FunASR and Kaldi train.
+"""
 
 
 class ParityActions:
-    """The events of the Parity tab."""
+    """The event handlers of the Parity tab."""
 
     def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
         self.pool = pool
@@ -49,12 +51,13 @@ class ParityActions:
     # Inputs.
 
     def models(self) -> list[tuple[str, str]]:
-        """The models that can be compared, as choices."""
+        """Returns the models that can be compared, as choices."""
         return [(card.name, card.id) for card in traceable(self.pool.registry)]
 
     def choose(self, model: str, reference: str, candidates: str, traces: list[str] | None) -> tuple[Any, ...]:
-        """What the tab offers for a model: a note on it, the reference, candidates as buttons and as text, the inputs
-        it takes, and the experiments that it has."""
+        """Returns the tab's values for a model: a note, the reference, candidates as buttons and as text, inputs and
+        experiments.
+        """
         card = self._card(model)
         usual = usual_sides(self.pool.registry, card)
         family = FAMILIES[card.family]
@@ -74,18 +77,18 @@ class ParityActions:
         )
 
     def experiment(self, name: str, written: str | None, value: Any) -> str:
-        """The sides of a text with one of the experiments, or without it."""
+        """Returns the sides in a text with one of the experiments switched on or off."""
         return "\n".join(with_changes(line, {name: _change(name, value)}) for line in (written or "").splitlines())
 
     def experiments(self, written: str | None, *values: Any) -> Any:
-        """The sides of a text with all the experiments that are on, for one that has been added."""
+        """Returns the sides in a text with all experiments that are on, after a side was added."""
         on = {name: change for name, value in zip(EXPERIMENTS, values) if (change := _change(name, value))}
         return "\n".join(with_changes(line, on) for line in (written or "").splitlines()) if on else gr.skip()
 
     def add_traces(
         self, model: str, reference: str, candidates: str, traces: list[str] | None, before: tuple[str, ...]
     ) -> tuple[Any, ...]:
-        """Makes uploaded traces candidates, and takes away those that were removed."""
+        """Makes uploaded traces candidates, and removes those whose file was removed."""
         names = tuple(traces_by_name(traces or []))
         texts = [each for each in lines_of(candidates) if each not in before or each in names]
         texts += [each for each in names if each not in before and each not in texts]
@@ -98,12 +101,12 @@ class ParityActions:
         )
 
     def pick_sample(self, event: gr.EventData) -> tuple[str, str]:
-        """Takes a sample as the recording; also its credit."""
+        """Uses a sample as the recording; also returns its credit."""
         sample = samples_named(self.samples, datum(event._data, "sample"))[0]
         return str(sample.path), element("p", text(sample.credit), "muted small")
 
     def add_recording(self, recorded: str | None) -> tuple[Any, None]:
-        """Takes what the microphone heard as the recording."""
+        """Uses the microphone's recording."""
         return recorded or gr.skip(), None
 
     def _card(self, model: str) -> Card:
@@ -135,7 +138,7 @@ class ParityActions:
         force: bool,
         request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:
-        """Compares; yields the result, progress, Compare and Cancel button, the downloads, and which stage is open."""
+        """Compares; yields the result, progress, Compare and Cancel button, the downloads, and the open stage."""
         asked = request_of(
             self.pool.registry,
             model,
@@ -185,15 +188,18 @@ class ParityActions:
         return gr.update(interactive=False)
 
     def leave(self, request: gr.Request) -> None:
-        """Stops the run of a user whose page is closed, and removes what is kept of the last."""
+        """Stops the run of a user who closed the page, and removes the stored last run."""
         self._stops.stop(str(request.session_hash))
         self.kept.drop(str(request.session_hash))
 
-    # What came of it.
+    # Results.
 
     def look_at_first(self, opened: tuple[int, str] | None, request: gr.Request) -> tuple[Any, Any]:
-        """After a run that came to its end, the stage that says most: the one that is wrong in the first candidate
-        beyond tolerance, else where an error is largest."""
+        """Opens the most telling stage after a finished run.
+
+        This is the stage of the first candidate beyond tolerance where the error arises, else the stage with the
+        largest error.
+        """
         run = self.kept.get(str(request.session_hash))
         if opened is not None or run is None:  # the run was stopped
             return gr.skip(), gr.skip()
@@ -203,7 +209,7 @@ class ParityActions:
     def look(
         self, opened: tuple[int, str] | None, event: gr.EventData, request: gr.Request
     ) -> tuple[str, tuple[int, str]]:
-        """Opens a stage of a candidate; where the event names no candidate, of the one that is open."""
+        """Opens a stage of a candidate; by default, of the candidate that is open."""
         run = self.kept.of(str(request.session_hash))
         stage = datum(event._data, "stage")
         given = event._data.get("side") if isinstance(event._data, dict) else None
@@ -219,12 +225,12 @@ class ParityActions:
         return closer_html(run, place, stage), (place, stage)
 
     def save_page(self, request: gr.Request) -> dict[str, Any]:
-        """The report as one HTML file."""
+        """Saves the report as one HTML file."""
         run = self.kept.of(str(request.session_hash))
         return saved(f"{file_name(run)}.html", "text/html", page(run).encode())
 
     def save_json(self, request: gr.Request) -> dict[str, Any]:
-        """The report as JSON."""
+        """Saves the report as JSON."""
         run = self.kept.of(str(request.session_hash))
         return saved(f"{file_name(run)}.json", "application/json", run.to_json().encode())
 
@@ -237,7 +243,7 @@ MODES = [
 
 
 def first_look(run: ParityRun) -> tuple[int, str] | None:
-    """The place of a candidate and one of its stages, to begin with."""
+    """Returns the candidate's index and the stage to open first."""
     compared = [(place, each) for place, each in enumerate(run.outcomes) if each.comparison and each.verdict]
     for place, each in sorted(compared, key=lambda pair: pair[1].status != "beyond"):
         assert each.comparison and each.verdict
@@ -249,13 +255,13 @@ def first_look(run: ParityRun) -> tuple[int, str] | None:
 
 
 def file_name(run: ParityRun) -> str:
-    """What a report is called, without its extension: after the model and the day."""
+    """Returns a report's file name without extension: the model and the day."""
     model = re.sub(r"[^A-Za-z0-9_.-]+", "-", run.model).strip("-.")
     return f"parity-{model}-{datetime.now():%Y-%m-%d}"
 
 
 def _change(name: str, value: Any) -> str | None:
-    """What an experiment's input says, as it is written in a side; None where it is off."""
+    """Returns an experiment's setting as written in a side; None if it is off."""
     if isinstance(value, bool):
         return EXPERIMENTS[name] if value else None
     return (value or "").strip() or None
@@ -267,7 +273,7 @@ def _references(listed: Sequence[SideChoice], traces: list[str] | None) -> list[
 
 
 def _note(pool: SessionPool, card: Card) -> str:
-    """What is worth knowing of a model before it is compared."""
+    """Returns a note on a model for the user before a comparison."""
     state = pool.registry.availability(card, pool.registry.default_runtime(card))
     megabytes = f" {size(card.megabytes * 10**6)}" if card.megabytes else ""
     fetches = f"downloads{megabytes} first" if state.fetches else ""

@@ -1,4 +1,4 @@
-"""The Parity tab: layout and event wiring, nothing else. What the events do is in `parity_actions`."""
+"""The Parity tab: layout and event wiring only. The event handlers are in `events`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SHOW_RESULTS = """(...values) => {
   if (top < 0 || top > innerHeight / 2) results.scrollIntoView({behavior: 'smooth', block: 'start'});
   return values;
 }"""
-# Far enough that the pictures are seen, and the heat map still is.
+# Scrolls until the pictures are visible, but not past the heat map.
 SHOW_CLOSER = """() => {
   const below = document.querySelector('#parity-closer').getBoundingClientRect().top - innerHeight * 0.55;
   if (below > 0) scrollBy({top: below, behavior: 'smooth'});
 }"""
-# Pressing is answered in the browser, so that two presses soon after one another both count.
+# The browser handles a press itself, so that two fast presses both count.
 TOGGLE = """(written) => {
   const side = document.querySelector('#parity-sides[data-pressed], #parity-sides [data-pressed]').dataset.pressed;
   const lines = (written || '').split('\\n').map((each) => each.trim()).filter(Boolean);
@@ -56,7 +56,7 @@ sides above, where it can be edited.</p>"""
 
 
 def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
-    """Lays the tab out in the current context and wires its events."""
+    """Builds the tab in the current context and wires its events."""
     samples = read_samples()
     actions = ParityActions(pool, samples)
     opened, known = gr.State(None), gr.State(())
@@ -183,7 +183,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
             download = saver(elem_id="parity-saver", elem_classes="saver")
 
     def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        """An event of this page only: no endpoint for scripts, errors as sentences."""
+        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(guarded(function), takes, gives, **settings)
 
@@ -228,7 +228,7 @@ WRITING = '<span class="muted small" role="status">Writing the report…</span>'
 
 
 def _experiments(whose: str) -> list[Any]:
-    """Switches for one of the two: CMVN, dither, threads, and a language model's cache."""
+    """Returns the switches for one of the two: CMVN, dither, threads, and a language model's KV cache."""
     name = whose.lower()
     with gr.Column(min_width=130):
         html_block(f'<p class="field">{whose}</p>')

@@ -1,4 +1,4 @@
-"""Runs a comparison in a thread and says how far it is; keeps what came of each user's last one.
+"""Runs a comparison in a thread and reports its progress; stores the last run of each user.
 
 This file knows neither Gradio nor HTML.
 """
@@ -26,13 +26,13 @@ from workbench.session.values import AudioSource, Prompt
 from workbench.trace.mapping import StageMapping
 from workbench.trace.trace import StageFilter
 
-MOST_KEPT = 16  # runs of users who are still there; their traces may be large
+MOST_KEPT = 16  # of users whose page is open; their traces may be large
 NO_INPUT = "traces only"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to compare, checked as far as that goes without reading a recording or loading a model."""
+    """What to compare, checked as far as possible without reading a recording or loading a model."""
 
     model: str
     source: AudioSource | Prompt
@@ -67,16 +67,16 @@ def request_of(
     isolated: bool = False,
     embeddings: Sequence[str] = (),
 ) -> Request:
-    """The request that a user described.
+    """Returns the request that a user described.
 
     Args:
-        source: a recording, or a prompt; None, or an empty text, where there is none, as traces need none.
-        reference: a side as it is written, or the name of a trace.
+        source: a recording, or a prompt; None or an empty text for a comparison of traces alone.
+        reference: a side as text, or the name of a trace.
         traces: the paths of uploaded traces, by name.
         mapping: the path of a mapping file.
         embeddings: paths of embeddings for the placeholders in a prompt; models that take a recording have none.
 
-    Raises `BadInput` with what is wrong.
+    Raises `BadInput` that says what is wrong.
     """
     card = find_card(registry, model)
     if not reference.strip():
@@ -125,7 +125,7 @@ def _known(registry: Registry, model: str, options: Mapping[str, Any]) -> Mappin
 
 
 def compute(registry: Registry, request: Request, on_progress: Callable[[float, str], None] | None = None) -> ParityRun:
-    """The run of a request; `on_progress` as of `workbench.parity_lab.run_parity`."""
+    """Computes the run of a request; `on_progress` as in `workbench.parity_lab.run_parity`."""
     return run_parity(
         registry,
         request.model,
@@ -147,21 +147,21 @@ def compute(registry: Registry, request: Request, on_progress: Callable[[float, 
 
 @dataclass(frozen=True)
 class Step:
-    """How far a run is."""
+    """The progress of a run."""
 
     share: float = 0.0  # 0 to 1
     activity: str = "starting"
     seconds: float = 0.0  # since the start
     stopping: bool = False
     stopped: bool = False
-    run: ParityRun | None = None  # once it is finished
+    run: ParityRun | None = None  # set when it is finished
 
 
 def follow(registry: Registry, request: Request, stop: threading.Event) -> Iterator[Step]:
-    """Computes a request in a thread and yields several times a second how far it is, and last what came of it.
+    """Computes a request in a thread; yields its progress several times a second, and last the result.
 
-    Setting `stop` ends the run at its next sign of life, and the last step, which says so, comes when it has ended; so
-    does closing the iterator, without a last step. Raises what `workbench.parity_lab.run_parity` raises.
+    Setting `stop` ends the run at its next check, and the last step then says that it was stopped. Closing the iterator
+    ends it too, without a last step. Raises the same errors as `workbench.parity_lab.run_parity`.
     """
     begun = time.perf_counter()
     latest: list[Any] = [(0.0, "starting")]
@@ -175,7 +175,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
 
         try:
             report(compute(registry, request, tell))
-        except BaseException as error:  # raised again where the run is followed
+        except BaseException as error:  # raised again in the thread that follows the run
             report(error)
 
     def take(found: Any) -> None:
@@ -193,7 +193,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
     finally:
         unattended.set()
         ended = stop.is_set()
-        stop.set()  # whoever closes this iterator wants no more work done
+        stop.set()  # a closed iterator ends the work
     found = latest[0]
     if isinstance(found, ParityRun):
         yield Step(1.0, "done", time.perf_counter() - begun, run=found)
@@ -204,7 +204,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event) -> Itera
 
 
 class KeptRuns:
-    """The last run of each user, whose traces lie in files until it goes."""
+    """The last run of each user. Its traces are in files until it is removed."""
 
     def __init__(self, most: int = MOST_KEPT):
         self._most = most
@@ -212,7 +212,7 @@ class KeptRuns:
         self._lock = threading.Lock()
 
     def put(self, user: str, run: ParityRun) -> None:
-        """Keeps a run in place of the user's last one; where there are too many, the oldest goes."""
+        """Stores a run instead of the user's last one; if there are too many, removes the oldest."""
         with self._lock:
             gone = [self._runs.pop(user)] if user in self._runs else []
             self._runs[user] = run
@@ -222,14 +222,14 @@ class KeptRuns:
             each.close()
 
     def get(self, user: str) -> ParityRun | None:
-        """The user's run, or None where there is none."""
+        """Returns the user's run, or None."""
         with self._lock:
             if user in self._runs:
                 self._runs.move_to_end(user)
             return self._runs.get(user)
 
     def of(self, user: str) -> ParityRun:
-        """The user's run; raises `BadInput` where it is gone."""
+        """Returns the user's run; raises `BadInput` if it was removed."""
         run = self.get(user)
         if run is None:
             raise BadInput("that comparison is not kept any more; run it again")
@@ -243,6 +243,6 @@ class KeptRuns:
             run.close()
 
     def close(self) -> None:
-        """Removes all."""
+        """Removes all runs."""
         for user in list(self._runs):
             self.drop(user)

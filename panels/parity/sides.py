@@ -1,6 +1,6 @@
-"""What can be held against each other, as the page offers it, and what a user wrote made sides of a comparison.
+"""The sides of a comparison: those that the page offers, and those that a user wrote as text.
 
-Asks the registry; shows nothing.
+It asks the registry and shows nothing.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from workbench.system.memory import size
 class Kind:
     """A runtime with a type of arithmetic or of weights."""
 
-    side: str  # as it is written
-    label: str  # of the type
-    size: str = ""  # of the file, where that is known
+    side: str  # the side as text
+    label: str  # name of the type
+    size: str = ""  # size of the file, if known
 
 
 @dataclass(frozen=True)
 class SideChoice:
-    """A runtime as it is offered for a model: what it computes in, or why it cannot be chosen."""
+    """A runtime for a model: the types that it computes in, or why it cannot be chosen."""
 
     runtime: str
-    kinds: tuple[Kind, ...]  # the first is the usual one
+    kinds: tuple[Kind, ...]  # the first is the default
     reason: str = ""
 
     @property
@@ -42,7 +42,7 @@ class SideChoice:
 
 
 def traceable(registry: Registry) -> list[Card]:
-    """The models whose stages can be seen."""
+    """Returns the models whose stages can be traced."""
     return [
         card
         for card in registry.cards()
@@ -51,7 +51,9 @@ def traceable(registry: Registry) -> list[Card]:
 
 
 def find_card(registry: Registry, model: str) -> Card:
-    """The card of a model that can be compared; raises `BadInput`: a page that others can reach opens no directory."""
+    """Returns the card of a model that can be compared; raises `BadInput` for others, as a public page opens no
+    directory.
+    """
     cards = traceable(registry)
     for card in cards:
         if card.id == model:
@@ -60,7 +62,7 @@ def find_card(registry: Registry, model: str) -> Card:
 
 
 def offered(registry: Registry, card: Card) -> tuple[SideChoice, ...]:
-    """Every runtime, with what it can compute the model in."""
+    """Returns every runtime with the types in which it can compute the model."""
     return tuple(_offered(registry, card, runtime) for runtime in RUNTIMES)
 
 
@@ -77,13 +79,14 @@ def _offered(registry: Registry, card: Card, runtime: str) -> SideChoice:
     else:
         types = [short for short, dtype in DTYPES.items() if dtype in RUNTIMES[runtime].dtypes]
         if not FAMILIES[card.family].has_language_model:
-            types = [short for short in types if short in ("f32", "f64")]  # the others are of language models only
+            # The other types are for language models only.
+            types = [short for short in types if short in ("f32", "f64")]
         kinds = tuple(Kind(f"{runtime}:{short}", short) for short in types)
     return SideChoice(runtime, kinds, (state.reason or "") if state.fetches else "")
 
 
 def usual_sides(registry: Registry, card: Card) -> tuple[str, str]:
-    """The reference and the candidate that a comparison of a model begins with; empty where there is none."""
+    """Returns the first reference and candidate for a model; empty if there is none."""
     there = [each.kinds for each in offered(registry, card) if each.kinds]
     reference = there[0][0].side if there else ""
     others = [kinds[0].side for kinds in there[1:]] or [kind.side for kinds in there for kind in kinds[1:]]
@@ -91,12 +94,12 @@ def usual_sides(registry: Registry, card: Card) -> tuple[str, str]:
 
 
 def lines_of(text: str | None) -> list[str]:
-    """What a text has one to a line, such as sides, each once."""
+    """Returns the lines of a text, such as sides, each once."""
     return list(dict.fromkeys(line.strip() for line in (text or "").splitlines() if line.strip()))
 
 
 def traces_by_name(paths: Iterable[str]) -> dict[str, str]:
-    """Uploaded trace files by their names; of two files with one name, the second is counted."""
+    """Returns uploaded trace files by their names; the second of two files with one name gets a number."""
     found: dict[str, str] = {}
     for path in paths:
         name = whole = Path(path).name
@@ -110,11 +113,11 @@ def traces_by_name(paths: Iterable[str]) -> dict[str, str]:
 def read_sides(
     registry: Registry, card: Card, texts: Sequence[str], traces: Mapping[str, str], whose: str
 ) -> tuple[Side, ...]:
-    """The sides that a user wrote, each checked. Raises `BadInput` for one that there is not.
+    """Returns the sides that a user wrote. Raises `BadInput` for an invalid one.
 
     Args:
         traces: uploaded files by name; no other file is opened.
-        whose: what they are, for messages.
+        whose: the word for them in messages.
     """
     return tuple(_side(registry, card, text, traces, whose) for text in texts)
 

@@ -1,4 +1,4 @@
-"""What the Parity tab shows, as HTML. The verdicts, the heat map and a stage's details are those of the report."""
+"""The contents of the Parity tab as HTML. The verdicts, the heat map and a stage's details are those of the report."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ AUTOMATIC = ("automatic: what each candidate's arithmetic asks for", "")
 
 
 def preset_choices() -> list[tuple[str, str]]:
-    """The tolerance presets with what they mean."""
+    """Returns the tolerance presets with their meaning."""
     return [AUTOMATIC, *((f"{name}: {preset.title}", name) for name, preset in PRESETS.items())]
 
 
 def sides_html(listed: Sequence[SideChoice], traces: Iterable[str], chosen: Collection[str]) -> str:
-    """What may be a candidate: for each runtime its types as buttons that are pressed or not, or why it is not there.
+    """Returns the possible candidates: for each runtime its types as toggle buttons, or why it is missing.
 
     Args:
         traces: names of uploaded trace files.
-        chosen: the candidates as they are written; one with settings of its own counts for its type.
+        chosen: the candidates as text; a candidate with its own settings counts for its type.
     """
     pressed = {side.partition("+")[0] for side in chosen} | set(chosen)
     return render(VIEW, "sides", listed, list(traces), pressed)
 
 
 def status_html(step: Step) -> str:
-    """How far a run is, in a line and a bar; of one that is over, what came of it."""
+    """Returns the progress of a run as a line and a bar; after its end, the result."""
     if step.run is not None:
         return render("widgets/parts.html", "progress", summary(step.run, step.seconds), None, True)
     if step.stopped:
@@ -59,7 +59,7 @@ def status_html(step: Step) -> str:
 
 
 def summary(run: ParityRun, took: float) -> str:
-    """What came of a run in a line."""
+    """Returns the result of a run in a line."""
     words = {"within": "within tolerance", "beyond": "beyond", "unavailable": "not available", "unusable": "unusable"}
     found = [str(each.status) for each in run.outcomes]
     counts = [f"{found.count(status)} {said}" for status, said in words.items() if status in found]
@@ -67,8 +67,7 @@ def summary(run: ParityRun, took: float) -> str:
 
 
 def result_html(run: ParityRun, opened: str = "") -> str:
-    """A run: its verdicts, the heat map to press stages in, with the one that is opened marked, and who computed
-    what."""
+    """Returns a run: its verdicts, the heat map whose stages can be pressed with the open one marked, and its sides."""
     shown = [_joined(part) for part in (map(verdict, run.outcomes), heat_map(run, True, opened), sides(run))]
     noise = [(each.name, _joined(noise_details(each.noise))) for each in run.outcomes if each.noise]
     return render(VIEW, "result", run, *shown[:2], noise, shown[2])
@@ -80,7 +79,7 @@ def _joined(parts: Iterable[str]) -> Markup:
 
 
 def closer_html(run: ParityRun, place: int, stage: str) -> str:
-    """A stage of the candidate in that place of the run, with buttons for the same stage of the others."""
+    """Returns a stage of the candidate with that index, with buttons for the same stage of the other candidates."""
     outcome = run.outcomes[place]
     others = [
         (number, each.name)

@@ -1,1 +1,1 @@
-"""What every run on the page shares: sessions, progress, cancel, errors."""
+"""Common parts of all runs on the page: sessions, progress, cancel, errors."""

@@ -1,4 +1,4 @@
-"""The runs under way on the page, each of which its user can stop. Knows nothing of what runs."""
+"""The active runs on the page, so that users can stop them. It knows nothing of their work."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 
 class Stops:
-    """Runs by the user's session; a user's latest is the one that is stopped."""
+    """Runs by the user's session; stopping affects a user's latest run."""
 
     def __init__(self) -> None:
         self._runs: dict[str, threading.Event] = {}
 
     @contextlib.contextmanager
     def run(self, user: str) -> Iterator[threading.Event]:
-        """The event whose setting ends a run of the user's. It is set when the block ends, too."""
+        """Yields an event that ends the user's run when it is set. It is also set at the end of the block."""
         stop = threading.Event()
         self._runs[user] = stop
         try:

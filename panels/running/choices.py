@@ -1,6 +1,6 @@
-"""Which models can run on which runtimes, as the page offers them: what can be chosen, and why the rest cannot.
+"""The models and runtimes that the page offers: which can be chosen, and why others cannot.
 
-Asks the registry; shows nothing.
+It asks the registry and shows nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEPARATOR = "|"
 
 @dataclass(frozen=True)
 class ModelOnRuntime:
-    """A model on a runtime, in a quantisation where the runtime has several."""
+    """A model on a runtime, in one quantisation if the runtime has several."""
 
     model: str
     runtime: str
@@ -30,17 +30,17 @@ class ModelOnRuntime:
 
     @property
     def value(self) -> str:
-        """The cell as one string, which `parse` reads back."""
+        """The cell as one string, which `parse` reads."""
         return SEPARATOR.join(filter(None, (self.model, self.runtime, self.quantization)))
 
     @property
     def how(self) -> str:
-        """What it runs on, as the page calls it: `PyTorch`, `GGUF q8_0`."""
+        """The runtime's name on the page: `PyTorch`, `GGUF q8_0`."""
         return " ".join(filter(None, (runtime_title(self.runtime), self.quantization)))
 
     @classmethod
     def parse(cls, value: str) -> ModelOnRuntime:
-        """The cell of a string such as `demo/sensevoice|gguf|q8_0`; PyTorch where it names no runtime."""
+        """Reads a cell from a string such as `demo/sensevoice|gguf|q8_0`; without a runtime it is PyTorch."""
         model, _, rest = value.partition(SEPARATOR)
         runtime, _, quantization = rest.partition(SEPARATOR)
         return cls(model.strip(), runtime.strip() or "pytorch", quantization.strip())
@@ -48,14 +48,14 @@ class ModelOnRuntime:
 
 @dataclass(frozen=True)
 class RuntimeOffer:
-    """A cell as it stands on the page."""
+    """A cell as the page offers it."""
 
     cell: ModelOnRuntime
     card: Card
-    ready: bool  # it can run at once, or after a conversion
-    fetches: bool = False  # it can run, after a download
+    ready: bool  # it can run now, perhaps after a conversion
+    fetches: bool = False  # it can run after a download
     reason: str = ""  # why it is not ready
-    weights: Weights | None = None  # the file, where the runtime opens GGUF files
+    weights: Weights | None = None  # the file, if the runtime opens GGUF files
 
     @property
     def possible(self) -> bool:
@@ -63,7 +63,7 @@ class RuntimeOffer:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether a server on another machine runs it, which then gets the recordings."""
+        """Whether a server on another machine runs it, which then receives the recordings."""
         return self.card.kind == "server"
 
     @property
@@ -72,12 +72,12 @@ class RuntimeOffer:
 
 
 def runtime_title(runtime: str) -> str:
-    """How a runtime is called on the page."""
+    """Returns the runtime's name on the page."""
     return RUNTIMES[runtime].title if runtime in RUNTIMES else runtime
 
 
 def offers(registry: Registry, task: str = "transcribe") -> tuple[RuntimeOffer, ...]:
-    """Every model that does the task, on every runtime in every quantisation, those that can run first."""
+    """Returns every model for the task, on every runtime in every quantisation, those that can run first."""
     found = []
     for card in registry.cards():
         if task not in card.tasks:
@@ -92,10 +92,10 @@ def offers(registry: Registry, task: str = "transcribe") -> tuple[RuntimeOffer, 
 
 
 def chosen_offers(values: Iterable[str], known: Sequence[RuntimeOffer]) -> tuple[RuntimeOffer, ...]:
-    """The offers of the values that a user sent, in their order, each once.
+    """Returns the offers of the values that a user sent, in their order, each once.
 
-    A value without a quantisation means the one that is taken by default. Raises `BadInput` for no value, one that is
-    not on the list, or one that cannot run: a page that others can reach opens no directory by its path.
+    A value without a quantisation means the default one. Raises `BadInput` if there is no value, or if one is not
+    listed or cannot run: a public page opens no directory by its path.
     """
     found = [_offer(ModelOnRuntime.parse(value), known) for value in values]
     if not found:
@@ -121,12 +121,12 @@ def _offer(cell: ModelOnRuntime, known: Sequence[RuntimeOffer]) -> RuntimeOffer:
 
 
 def vad_choices(registry: Registry) -> tuple[str, ...]:
-    """What the option `vad` may be on the page: the built-in names and the FSMN-VAD models of the list."""
+    """Returns the values of the option `vad` on the page: the built-in names and the listed FSMN-VAD models."""
     return (*BUILT_IN, *(card.id for card in registry.cards() if "vad" in card.tasks))
 
 
 def options_for(registry: Registry, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given options that the model has, checked. Raises `BadInput` for a value it cannot take."""
+    """Returns those of the options that the model has, checked. Raises `BadInput` for an invalid value."""
     options_class = registry.options_class(model)
     names = options_class.__dataclass_fields__
     mine = {name: value for name, value in given.items() if name in names}

@@ -1,6 +1,6 @@
-"""Errors on their way to the page: ours as their sentence, all others as one that points to the log.
+"""Turns errors into messages for the page: this project's errors as their sentence, others as a reference to the log.
 
-Wraps the functions that events call; knows nothing of what they do.
+It wraps the event handlers and knows nothing of their work.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ log = logging.getLogger(__name__)
 
 
 def shown(error: Exception) -> gr.Error:
-    """The error as the page shows it. Unknown errors are logged with their traceback, which never reaches the page."""
+    """Returns the error for the page. Unknown errors are logged with their traceback, which never reaches the page."""
     if isinstance(error, gr.Error):
         return error
     if isinstance(error, WorkbenchError):
-        # Gradio renders the message as HTML, and ours may quote names that a user chose.
+        # Gradio renders the message as HTML, and it may contain names that a user chose.
         return gr.Error(html.escape(str(error), quote=False), print_exception=False)
     log.error("an event of the page failed", exc_info=error)
     return gr.Error(FAULT, print_exception=False)
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function (or generator function) with its errors turned into what the page shows."""
+    """Returns the function (or generator function) with its errors turned into messages for the page."""
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)

@@ -1,7 +1,7 @@
-"""The parameters of the endpoints for scripts: what each takes, how it is described, and how it is read.
+"""The parameters of the endpoints for scripts: their types, their descriptions, and how they are read.
 
-A script may write one value where several are taken, and an object where JSON text is. Whatever does not fit is
-refused in a sentence of ours. This file knows no model and no endpoint.
+A script may send a single value instead of a list, and an object instead of JSON text. Invalid values are refused with
+this project's own sentence. This file knows no model and no endpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UPLOAD = "with gradio_client as handle_file(PATH), else with a POST to /gradio_a
 
 @dataclass(frozen=True)
 class Kind:
-    """What a parameter takes: its JSON schema, and how a value is read; `read` raises `BadInput`, naming it."""
+    """A type of parameter: its JSON schema and its reader; `read` raises `BadInput` that names the parameter."""
 
     schema: Mapping[str, Any]
     read: Callable[[Any, str], Any]
@@ -36,23 +36,23 @@ class Kind:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of an endpoint. One without a default has to be given."""
+    """One parameter of an endpoint. A parameter without a default is required."""
 
     label: str
-    about: str  # a sentence or two: what it does, and how it is written
+    about: str  # a sentence or two: its effect and its format
     kind: Kind
     default: Any = None
 
 
 def read_text(given: Any, name: str) -> str:
-    """A text; nothing is the empty one."""
+    """Reads a text; None is empty."""
     if given is not None and not isinstance(given, str):
         raise BadInput(f"{name} is {_shown(given)}; expected a text")
     return given or ""
 
 
 def read_texts(given: Any, name: str) -> list[str]:
-    """One text, or a list of them, as a list."""
+    """Reads one text, or a list of them, as a list."""
     listed = [given] if isinstance(given, str) else given or []
     if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
         raise BadInput(f"{name} is {_shown(given)}; expected a text or a list of texts")
@@ -60,7 +60,7 @@ def read_texts(given: Any, name: str) -> list[str]:
 
 
 def read_object(given: Any, name: str) -> dict[str, Any]:
-    """An object, or JSON text of one."""
+    """Reads an object, or JSON text of one."""
     found = given or {}
     if isinstance(given, str) and given.strip():
         try:
@@ -73,24 +73,24 @@ def read_object(given: Any, name: str) -> dict[str, Any]:
 
 
 def read_switch(given: Any, name: str) -> bool:
-    """True or false; nothing is false."""
+    """Reads true or false; None is false."""
     if given is not None and not isinstance(given, bool):
         raise BadInput(f"{name} is {_shown(given)}; expected true or false")
     return bool(given)
 
 
 def read_files(given: Any, name: str) -> list[str]:
-    """The paths of one uploaded file, or of a list of them."""
+    """Returns the paths of one uploaded file, or of a list of them."""
     listed = given if isinstance(given, list) else [given] if given is not None else []
     for each in listed:
-        # Gradio has checked, for exactly such objects, that the file was uploaded to this page.
+        # For such objects, Gradio has checked that the file was uploaded to this page.
         if not is_file_obj_with_meta(each):
             raise BadInput(f"{name} is {_shown(each)}; expected an uploaded file, {UPLOAD}")
     return [str(each["path"]) for each in listed]
 
 
 def read_file(given: Any, name: str) -> str | None:
-    """The path of an uploaded file, where there is one."""
+    """Returns the path of an uploaded file, or None."""
     paths = read_files(given, name)
     if len(paths) > 1:
         raise BadInput(f"{name} is a list of {len(paths)} files; expected one file")
@@ -104,7 +104,7 @@ def _shown(given: Any) -> str:
 def _file_schema(several: bool) -> dict[str, Any]:
     schema = FileData.model_json_schema()
     definitions = schema.pop("$defs")
-    schema.pop("description", None)  # of Gradio's class, which tells a user nothing
+    schema.pop("description", None)  # the text of Gradio's class, which does not help a user
     one = {"$ref": "#/$defs/FileData"}
     many = [{"type": "array", "items": one}] if several else []
     return {"$defs": {**definitions, "FileData": schema}, "anyOf": [one, *many]}
@@ -117,7 +117,7 @@ SWITCH = Kind({"type": "boolean"}, read_switch)
 FILE = Kind(_file_schema(several=False), read_file)
 FILES = Kind(_file_schema(several=True), read_files)
 
-OBJECTS_SCHEMA: dict[str, Any] = {"type": "array", "items": OBJECT_SCHEMA}  # of an answer
+OBJECTS_SCHEMA: dict[str, Any] = {"type": "array", "items": OBJECT_SCHEMA}  # schema of an answer
 
 
 def endpoint(
@@ -134,12 +134,12 @@ def endpoint(
     """Adds an endpoint of that name to the page, in the current context.
 
     Args:
-        function: takes a value for each of `parameters`, under its name, and gives JSON.
-        parameters: by name, in the order in which a script may give them without names.
-        answer: what the result is called.
+        function: takes a value for each of `parameters` by name, and returns JSON.
+        parameters: by name, in the order of a script's positional arguments.
+        answer: the result's name.
         schema: the JSON schema of the result.
-        about: a sentence that says what the endpoint does.
-        example: the values of a call, by parameter, for the programs that the page shows.
+        about: a sentence on what the endpoint does.
+        example: the values of a call, by parameter, for the programs on the page.
         settings: of the event.
     """
 

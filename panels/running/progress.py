@@ -1,6 +1,6 @@
-"""What a thread reports while it works, for a page that shows it as it comes and can stop it at once.
+"""Passes a working thread's reports to the page as they come, and stops at once if asked.
 
-This file knows nothing of what is worked on.
+This file knows nothing of the work.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-POLL_SECONDS = 0.1  # how soon a stop shows
-SHOW_SECONDS = 0.1  # least time between two showings: a model may write hundreds of tokens a second
+POLL_SECONDS = 0.1  # delay until a stop takes effect
+SHOW_SECONDS = 0.1  # the shortest time between two updates, as a model may write hundreds of tokens a second
 
 Change = TypeVar("Change")
 Table = TypeVar("Table")
 
 
 class Row(Protocol):
-    """A line of a table of results."""
+    """A row of a table of results."""
 
     @property
     def key(self) -> str:
-        """Names it."""
+        """The name of the row."""
         ...
 
     @property
     def status(self) -> str:
-        """How far it is: waiting, running, or settled in some way."""
+        """Its state: waiting, running, or one of the final states."""
         ...
 
 
@@ -42,13 +42,14 @@ def tables(
     table: Callable[..., Table],
     given_up: Callable[[Rows], Rows],
 ) -> Iterator[Table]:
-    """Starts the work in a thread and yields the table whenever a row has changed, as `changes` does, and last as it
-    stays. Setting `stop` ends that at once, and so does closing the iterator.
+    """Starts the work in a thread; yields the table when a row has changed, like `changes`, and at the end.
+
+    Setting `stop` or closing the iterator ends it at once.
 
     Args:
-        work: called with the function to show a changed row with.
-        table: makes one of the rows, and of `finished`, `stopped` and `seconds` since the start.
-        given_up: a row that will not be settled any more.
+        work: called with the function that shows a changed row.
+        table: makes a table from the rows, `finished`, `stopped` and `seconds` since the start.
+        given_up: returns a row's state if it will not be finished.
     """
     begun = time.perf_counter()
     held = {row.key: row for row in rows}
@@ -58,7 +59,7 @@ def tables(
             yield table(tuple(held.values()), seconds=time.perf_counter() - begun)
     finally:
         stopped = stop.is_set()
-        stop.set()  # whoever closes this iterator wants no more work done
+        stop.set()  # a closed iterator ends the work
     last = tuple(given_up(row) if row.status in ("waiting", "running") else row for row in held.values())
     yield table(last, finished=True, stopped=stopped, seconds=time.perf_counter() - begun)
 
@@ -66,14 +67,14 @@ def tables(
 def changes(
     work: Callable[[Callable[[Change], None]], None], take: Callable[[Change], None], stop: threading.Event
 ) -> Iterator[None]:
-    """Starts the work in a thread, takes what it reports, and yields whenever there is something new to show, though
-    not more often than `SHOW_SECONDS` allow.
+    """Starts the work in a thread, takes its reports, and yields when there is something new to show.
 
-    Ends when the work has ended and all is taken, or at once when `stop` is set; the work has to see to its own end.
+    It yields at most once per `SHOW_SECONDS`. It ends when the work has ended and all is taken, or at once when `stop`
+    is set; the work must end itself.
 
     Args:
-        work: called with the function to report a change with.
-        take: called with each change, here.
+        work: called with the function that reports a change.
+        take: called with each change, in this thread.
     """
     reported: queue.SimpleQueue[tuple[Change] | None] = queue.SimpleQueue()
 
@@ -98,7 +99,7 @@ def changes(
 
 
 def _waiting(reported: queue.SimpleQueue[tuple[Change] | None]) -> list[tuple[Change] | None]:
-    """The changes that have come in, after a short wait for the first."""
+    """Returns the changes that have arrived, after a short wait for the first."""
     found: list[tuple[Change] | None] = []
     try:
         found.append(reported.get(timeout=POLL_SECONDS))

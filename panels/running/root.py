@@ -1,7 +1,7 @@
-"""The root of the page: Gradio's `Blocks`, with an example call of each endpoint, which refuses in our words.
+"""The root of the page: Gradio's `Blocks` with an example call of each endpoint and with this project's error messages.
 
-What a script sends is looked at by Gradio before any function of ours sees it; what Gradio says of values that do not
-fit names its classes and folders of the server.
+Gradio checks a script's values before any function of this project sees them. Its messages about invalid values name
+its classes and folders of the server, so they are replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Page(gr.Blocks):
-    """The whole page. `examples` has, by the endpoint's name, the values of a call that runs."""
+    """The whole page. `examples` has the values of a working call, by the endpoint's name."""
 
     def __init__(self, **settings: Any):
         super().__init__(**settings)
@@ -34,7 +34,7 @@ class Page(gr.Blocks):
     async def preprocess_data(
         self, block_fn: BlockFunction, inputs: list[Any], state: Any, explicit_call: bool = False
     ) -> list[Any]:
-        """As Gradio's; a value that it refuses ends in one sentence of ours."""
+        """Calls Gradio's method, and replaces the message for a refused value by one sentence of this project."""
         try:
             if len(inputs) < len(block_fn.inputs):
                 raise BadInput(
@@ -62,7 +62,7 @@ def _called(function: BlockFunction) -> str:
 
 
 async def refuse_call(request: Request, error: Exception) -> JSONResponse:
-    """The answer to a call over HTTP whose endpoint or parameters there are not, which Gradio fails at."""
+    """Returns the answer to an HTTP call of an unknown endpoint or with unknown parameters, on which Gradio fails."""
     _, called, name = request.url.path.rstrip("/").rpartition(CALL)
     if not called or "/" in name:
         raise error

@@ -1,7 +1,7 @@
 """The sessions that the page keeps open between runs, shared by all its users.
 
-A model loads once and stays until nobody has used it for a while; the registry decides what must go earlier for lack
-of memory. This file knows no Gradio.
+A model loads once and stays in memory until it is idle for a while; the registry unloads models earlier if memory is
+short. This file does not know Gradio.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from workbench.registry.registry import Registry, Residency
 from workbench.registry.weights import AUTO
 
 IDLE_MINUTES = 10.0
-SHORTEST_IDLE, LONGEST_IDLE = 0.1, 7 * 24 * 60.0  # minutes; sooner, models would load for each run; a week is for good
+# Minutes: with less, models would load for each run; a week means forever.
+SHORTEST_IDLE, LONGEST_IDLE = 0.1, 7 * 24 * 60.0
 CHECK_SECONDS = 15.0
 
 log = logging.getLogger(__name__)
@@ -30,20 +31,21 @@ class SessionPool:
 
     Args:
         registry: opens them; closed together with the pool.
-        idle_minutes: a session that no call has used for so long is unloaded; the next call loads it again.
+        idle_minutes: a session without calls for this long is unloaded; the next call loads it again.
     """
 
     def __init__(self, registry: Registry, idle_minutes: float = IDLE_MINUTES):
         self.registry = registry
         self._idle_minutes = idle_minutes
         self._sessions: dict[tuple[Any, ...], OpenSession] = {}
-        self._opening: Counter[tuple[Any, ...]] = Counter()  # how many runs open what is not among them yet
+        # The number of runs that open each session that is not stored yet.
+        self._opening: Counter[tuple[Any, ...]] = Counter()
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
     @property
     def idle_minutes(self) -> float:
-        """After how many minutes without use a session is unloaded."""
+        """The minutes without use after which a session is unloaded."""
         return self._idle_minutes
 
     @idle_minutes.setter
@@ -64,11 +66,11 @@ class SessionPool:
         on_progress: OnProgress | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> OpenSession:
-        """The session of a model on a runtime, opened if need be; raises what `Registry.open` raises.
+        """Returns the session of a model on a runtime, opened if needed; raises the same errors as `Registry.open`.
 
         Args:
-            quantization: where the runtime has several; empty for the one it takes by default.
-            settings: others of `workbench.core.settings.Settings` than the model's card says.
+            quantization: for a runtime with several; empty for the default one.
+            settings: changes to the settings of the model's card, see `workbench.core.settings.Settings`.
         """
         settings = dict(settings or {})
         key = _key(model, runtime, quantization, settings)
@@ -94,24 +96,23 @@ class SessionPool:
     def occupied(
         self, model: str, runtime: str, quantization: str = "", settings: Mapping[str, Any] | None = None
     ) -> bool:
-        """Whether a run of that session would have to wait for another run, or for a load that another run asked
-        for."""
+        """Returns whether a run of that session would wait for another run, or for a load by another run."""
         key = _key(model, runtime, quantization, settings or {})
         with self._lock:
             session = self._sessions.get(key)
             return bool(self._opening[key]) if session is None else session.occupied
 
     def residents(self) -> list[Residency]:
-        """The sessions that have a process right now."""
+        """Returns the sessions that have a process now."""
         return [resident for resident in self.registry.residents() if resident.memory_bytes]
 
     def unload(self, model: str, runtime: str, quantization: str | None = None) -> None:
-        """Ends a session's process and frees its memory; raises `BadInput` while it is at work."""
+        """Ends a session's process and frees its memory; raises `BadInput` while it is working."""
         if not self.registry.unload(model, runtime, quantization):
             raise BadInput(f"{model} on {runtime} is at work; wait for it, or cancel the run first")
 
     def unload_idle(self) -> list[Residency]:
-        """Unloads what has been idle for too long, and says what that was."""
+        """Unloads and returns the sessions that were idle for too long."""
         return self.registry.unload_idle(60 * self._idle_minutes)
 
     def watch(self) -> threading.Thread:

@@ -1,6 +1,7 @@
-"""Endpoints for scripts, `gradio_client` and notebooks: `/transcribe` and `/models`; others are beside their tabs.
+"""Endpoints for scripts, `gradio_client` and notebooks: `/transcribe` and `/models`; others are in the folders of their
+tabs.
 
-Their inputs and outputs stand on no tab. What they compute is what the page computes.
+Their inputs and outputs are on no tab. They compute the same as the page.
 """
 
 from __future__ import annotations
@@ -111,13 +112,13 @@ def build(page: Page, pool: SessionPool) -> None:
 
 
 def sample() -> File:
-    """The recording of the programs that the page shows."""
+    """Returns the recording for the example programs on the page."""
     listed = read_samples()
     return File(listed[0].path.name) if listed else File("recording.wav", served=False)
 
 
 def first_of(registry: Registry, task: str) -> str:
-    """The id of the model of the programs that the page shows: the first that does the task."""
+    """Returns the id of the first model for the task, for the example programs on the page."""
     return next((card.id for card in registry.cards() if task in card.tasks), "")
 
 
@@ -131,13 +132,13 @@ def transcripts(
     normaliser: str = "basic",
     engine: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs the models over the recordings: a JSON object for each recording and model, recording by recording.
+    """Runs the models over the recordings; returns a JSON object for each recording and model, recording by recording.
 
     Each has the fields of a transcript (`model`, `runtime`, `text`, `language`, `segments`, `tokens`, `audio_seconds`,
-    `load_seconds`, `compute_seconds`), and `quantization` (None where the runtime takes the checkpoint as it is),
-    `file`, `tags`, `notes`, `memory_bytes`, `weight_bytes` and `score` (None without a reference). One that failed has
-    `model`, `runtime`, `quantization`, `file` and `error` instead. A model may name its runtime and a quantisation, as
-    in `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for what is wrong with the request as a whole.
+    `load_seconds`, `compute_seconds`), and `quantization` (None if the runtime uses the checkpoint unchanged), `file`,
+    `tags`, `notes`, `memory_bytes`, `weight_bytes` and `score` (None without a reference). One that failed has `model`,
+    `runtime`, `quantization`, `file` and `error` instead. A model may name its runtime and a quantisation, as in
+    `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for errors in the request as a whole.
     """
     settings = {RUNTIME: check_settings(engine or {})}
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
@@ -149,7 +150,7 @@ def transcripts(
 
 
 def row_dict(row: Row) -> dict[str, Any]:
-    """A finished row as plain JSON values."""
+    """Returns a finished row as plain JSON values."""
     cell = row.cell
     who = {"model": cell.model, "runtime": cell.runtime, "quantization": cell.quantization or None}
     if row.transcript is None:
@@ -167,7 +168,7 @@ def row_dict(row: Row) -> dict[str, Any]:
 
 
 def score_dict(score: Score) -> dict[str, Any]:
-    """A score as plain JSON values; rates are fractions, None where they are not defined."""
+    """Returns a score as plain JSON values; rates are fractions, or None if undefined."""
     counts = score.counts
     return {
         "name": score.name,

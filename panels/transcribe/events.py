@@ -1,7 +1,7 @@
-"""What the events of the Transcribe tab do: from what stands in the inputs to what stands in the outputs.
+"""The event handlers of the Transcribe tab: from the values of inputs to the values of outputs.
 
-The same objects serve all users of the page; what belongs to one user lives in that user's state, and runs under way
-are kept by the user's session. The layout is in `transcribe`.
+All users of the page share the same objects. A user's data are in that user's state, and running runs belong to the
+user's session. The layout is in `layout`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Update = dict[str, Any]
 
 
 class Actions:
-    """The events of the Transcribe tab."""
+    """The event handlers of the Transcribe tab."""
 
     def __init__(self, pool: SessionPool, sounds: Sounds, samples: Sequence[Sample], options: Sequence[Shown]):
         self.pool = pool
@@ -40,43 +40,50 @@ class Actions:
         self.samples = tuple(samples)
         self.options = tuple(options)
         self._stops = Stops()
-        self._drawings = Stops()  # of the pictures of a row
+        self._drawings = Stops()  # of a row's pictures
 
     # Inputs.
 
     def refresh(self, chooser: Any) -> tuple[dict[str, Any], str, Update]:
-        """The models that can be chosen now, with what was chosen kept; why the others cannot; and the settings of
-        engines, shown where there can be one."""
+        """Returns the models that can be chosen now, without changing the choice; why the others cannot; and the engine
+        settings.
+
+        The settings of engines are shown if there can be an engine.
+        """
         listed = offers(self.pool.registry)
         engines = any(each.cell.runtime == RUNTIME and each.possible and not each.elsewhere for each in listed)
         return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed), gr.update(visible=seen(engines))
 
     def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
-        """Finds out how large a model's files are in every quantisation; it takes some seconds the first time."""
+        """Looks up the size of a model's files in every quantisation; it takes some seconds the first time."""
         return with_sizes(self.pool.registry, chooser, datum(event._data, "cell"))
 
     def renew(self, chooser: Any) -> dict[str, Any]:
-        """The models that can be chosen now; a run may have downloaded or converted some. What is ticked stays so."""
+        """Returns the models that can be chosen now, as a run may have downloaded or converted some; the choice
+        stays.
+        """
         return chooser_value(offers(self.pool.registry), chosen_in(chooser), keep=True)
 
     def toggle_options(self, chooser: Any) -> list[Update]:
-        """Shows the options that the chosen models have."""
+        """Shows the options of the chosen models."""
         shown = visible_for(self.options, self.pool.registry, chosen_in(chooser))
         return [gr.update(visible=seen(each)) for each in shown]
 
     def pick_sample(self, event: gr.EventData) -> tuple[list[str], str, str, str]:
-        """Takes a sample, or all of them, as the recordings; also its text as the reference, its credit, its text."""
+        """Uses a sample, or all of them, as the recordings; also returns the reference text, the credit, and the
+        sample's text.
+        """
         found = samples_named(self.samples, datum(event._data, "sample"))
         credit = found[0].credit if len(found) == 1 else "Speakers, sources and licences: assets/samples/README.md"
         said = reference_text(found)
         return [str(sample.path) for sample in found], said, element("p", text(credit), "muted small"), said
 
     def forget_sample(self, reference: str, lent: str) -> tuple[Any, str, str]:
-        """Takes a sample's text and credit away when other recordings come; what the user wrote stays."""
+        """Removes a sample's text and credit when other recordings are chosen; text of the user stays."""
         return "" if lent and reference == lent else gr.skip(), "", ""
 
     def add_recording(self, recorded: str | None, files: list[str] | None) -> tuple[list[str], None]:
-        """Puts what the microphone heard at the end of the recordings."""
+        """Appends the microphone's recording to the recordings."""
         return [*(files or []), *([recorded] if recorded else [])], None
 
     # Runs.
@@ -108,15 +115,15 @@ class Actions:
             raise
 
     def cancel(self, request: gr.Request) -> Update:
-        """Stops the user's run; what is finished stays on the page."""
+        """Stops the user's run; finished rows stay on the page."""
         self.leave(request)
         return gr.update(interactive=False)
 
     def leave(self, request: gr.Request) -> None:
-        """Stops the run of a user whose page is closed."""
+        """Stops the run of a user who closed the page."""
         self._stops.stop(str(request.session_hash))
 
-    # A row, looked at closely.
+    # Details of a row.
 
     def look(
         self,
@@ -127,7 +134,9 @@ class Actions:
         event: gr.EventData,
         request: gr.Request,
     ) -> tuple[Any, ...]:
-        """Opens the row whose button was pressed; edits of the one that was open are kept, its pictures are not."""
+        """Opens the row whose button was pressed; stores the edits of the previously open one and drops its
+        pictures.
+        """
         self._drawings.stop(str(request.session_hash))
         row = board.row(datum(event._data, "key"))
         transcript_of(row)
@@ -136,7 +145,7 @@ class Actions:
         return self._opened(row, edits)
 
     def look_at_first(self, board: RunState, opened: Row | None, editor: Any, request: gr.Request) -> tuple[Any, ...]:
-        """Opens the first finished row after a run, unless edits of an earlier one would be lost."""
+        """Opens the first finished row after a run, unless that would lose edits of an earlier one."""
         self._drawings.stop(str(request.session_hash))
         first = next((row for row in board.rows if row.transcript), None)
         if first is None or (opened is not None and is_edited(editor)):
@@ -144,14 +153,16 @@ class Actions:
         return self._opened(first, {})
 
     def _opened(self, row: Row, edits: dict[str, Any]) -> tuple[Any, ...]:
-        """Values for: panel, title, pictures, editor, player, opened row, edits. `draw` follows with the pictures."""
+        """Returns values for: panel, title, pictures, editor, player, opened row, edits. `draw` adds the pictures
+        later.
+        """
         title = element("h3", text(row.title) + " " + element("span", text(row.recording), "muted"), tabindex="-1")
         pictures = element("p", "Drawing the waveform and the filter bank", "muted small", role="status")
         quiet = gr.update(value=None, visible=False)
         return gr.update(visible=True), title, pictures, editor_value(row, edits.get(row.key)), quiet, row, edits
 
     def draw(self, opened: Row | None, request: gr.Request) -> Any:
-        """The pictures of the open row, which take a while; they are left out where another row was opened since."""
+        """Draws the pictures of the open row, which takes time; drops them if another row was opened since."""
         if opened is None:
             return ""
         spans = [(part.start, part.end, part.text) for part in transcript_of(opened).segments]
@@ -162,7 +173,7 @@ class Actions:
             return gr.skip() if stop.is_set() else pictures
 
     def play(self, opened: Row | None, editor: Any) -> Update:
-        """The slice of the recording that the pressed segment names, as edited."""
+        """Plays the pressed segment of the recording, as edited."""
         if opened is None:
             raise BadInput("no row is open; press Segments and export in one")
         index = played(editor)
@@ -171,20 +182,20 @@ class Actions:
         return gr.update(value=self.sounds.clip(opened.path, start, end), label=label, visible=True)
 
     def save(self, form: str, opened: Row | None, editor: Any) -> dict[str, Any]:
-        """The open row with its edits as a file of that format."""
+        """Saves the open row with its edits as a file of that format."""
         if opened is None:
             raise BadInput("no row is open; press Segments and export in one")
         return export(opened, editor, form)
 
     def revert(self, opened: Row | None) -> dict[str, Any]:
-        """The open row's segments as the model gave them."""
+        """Restores the model's segments of the open row."""
         if opened is None:
             raise BadInput("no row is open; press Segments and export in one")
         return editor_value(opened)
 
 
 def unavailable_html(listed: Sequence[RuntimeOffer]) -> str:
-    """The models and runtimes that cannot be chosen, each with the reason; nothing where there is none."""
+    """Returns the models and runtimes that cannot be chosen, each with the reason; empty if there are none."""
     missing = [offer for offer in listed if not offer.possible]
     if not missing:
         return ""
@@ -192,7 +203,7 @@ def unavailable_html(listed: Sequence[RuntimeOffer]) -> str:
 
 
 def samples_html(samples: Sequence[Sample], several: bool = True) -> str:
-    """The samples as buttons: what is said, by whom, how long; where several can be taken, also one for all."""
+    """Returns the samples as buttons with text, speaker and length; with `several`, also one for all."""
     if not samples:
         return ""
     named = [(sample, Path(sample.path).name) for sample in samples]

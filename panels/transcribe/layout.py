@@ -1,4 +1,4 @@
-"""The Transcribe tab: layout and event wiring, nothing else. What the events do is in `actions`."""
+"""The Transcribe tab: layout and event wiring only. The event handlers are in `events`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from panels.widgets.samples import read_samples
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
 
-RUNS_AT_ONCE = 16  # most sessions take turns; this leaves room for users of different models, and of one vLLM engine
+# Most sessions run one call at a time; this number leaves room for users of different models, and of one vLLM engine.
+RUNS_AT_ONCE = 16
 ENGINE = """<p class="muted small">An engine starts with the first run, which takes up to a minute, and stays for later
 runs with the same settings, of everybody who uses this page.</p>"""
-# On a phone the results begin below the window, with the options open above it.
+# On a phone, the results begin below the window while the options above are open.
 SHOW_RESULTS = """(...values) => {
   const results = document.querySelector('#results');
   const top = results.getBoundingClientRect().top;
@@ -39,16 +40,16 @@ SHOW_CLOSER = """() => {
   closer.scrollIntoView({behavior: 'smooth', block: 'start'});
   closer.querySelector('h3').focus({preventScroll: true});
 }"""
-COMPUTE = "compute"  # the limit is shared with the endpoint for scripts
+COMPUTE = "compute"  # endpoints for scripts share this limit
 
 
 def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
-    """Lays the tab out in the current context and wires its events."""
+    """Builds the tab in the current context and wires its events."""
     options = shown_options(pool.registry)
     samples = read_samples()
     actions = Actions(pool, Sounds(), samples, options)
     board, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
-    lent = gr.State("")  # the reference text that came with a sample
+    lent = gr.State("")  # the reference text that a sample brought
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
@@ -131,7 +132,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                 download = saver(elem_id="saver")
 
     def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        """An event of this page only: no endpoint for scripts, errors as sentences."""
+        """Wires an event for this page only: it is no endpoint for scripts, and errors become sentences."""
         settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
         return event(guarded(function), takes, gives, **settings)
 

@@ -1,7 +1,7 @@
-"""Runs several models over several recordings, and says after every step how the table of results stands.
+"""Runs several models over several recordings, and yields the table of results after every step.
 
-The work happens in a thread of its own, so that the page can show progress and stop at once while a model is busy.
-What was finished before a stop or beside a failure stays. This file knows neither Gradio nor HTML.
+The work runs in a separate thread, so that the page can show progress and stop at once while a model is busy. Results
+that finished before a stop or a failure of another model stay. This file knows neither Gradio nor HTML.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from workbench.session.values import Partial, Progress, Segment, Transcript
 from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import Score, score
 
-ROWS_AT_ONCE = 16  # recordings that one run has under way in a session that takes several calls
+ROWS_AT_ONCE = 16  # recordings that one run sends in parallel to a session that takes several calls
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
-Show = Callable[["Row"], None]  # told of a row that has changed
+Show = Callable[["Row"], None]  # called with a row that has changed
 Step = TypeVar("Step")
 
 log = logging.getLogger(__name__)
@@ -43,23 +43,23 @@ class Row:
     """One model's result on one recording, at some point of the run."""
 
     key: str
-    recording: str  # its name, as the user knows it
+    recording: str  # its name for the user
     path: str
     cell: ModelOnRuntime
-    title: str  # of the model and how it runs
-    reference: str | None = None  # what is said, where known
+    title: str  # name of the model and its runtime
+    reference: str | None = None  # the reference text, if known
     status: Status = "waiting"
     progress: Progress | None = None
     transcript: Transcript | None = None
     score: Score | None = None
     error: str = ""
-    weight_bytes: int = 0  # of the files that the weights are in
-    writing: str = ""  # the text so far, of a row that is running or was stopped
+    weight_bytes: int = 0  # size of the files with the weights
+    writing: str = ""  # the text so far of a running or stopped row
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to run. `options` are per model, already checked."""
+    """The run's models and recordings. `options` are per model, already checked."""
 
     recordings: tuple[str, ...]  # paths
     offers: tuple[RuntimeOffer, ...]
@@ -69,11 +69,11 @@ class Job:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of sessions, by runtime
 
     def settings_of(self, offer: RuntimeOffer) -> Mapping[str, Any]:
-        """Those that a session of the offer is opened with; a server has its own."""
+        """Returns the settings for the offer's session; a server has its own."""
         return {} if offer.elsewhere else self.settings.get(offer.cell.runtime, {})
 
     def rows(self) -> tuple[Row, ...]:
-        """The table before anything has run: recording by recording, the models in the order chosen."""
+        """Returns the table before the run: recording by recording, the models in the chosen order."""
         return tuple(
             Row(f"{index}:{offer.cell.value}", Path(path).name, path, offer.cell, offer.title, reference)
             for index, (path, reference) in enumerate(zip(self.recordings, self.references))
@@ -91,16 +91,16 @@ def prepare(
     family_options: Mapping[str, Mapping[str, Any]] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Job:
-    """The job that a user described, checked as far as that goes without reading a recording or loading a model.
+    """Returns the job that a user described, checked as far as possible without reading a recording or loading a model.
 
     Args:
-        cells: what to run on what, as `ModelOnRuntime.value`.
+        cells: the models and runtimes, as `ModelOnRuntime.value`.
         reference: the text of the one recording, or a line for each of several.
-        options: of any of the models; each gets those it has.
-        family_options: by family, for those of an option's values that do not suit every family that has it.
+        options: of any of the models; each model gets those that it has.
+        family_options: by family, for option values that do not suit every family with that option.
         settings: of sessions, by runtime, checked.
 
-    Raises `BadInput` with what is wrong.
+    Raises `BadInput` that says what is wrong.
     """
     if not recordings:
         raise BadInput("there is no recording; add a file, record one, or click a sample")
@@ -120,7 +120,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class RunState:
-    """The table of results, and how far the run is."""
+    """The table of results, and the progress of the run."""
 
     rows: tuple[Row, ...] = ()
     finished: bool = False
@@ -129,12 +129,12 @@ class RunState:
 
     @property
     def settled(self) -> int:
-        """How many rows will not change any more."""
+        """The number of rows that will not change any more."""
         return sum(row.status in ("done", "failed", "stopped") for row in self.rows)
 
     @property
     def fraction(self) -> float:
-        """How much of the run is behind us, 0 to 1."""
+        """The finished share of the run, 0 to 1."""
         if not self.rows:
             return 0.0
         under_way = sum(
@@ -145,7 +145,7 @@ class RunState:
         return min((self.settled + under_way) / len(self.rows), 1.0)
 
     def row(self, key: str) -> Row:
-        """The row of that key; raises `BadInput` where there is none."""
+        """Returns the row of that key; raises `BadInput` if there is none."""
         for row in self.rows:
             if row.key == key:
                 return row
@@ -153,12 +153,12 @@ class RunState:
 
 
 def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[RunState]:
-    """Yields the table whenever it changed, not more often than `panels.running.progress` allows, and as it stays.
+    """Yields the table when it has changed, at most as often as `panels.running.progress` allows, and at the end.
 
-    Model by model, so that each loads once, and recording by recording, or several at once where the runtime takes
-    several calls; while a model is at work for somebody else, the others go first. A model or a recording that fails
-    fails its own rows only. Setting `stop` ends the run at once, and the model's work at its next sign of life; so
-    does closing the iterator.
+    It goes model by model, so that each loads once, and recording by recording, or several in parallel if the runtime
+    takes several calls. While a model works for another user, the other models go first. The failure of a model or a
+    recording affects only its own rows. Setting `stop` or closing the iterator ends the run at once, and the model's
+    work at its next check.
     """
     rows = job.rows()
     return tables(
@@ -177,8 +177,8 @@ def _work(
     stop: threading.Event,
     show: Show,
 ) -> None:
-    """Shows every change of a row."""
-    hopeless: set[ModelOnRuntime] = set()  # what could not be loaded
+    """Computes the rows and shows every change."""
+    hopeless: set[ModelOnRuntime] = set()  # models that could not be loaded
 
     def occupied(step: tuple[RuntimeOffer, list[Row]]) -> bool:
         cell = step[0].cell
@@ -191,7 +191,7 @@ def _work(
             session = _open(pool, mine[0], job.settings_of(offer), stop, show)
         except Cancelled:
             return
-        except Exception as error:  # nor could it be loaded for the next recording
+        except Exception as error:  # it could not be loaded for the next recording either
             hopeless.add(offer.cell)
             for row in rows:
                 if row.cell == offer.cell:
@@ -213,7 +213,7 @@ def _work(
 
 
 def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[RuntimeOffer, list[Row]]]:
-    """What is done at once: one recording, or all of a model whose runtime takes several calls; model by model."""
+    """Returns the steps, model by model: one recording, or all of them for a runtime that takes several calls."""
     steps = []
     for offer in job.offers:
         mine = [row for row in rows if row.cell == offer.cell]
@@ -223,9 +223,9 @@ def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[RuntimeOffer, list[Row]]
 
 
 def idle_first(steps: Iterable[Step], occupied: Callable[[Step], bool]) -> Iterator[Step]:
-    """The steps in their order, except that one whose model is at work for somebody else lets the others go first.
+    """Yields the steps in their order, but steps of models that work for another user go later.
 
-    Where all are, the first is given, which then waits its turn. It is looked at anew before each step.
+    If all models are busy, it yields the first, which then waits. It checks again before each step.
     """
     left = list(steps)
     while left:
@@ -235,7 +235,7 @@ def idle_first(steps: Iterable[Step], occupied: Callable[[Step], bool]) -> Itera
 
 
 def _each(rows: Sequence[Row], hear: Callable[[Row], None], at_once: int, stop: threading.Event) -> None:
-    """Calls `hear` with every row in order, so many at once, until all are done or `stop` is set."""
+    """Calls `hear` with every row in order, `at_once` in parallel, until all are done or `stop` is set."""
     left = deque(rows)
 
     def take() -> None:
@@ -269,14 +269,16 @@ def opened(
     tell: Callable[[str], None],
     settings: Mapping[str, Any] | None = None,
 ) -> OpenSession:
-    """The session of a cell; `tell` is told how far its model has been loaded. Setting `stop` ends the wait."""
+    """Returns the session of a cell; calls `tell` with the progress of its load. Setting `stop` ends the wait."""
 
     return pool.session(cell.model, cell.runtime, cell.quantization, follower(stop, tell), settings)
 
 
 def follower(stop: threading.Event, tell: Callable[[str], None]) -> OnProgress:
-    """What `tell` is told of whatever a run waits for: another run of its model, the load, memory. Raises `Cancelled`
-    when `stop` is set."""
+    """Returns a progress function that calls `tell` while a run waits: for another run of its model, the load, memory.
+
+    It raises `Cancelled` when `stop` is set.
+    """
 
     def report(done: float, activity: str) -> None:
         if stop.is_set():
@@ -288,8 +290,8 @@ def follower(stop: threading.Event, tell: Callable[[str], None]) -> OnProgress:
 
 def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, show: Show) -> None:
     row = replace(row, status="running", weight_bytes=session.weight_bytes)
-    written: list[str] = []  # of the segments that are finished
-    heard = listening(follower(stop, partial(_tell, row, show)))  # of what the call waits for before its first event
+    written: list[str] = []  # texts of the finished segments
+    heard = listening(follower(stop, partial(_tell, row, show)))  # for waits before the call's first event
     with heard, closing(session.stream(row.path, **job.options.get(row.cell.model, {}))) as events:
         for event in events:
             if stop.is_set():
@@ -308,7 +310,7 @@ def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, sho
 
 
 def sentence_of(error: Exception) -> str:
-    """What a user is told of a failure; one that nobody foresaw is logged."""
+    """Returns the message about a failure; logs an unexpected error."""
     if isinstance(error, WorkbenchError):
         return str(error)
     log.error("a model failed in a way that nobody foresaw", exc_info=error)

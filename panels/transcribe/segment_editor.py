@@ -1,6 +1,6 @@
-"""The editor of a transcript's segments, and files made of what is in it.
+"""The editor of a transcript's segments, and the files made from it.
 
-The editor's value is plain data; what happens in the browser is in assets/.
+The editor's value is plain data; its behaviour in the browser is in assets/.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from workbench.text.exports import find_format
 
 
 def segment_editor(**settings: Any) -> gr.HTML:
-    """Rows of start, end and text that can be edited and heard.
+    """Returns rows of start, end and text that can be edited and played.
 
-    Its value is `{"key": row, "rows": [[start, end, text], ...], "original": [...], "time": ...}`, the last the form of
-    a time, by which the browser says at a cell that it holds none. It triggers `play` when a row is to be heard, whose
-    index is then in the value as `playing`.
+    The value is `{"key": row, "rows": [[start, end, text], ...], "original": [...], "time": ...}`. "time" is the format
+    of a time, which the browser uses to mark invalid cells. The editor triggers `play` to play a row; the row's index
+    is then in the value as `playing`.
     """
     script = (assets() / "segments.js").read_text(encoding="utf-8")
     return gr.HTML(
@@ -36,23 +36,23 @@ def segment_editor(**settings: Any) -> gr.HTML:
 
 
 def saver(**settings: Any) -> gr.HTML:
-    """Saves a file in the browser whenever its value becomes `{"name", "type", "base64", "at"}`; shows nothing."""
+    """Saves a file in the browser when its value becomes `{"name", "type", "base64", "at"}`; shows nothing."""
     script = (assets() / "saver.js").read_text(encoding="utf-8")
     return gr.HTML(None, html_template="", js_on_load=script, apply_default_css=False, **settings)
 
 
 def saved(name: str, media_type: str, content: bytes) -> dict[str, Any]:
-    """The value of a `saver` that saves a file of that content."""
+    """Returns the value of a `saver` that saves a file with that content."""
     return {
         "name": name,
         "type": media_type,
         "base64": base64.b64encode(content).decode("ascii"),
-        "at": time.time(),  # so that the same file again is a new value
+        "at": time.time(),  # makes a new value even for the same file
     }
 
 
 def editor_value(row: Row, rows: Sequence[Sequence[Any]] | None = None) -> dict[str, Any]:
-    """What the editor shows of a finished row; `rows` are its segments as edited before."""
+    """Returns the editor's value for a finished row; `rows` are its segments after earlier edits."""
     transcript = transcript_of(row)
     original = [[f"{part.start:.2f}", f"{part.end:.2f}", part.text] for part in transcript.segments]
     return {
@@ -64,26 +64,26 @@ def editor_value(row: Row, rows: Sequence[Sequence[Any]] | None = None) -> dict[
 
 
 def transcript_of(row: Row | None) -> Transcript:
-    """The row's transcript; raises `BadInput` where there is none."""
+    """Returns the row's transcript; raises `BadInput` if there is none."""
     if row is None or row.transcript is None:
         raise BadInput("that row has no transcript; pick one that is finished")
     return row.transcript
 
 
 def rows_of(value: Any, key: str) -> list[list[Any]] | None:
-    """The rows of an editor's value if it shows that row, else None. What comes from a browser may be anything."""
+    """Returns the rows of an editor's value if it shows that row, else None. A browser may send any value."""
     if not isinstance(value, dict) or value.get("key") != key or not isinstance(value.get("rows"), list):
         return None
     return [list(each) for each in value["rows"] if isinstance(each, (list, tuple))]
 
 
 def is_edited(value: Any) -> bool:
-    """Whether the editor holds changes that nobody has saved elsewhere."""
+    """Returns whether the editor has changes that are not saved elsewhere."""
     return isinstance(value, dict) and value.get("rows") != value.get("original")
 
 
 def played(value: Any) -> int:
-    """The index of the row that is to be heard; raises `BadInput` where the value names none."""
+    """Returns the index of the row to play; raises `BadInput` if the value names none."""
     index = value.get("playing") if isinstance(value, dict) else None
     if not isinstance(index, int):
         raise BadInput("no segment was named; reload the page")
@@ -91,20 +91,20 @@ def played(value: Any) -> int:
 
 
 def span_of(row: Row, value: Any, index: int) -> tuple[float, float]:
-    """Start and end in seconds of a row of the editor, as edited. Raises `BadInput` where they make no sense."""
+    """Returns start and end in seconds of a row of the editor, as edited. Raises `BadInput` if they are invalid."""
     rows = rows_of(value, row.key) or []
     if not 0 <= index < len(rows):
         raise BadInput("that segment is not there any more; pick one of those shown now")
     start, end, *_ = (*rows[index], "", "")
-    # `edited` reads times as people write them, and leaves out rows without any content, hence the text.
+    # `edited` parses times as people write them, and leaves out empty rows, so the row gets a text here.
     (segment,) = edited(replace(transcript_of(row), segments=()), [[start, end, "-"]]).segments
     return segment.start, segment.end
 
 
 def export(row: Row, value: Any, form: str) -> dict[str, Any]:
-    """The row's transcript, with the editor's changes, as a file for `saver`.
+    """Returns the row's transcript with the editor's changes as a file for `saver`.
 
-    Raises `BadInput` for senseless times where the file has times.
+    Raises `BadInput` for invalid times if the file has times.
     """
     rows = rows_of(value, row.key)
     transcript = transcript_of(row)

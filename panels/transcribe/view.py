@@ -1,6 +1,6 @@
-"""The table of results as HTML: one card for each model and recording, the differences to the reference marked.
+"""The table of results as HTML: one card for each model and recording, with differences to the reference marked.
 
-Takes the state of a run and returns text. It knows neither Gradio nor how results come about.
+It turns the state of a run into text. It knows neither Gradio nor the computation of results.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NOTHING_YET = """<div class="empty">
 
 
 def board_html(board: RunState) -> str:
-    """The whole table; what to do where there is nothing yet."""
+    """Returns the whole table; instructions if there is nothing yet."""
     if not board.rows:
         return NOTHING_YET
     groups = [list(rows) for _, rows in groupby(board.rows, key=lambda row: row.key.partition(":")[0])]
@@ -74,7 +74,7 @@ def board_html(board: RunState) -> str:
 
 
 def status_html(board: RunState) -> str:
-    """How far the run is, in a line and a bar."""
+    """Returns the progress of the run as a line and a bar."""
     if not board.rows:
         return ""
     known = any(row.progress and row.progress.total for row in board.rows if row.status == "running")
@@ -83,7 +83,7 @@ def status_html(board: RunState) -> str:
 
 
 def status_line(board: RunState) -> str:
-    """What is going on, or what has come out, in one line: HTML where it is `Markup`."""
+    """Returns the current activity or the result in one line of HTML."""
     done = sum(row.status == "done" for row in board.rows)
     total = len(board.rows)
     if board.finished:
@@ -114,7 +114,7 @@ def _recording(rows: Sequence[Row]) -> Markup:
 
 
 def row_html(row: Row) -> Markup:
-    """One card."""
+    """Returns one row as a card."""
     body = {
         "waiting": lambda: render(VIEW, "waiting"),
         # The text so far, visibly unfinished.
@@ -127,10 +127,10 @@ def row_html(row: Row) -> Markup:
 
 
 def phrases(written: str) -> tuple[list[str], str]:
-    """A text that is being written, as phrases that stay the same when more is added, and the rest that may not."""
+    """Splits a growing text into phrases that will not change, and the rest that may."""
     finished, begin = [], 0
     for place in range(PHRASE, len(written)):
-        # Where a line might be broken, looking back only: what follows is not written yet.
+        # Splits at possible line breaks, looking only back, as the text after is not written yet.
         ends = written[place].isspace() or is_unspaced(written[place])
         if ends and place + 1 - begin >= PHRASE:
             finished.append(written[begin : place + 1])
@@ -151,12 +151,16 @@ def _done(row: Row) -> Markup:
 
 
 def differences_html(score: Score) -> Markup:
-    """The normalised hypothesis with its differences to the reference, told apart by shape and words."""
+    """Returns the normalised hypothesis with its differences to the reference, shown by shape and words, not colour
+    alone.
+
+    A wrong word is above the right one, a missing one has a dashed frame, an added one follows a plus sign.
+    """
     return render(VIEW, "differences", score.differences)
 
 
 def tag_chips(transcript: Transcript) -> list[tuple[str, str, str]]:
-    """Language and tags as (picture, word, meaning); a tag that is new to this page shows under its own name."""
+    """Returns language and tags as (picture, word, meaning); an unknown tag appears under its own name."""
     found = []
     if transcript.language:
         found.append(("🌐", LANGUAGES.get(transcript.language, transcript.language), "language"))
@@ -170,7 +174,7 @@ def tag_chips(transcript: Transcript) -> list[tuple[str, str, str]]:
 def _figures(transcript: Transcript, score: Score | None, weight_bytes: int) -> list[tuple[str, str, str]]:
     values = []
     if score:
-        # The rate that suits the script stands at the head of the card; here are the others.
+        # The main rate for the script is at the head of the card; these are the others.
         others = (("WER", score.wer, "word error rate"), ("CER", score.cer, "character error rate"))
         values = [(name, percent(rate), meaning) for name, rate, meaning in others if name != score.name]
     values.append(("time", seconds(transcript.compute_seconds), "reading, features, network and decoding"))
@@ -186,13 +190,13 @@ def _figures(transcript: Transcript, score: Score | None, weight_bytes: int) -> 
 
 
 def normaliser_label(normaliser: Normaliser) -> str:
-    """The normaliser as the page names it everywhere: title and version."""
+    """Returns the normaliser's name everywhere on the page: title and version."""
     title, _, explained = normaliser.title.partition(": ")
     return f"{title} (version {normaliser.version})" + (f": {explained}" if explained else "")
 
 
 def percent(rate: float | None) -> str:
-    """An error rate as `12.5 %`, or a dash where it is not defined."""
+    """Returns an error rate as `12.5 %`, or a dash if undefined."""
     return "–" if rate is None else f"{100 * rate:.1f} %"
 
 
@@ -205,7 +209,7 @@ def _rate_title(score: Score) -> str:
 
 
 def _summary(board: RunState, recordings: int) -> str:
-    """Each model over all recordings: pooled error rate, time, speed, memory and size of its weights."""
+    """Returns each model over all recordings: pooled error rate, time, speed, memory and size of its weights."""
     lines = []
     for cell in dict.fromkeys(row.cell for row in board.rows):
         done = [row for row in board.rows if row.cell == cell and row.transcript]

@@ -1,6 +1,6 @@
-"""What can be heard and seen of a recording: slices as files, waveform and filter bank as pictures.
+"""Audio and pictures of a recording: segments as files, waveform and filter bank as pictures.
 
-Decodes recordings and keeps a few of them; knows neither Gradio nor where they came from.
+It decodes recordings and caches a few of them. It knows neither Gradio nor the recordings' origin.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from workbench.core.errors import BadInput
 if TYPE_CHECKING:
     from workbench.audio.read import Recording
 
-CACHED_BYTES = 256 << 20  # of decoded sound, so that clicks on the segments of one recording decode it once
-CLIP_SECONDS = 600.0  # how long a slice stays on disk; the browser has its own copy by then
-PICTURE_SECONDS = 900.0  # of the recording; more would not show, and takes long to compute
+# Of decoded audio, so that several clicks on the segments of one recording decode it once.
+CACHED_BYTES = 256 << 20
+CLIP_SECONDS = 600.0  # lifetime of a segment's file; the browser has its own copy by then
+PICTURE_SECONDS = 900.0  # of the recording; more would not be visible, and takes long to compute
 
 
 class Sounds:
-    """Recordings as samples, and slices of them as files; one for all users of the page."""
+    """Recordings as samples, and segments of them as files; shared by all users of the page."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="workbench-clips-", ignore_cleanup_errors=True)
@@ -34,7 +35,7 @@ class Sounds:
         self._lock = threading.Lock()
 
     def recording(self, path: str) -> Recording:
-        """The recording at that path, decoded once as long as it is looked at. Raises `BadInput` for a broken one."""
+        """Returns the recording at that path from a cache of decoded ones. Raises `BadInput` for a broken file."""
         from workbench.audio.read import read
 
         with self._lock:
@@ -49,7 +50,9 @@ class Sounds:
         return found
 
     def clip(self, path: str, start: float, end: float) -> str:
-        """The path of a 16-bit WAV file with exactly that slice of the recording, in seconds; it stays some minutes."""
+        """Returns the path of a 16-bit WAV file with that segment of the recording, in seconds; it exists for some
+        minutes.
+        """
         from workbench.audio.read import write_wav
 
         recording = self.recording(path)
@@ -66,12 +69,12 @@ class Sounds:
         return file.name
 
     def close(self) -> None:
-        """Removes the slices."""
+        """Deletes the files."""
         self._folder.cleanup()
 
 
 def pictures_html(sounds: Sounds, path: str, segments: Sequence[tuple[float, float, str]]) -> str:
-    """Waveform with the segments (start, end, text) shaded, and filter bank; each for wide and narrow screens."""
+    """Returns waveform with shaded segments (start, end, text) and filter bank, each for wide and narrow screens."""
     from workbench.audio.fbank import fbank
     from workbench.plots.filterbank import filterbank_figure
     from workbench.plots.waveform import waveform_figure

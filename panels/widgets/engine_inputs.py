@@ -1,6 +1,6 @@
-"""Inputs for the settings of vLLM's engines, made from what `workbench.isolation.loader` declares.
+"""Inputs for the settings of vLLM's engines, made from the declarations in `workbench.isolation.loader`.
 
-Each may be left as it is, which means: as the model's card says, else as usual. This file knows no engine.
+An unchanged input means the value in the model's card, else the default. This file knows no engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workbench.core.options import OptionSpec
 from workbench.core.settings import check_setting, settings_of
 
 RUNTIME = "vllm"
-# How many threads are used is for the owner of the machine to say.
+# The owner of the machine decides the number of threads.
 SHOWN = tuple(spec for name, spec in settings_of(RUNTIME).items() if name != "threads")
 UNSET = ""
 AS_USUAL = ("as the model's card says", UNSET)
@@ -24,7 +24,7 @@ SWITCH = {"on": True, "off": False}
 
 
 def make_settings() -> list[gr.components.Component]:
-    """An input for each of `SHOWN`. Call it where they shall stand on the page."""
+    """Creates an input for each of `SHOWN` at the current position of the page."""
     return [_input(spec) for spec in SHOWN]
 
 
@@ -33,13 +33,14 @@ def _input(spec: OptionSpec) -> gr.components.Component:
     choices = tuple(SWITCH) if spec.kind is bool else spec.choices
     if choices:
         return gr.Dropdown([AS_USUAL, *((each, each) for each in choices)], value=UNSET, **common)
-    return gr.Textbox(value=UNSET, placeholder=AS_USUAL[0], max_lines=1, **common)  # Gradio makes an empty number 0
+    # Gradio turns an empty number into 0.
+    return gr.Textbox(value=UNSET, placeholder=AS_USUAL[0], max_lines=1, **common)
 
 
 def read_settings(values: Sequence[Any]) -> dict[str, Any]:
-    """The settings as given on the page, by name, without those that were left as they are.
+    """Returns the settings from the page by name, without unchanged ones.
 
-    Raises `BadInput` for a value that makes no sense.
+    Raises `BadInput` for an invalid value.
     """
     written = {spec.name: each.strip() if isinstance(each, str) else each for spec, each in zip(SHOWN, values)}
     return {
@@ -50,7 +51,7 @@ def read_settings(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _read(spec: OptionSpec, written: Any) -> Any:
-    """What stands in an input, as the value that is meant; as it is, where none is."""
+    """Returns an input's text as the value that it means; unchanged if it means none."""
     try:
         if spec.kind is bool:
             return SWITCH.get(written, written)
@@ -60,7 +61,7 @@ def _read(spec: OptionSpec, written: Any) -> Any:
 
 
 def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as a script gives them, by name; raises `BadInput` for one that there is not, or a wrong value."""
+    """Returns a script's settings by name; raises `BadInput` for an unknown one, or a wrong value."""
     known = {spec.name: spec for spec in SHOWN}
     for name in given:
         if name not in known:

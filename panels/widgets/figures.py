@@ -14,18 +14,18 @@ from panels.widgets.templates import render
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDE_INCHES, NARROW_INCHES = 7.5, 4.2  # of the pictures, for screens and for phones
+WIDE_INCHES, NARROW_INCHES = 7.5, 4.2  # of the pictures, for wide screens and for phones
 NARROW_PIXELS = 640
 
 
 def picture(
     caption: str, alternative: str, draw: Callable[[float, float], Figure], heights: tuple[float, float]
 ) -> Markup:
-    """A figure with its caption.
+    """Returns a figure with its caption.
 
     Args:
-        alternative: what it shows, for those who do not see it.
-        draw: makes it of a width and a height in inches.
+        alternative: a description for people who cannot see it.
+        draw: draws it for a width and a height in inches.
         heights: wide and narrow.
     """
     wide, narrow = (_png(draw(width, height)) for width, height in zip((WIDE_INCHES, NARROW_INCHES), heights))
@@ -33,7 +33,7 @@ def picture(
 
 
 def _png(figure: Figure) -> str:
-    """The figure as a data address."""
+    """Returns the figure as a data URL."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,7 +1,6 @@
-"""Single elements of HTML, the texts in it, and the one script that turns buttons in it into events.
+"""Small pieces of HTML for several tabs, and the script that turns their buttons into events.
 
-What is more than an element is made by `templates`. All text from outside goes through `text`. This file knows nothing
-of models or results.
+All text from outside goes through `text`. This file knows nothing of models or results.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from workbench.core.errors import BadInput
 
 
 def text(value: object) -> Markup:
-    """The value as HTML text, also safe inside a quoted attribute."""
+    """Returns the value as HTML text, also safe inside a quoted attribute."""
     return escape(str(value))
 
 
 def element(tag: str, content: str, css: str = "", **attributes: object) -> Markup:
-    """An element around content that is HTML already; attribute names are written with `_` for `-`."""
+    """Returns an element around content that is HTML already; attribute names have `_` instead of `-`."""
     given = {"class": css} | {name.strip("_").replace("_", "-"): value for name, value in attributes.items()}
     written = "".join(f' {name}="{text(value)}"' for name, value in given.items() if value not in ("", None))
     return Markup(f"<{tag}{written}>{content}</{tag}>")
 
 
 def events_script(*events: str) -> str:
-    """The `js_on_load` of a `gr.HTML` whose buttons trigger these events, and whose copy buttons copy."""
+    """Returns the `js_on_load` of a `gr.HTML` whose buttons trigger these events, and whose copy buttons copy."""
     return f"const known = {json.dumps(events)};{_SCRIPT}"
 
 
@@ -62,7 +61,7 @@ element.addEventListener('click', (event) => {
 
 
 def seconds(value: float) -> str:
-    """`0.42 s`, `12.3 s`, `2 min 05 s`: two or three digits that matter."""
+    """Returns a time as `0.42 s`, `12.3 s` or `2 min 05 s`: two or three significant digits."""
     if value < 9.995:
         return f"{value:.2f} s"
     if value < 99.95:
@@ -74,7 +73,7 @@ def seconds(value: float) -> str:
 
 
 def datum(data: object, name: str) -> str:
-    """What a pressed button carried under that name; raises `BadInput` for an event that did not come from the page."""
+    """Returns a pressed button's value of that name; raises `BadInput` for an event that did not come from the page."""
     if isinstance(data, dict) and isinstance(data.get(name), str):
         return str(data[name])
     raise BadInput(f"the event carries no {name}; reload the page")

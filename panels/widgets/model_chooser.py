@@ -1,6 +1,6 @@
-"""The chooser of models: a line for each, with what it can run on, and its quantisations behind a button.
+"""The chooser of models: a line for each, with its runtimes, and its quantisations behind a button.
 
-Its value is plain data, made here of offers; what happens in the browser is in assets/.
+Its value is plain data, made here from offers; its behaviour in the browser is in assets/.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LOADING = '<p class="muted small loading" role="status">Looking up which models 
 
 
 def model_chooser(**settings: Any) -> gr.HTML:
-    """Boxes to tick, made of the `chooser_value` that it is given; until it is given one it says that it is waiting.
+    """Returns checkboxes made from a `chooser_value`; until it has a value, it says that it is waiting.
 
-    It triggers `choose` when a box is ticked, and `measure` with the `cell` of a model whose quantisations are looked
-    at while their sizes are not known.
+    It triggers `choose` when a box is ticked, and `measure` with the `cell` of a model whose quantisations are opened
+    while their sizes are unknown.
     """
     script = (assets() / "chooser.js").read_text(encoding="utf-8")
     return gr.HTML(
@@ -41,13 +41,13 @@ def model_chooser(**settings: Any) -> gr.HTML:
 def chooser_value(
     offers: Sequence[RuntimeOffer], chosen: Iterable[str] = (), keep: bool = False, measured: str = ""
 ) -> dict[str, Any]:
-    """What the chooser shows: `{"models": [...], "chosen": [values of cells], "keep": ..., "measured": ...}`.
+    """Returns the chooser's value: `{"models": [...], "chosen": [values of cells], "keep": ..., "measured": ...}`.
 
     Args:
-        chosen: values of cells to tick, those that can run; where there is none, each model that is ready on this
-            machine is ticked on the first runtime it has.
-        keep: what is ticked in the browser when the value arrives stays ticked instead.
-        measured: the cell that `measure` was triggered with, whether or not its sizes could be found out.
+        chosen: values of cells to tick if they can run; without any, each model that is ready on this machine is ticked
+            on its first runtime.
+        keep: keeps the browser's ticks when the value arrives.
+        measured: the cell of the `measure` event, even if its sizes could not be computed.
     """
     possible = [offer for offer in offers if offer.possible]
     values = {offer.cell.value for offer in possible}
@@ -63,7 +63,7 @@ def chooser_value(
 
 
 def with_sizes(registry: Registry, chooser: Any, value: str, task: str = "transcribe") -> dict[str, Any]:
-    """The chooser's value after it triggered `measure` with a cell: sizes of that model's files are looked up."""
+    """Returns the chooser's value after a `measure` event with a cell: computes the sizes of that model's files."""
     cell = ModelOnRuntime.parse(value)
     for card in registry.cards():
         if card.id == cell.model:
@@ -75,7 +75,7 @@ def with_sizes(registry: Registry, chooser: Any, value: str, task: str = "transc
 
 
 def _model(offered: Sequence[RuntimeOffer]) -> dict[str, Any]:
-    """One model: its name, what choosing it costs, and its runtimes with their boxes."""
+    """Returns one model: its name, what choosing it needs, and its runtimes with their boxes."""
     card = offered[0].card
     megabytes = f" {size(card.megabytes * 10**6)}" if card.megabytes else ""
     return {
@@ -107,7 +107,7 @@ def _box(offer: RuntimeOffer) -> dict[str, Any]:
 
 
 def _hint(offer: RuntimeOffer) -> str:
-    """What is worth knowing of a session before it is opened: how it computes, and that an engine takes a while."""
+    """Returns a hint on a session before it is opened: how it computes, and that an engine takes long to start."""
     if offer.elsewhere:
         return "Recordings are sent to that server."
     given = offer.card.settings.get(offer.cell.runtime, {})
@@ -117,7 +117,9 @@ def _hint(offer: RuntimeOffer) -> str:
 
 
 def chosen_in(value: Any) -> list[str]:
-    """What is ticked in a chooser's value; raises `BadInput` for one that is none, as it comes from a browser."""
+    """Returns the ticked cells in a chooser's value; raises `BadInput` for invalid values, as a browser may send
+    any.
+    """
     chosen = value.get("chosen") if isinstance(value, dict) else []
     if not isinstance(chosen, list) or not all(isinstance(each, str) for each in chosen):
         raise BadInput("what is ticked cannot be read; reload the page")

@@ -1,7 +1,8 @@
 """Inputs for the options of models, made from the options dataclasses, so that an option is declared once.
 
-Families share most options; each is shown once, and one that only some families have says so and hides while none of
-them is chosen. An option of which families differ in choices, default or meaning is shown once for each of them.
+Families share most options, and each option is shown once. An option that only some families have says so, and is
+hidden while none of them is chosen. An option whose choices, default or meaning differ between families is shown once
+for each of them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv"}
 
 
 def label_of(name: str) -> str:
-    """`max_segment_seconds` as "Max segment seconds", `itn` as "ITN"."""
+    """Returns `max_segment_seconds` as "Max segment seconds", `itn` as "ITN"."""
     words = " ".join(word.upper() if word in ACRONYMS else word for word in name.split("_"))
     return words[:1].upper() + words[1:]
 
@@ -33,21 +34,21 @@ class Shown:
     spec: OptionSpec
     families: tuple[str, ...]
     everywhere: bool  # all families on the page have it
-    only: bool = True  # no other input is of an option with this name
+    only: bool = True  # no other input has an option with this name
 
     @property
     def key(self) -> str:
-        """Names the input: the option, and its first family where there are several inputs of that name."""
+        """The input's name: the option, and its first family if there are several inputs of that name."""
         return self.spec.name if self.only else f"{self.spec.name}-{self.families[0]}"
 
     @property
     def label(self) -> str:
-        """As `label_of`; with the families where others differ."""
+        """The label from `label_of`; with the families if others differ."""
         return label_of(self.spec.name) + ("" if self.only else f" ({self._titles})")
 
     @property
     def info(self) -> str:
-        """What the option does, and for whom."""
+        """The option's effect and its families."""
         kind = self.spec.kind
         does = self.spec.told if kind in (bool, float, int, str) else f"{self.spec.help}; one to a line"
         return does if self.everywhere or not self.only else f"{does} ({self._titles})"
@@ -59,9 +60,9 @@ class Shown:
 
 
 def shown_options(registry: Registry, task: str = "transcribe") -> tuple[Shown, ...]:
-    """The options of every family that does the task: those that all have first."""
+    """Returns the options of every family for the task: those that all have first."""
     listed_families = dict.fromkeys(card.family for card in registry.cards() if task in card.tasks)
-    families = [family for family in listed_families if family in FAMILIES]  # a card may name one that is not here
+    families = [family for family in listed_families if family in FAMILIES]  # a card may name an unknown family
     found: dict[str, dict[OptionSpec, list[str]]] = {}
     for family in families:
         for spec in option_specs(FAMILIES[family].options_class):
@@ -77,10 +78,10 @@ def shown_options(registry: Registry, task: str = "transcribe") -> tuple[Shown, 
 def make_inputs(
     options: Iterable[Shown], registry: Registry, prefix: str = "option"
 ) -> dict[str, gr.components.Component]:
-    """An input for each option, by `Shown.key`. Call it where the inputs shall stand on the page.
+    """Creates an input for each option, by `Shown.key`, at the current position of the page.
 
     Args:
-        prefix: of their ids in the page, which no other tab uses.
+        prefix: of their ids in the page, different for every tab.
     """
     return {option.key: _input(option, registry, prefix) for option in options}
 
@@ -91,24 +92,24 @@ def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Comp
     choices = vad_choices(registry) if spec.name == "vad" else spec.choices
     if choices:
         return gr.Dropdown(list(choices), value=spec.default, **common)
-    # No limits here: the toolkit would refuse a number in words of its own, before ours are asked.
+    # No limits here: Gradio would refuse a number with its own message before this project's check.
     makers: dict[type, Callable[[], gr.components.Component]] = {
         bool: lambda: gr.Checkbox(value=spec.default, **common),
         float: lambda: gr.Number(value=spec.default, **common),
         int: lambda: gr.Number(value=spec.default, precision=0, **common),
         str: lambda: gr.Textbox(value=spec.default, **common),
     }
-    # What is left is a list of phrases, one to a line.
+    # Other options are lists of phrases, one per line.
     return makers.get(spec.kind, lambda: gr.Textbox(value="\n".join(spec.default or ()), lines=3, **common))()
 
 
 def read_inputs(options: Sequence[Shown], values: Sequence[Any]) -> dict[str, Any]:
-    """The options as given on the page, by `Shown.key`; a number field left empty means the default."""
+    """Returns the options from the page, by `Shown.key`; an empty number means the default."""
     return {option.key: _value(option.spec, value) for option, value in zip(options, values)}
 
 
 def by_family(options: Iterable[Shown], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What `read_inputs` gave as each family's options, by family and name."""
+    """Returns the result of `read_inputs` as each family's options, by family and name."""
     found: dict[str, dict[str, Any]] = {}
     for option in options:
         for family in option.families:
@@ -125,7 +126,7 @@ def _value(spec: OptionSpec, value: Any) -> Any:
 
 
 def visible_for(options: Sequence[Shown], registry: Registry, values: Iterable[str]) -> list[bool]:
-    """Whether each option is one of the chosen models'."""
+    """Returns for each option whether one of the chosen models has it."""
     families = {card.id: card.family for card in registry.cards()}
     chosen = {families.get(ModelOnRuntime.parse(value).model) for value in values}
     return [option.everywhere or bool(chosen & set(option.families)) for option in options]

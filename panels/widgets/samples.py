@@ -1,6 +1,6 @@
-"""The sample recordings that come with the workbench, and reference texts for one or several recordings.
+"""The sample recordings of the workbench, and reference texts for one or several recordings.
 
-Reads the list beside the samples; shows nothing.
+It reads the list beside the samples and shows nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workbench.registry.sources import assets
 
 @dataclass(frozen=True)
 class Sample:
-    """A recording that anyone can try, and what is said in it."""
+    """A sample recording and its text."""
 
     path: Path
     text: str
@@ -27,12 +27,12 @@ class Sample:
 
     @property
     def credit(self) -> str:
-        """Who made it, and under which licence."""
+        """Its author and licence."""
         return f"{self.speaker}; {self.source}; {self.licence}"
 
 
 def read_samples(folder: Path | None = None) -> tuple[Sample, ...]:
-    """The samples listed in `samples.json` of the folder, by default the shipped one; none where there is no list.
+    """Reads the samples in the folder's `samples.json`, by default the shipped ones; none if there is no list.
 
     Raises `BadInput` for a list that cannot be read.
     """
@@ -58,10 +58,10 @@ def read_samples(folder: Path | None = None) -> tuple[Sample, ...]:
 
 
 def references(text: str, recordings: int) -> tuple[str | None, ...]:
-    """What is said in each recording: the whole text for one recording, one line each for several.
+    """Returns the reference text of each recording: the whole text for one recording, one line each for several.
 
-    An empty text means that nothing is known; an empty line among others, that nothing is known of that recording.
-    Raises `BadInput` if there are not as many lines as recordings.
+    An empty text means that no reference is known; an empty line means the same for its recording. Raises `BadInput` if
+    the number of lines differs from the number of recordings.
     """
     if not text.strip():
         return (None,) * recordings
@@ -77,12 +77,12 @@ def references(text: str, recordings: int) -> tuple[str | None, ...]:
 
 
 def reference_text(samples: Sequence[Sample]) -> str:
-    """The reference text that goes with these samples; `references` reads it back."""
+    """Returns the reference text of these samples; `references` reads it."""
     return "\n".join(sample.text for sample in samples)
 
 
 def samples_named(samples: Iterable[Sample], name: str) -> list[Sample]:
-    """The sample whose file has that name, or all for `*`; raises `BadInput` where there is none."""
+    """Returns the sample whose file has that name, or all for `*`; raises `BadInput` if there is none."""
     found = [sample for sample in samples if name in ("*", sample.path.name)]
     if not found:
         raise BadInput(f"there is no sample {name!r:.80}; reload the page")

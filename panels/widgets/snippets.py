@@ -1,7 +1,7 @@
-"""Programs that call an endpoint and run as they stand: in Python, in JavaScript, in a shell.
+"""Programs that call an endpoint and run without changes: in Python, in JavaScript, in a shell.
 
-Those that Gradio writes fetch a PDF from another machine, declare a constant twice, and lose the event's id in bash.
-`routes` puts these in their place, and serves the sample recordings that they use.
+Gradio's own programs download a PDF from another machine, declare a constant twice, and lose the event's id in bash.
+`routes` replaces them, and serves the sample recordings that they use.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ SAMPLES = "/samples"
 
 @dataclass(frozen=True)
 class File:
-    """A file in a call, by its name: a sample that the page serves, or one that the user has."""
+    """A file in a call, by its name: a sample that the page serves, or one of the user's."""
 
     name: str
     served: bool = True
 
 
 def routes() -> list[BaseRoute]:
-    """What the server answers itself, ahead of Gradio."""
+    """Returns the routes that the server answers itself, before Gradio."""
     samples = assets() / "samples"
     served = [Mount(SAMPLES, StaticFiles(directory=samples))] if samples.is_dir() else []
     return [Route(INFO, describe), Route(f"{INFO}/", describe), *served]
 
 
 def describe(request: Request) -> JSONResponse:
-    """The endpoints with their parameters, as Gradio describes them, and with our programs."""
+    """Returns the endpoints with their parameters as Gradio describes them, with this project's programs."""
     page: Page = request.app.get_blocks()
     everything = bool(request.query_params.get("all_endpoints"))
     described: dict[str, Any] = copy.deepcopy(dict(page.get_api_info(all_endpoints=everything)))
@@ -52,12 +52,12 @@ def describe(request: Request) -> JSONResponse:
 
 
 def snippets(root: str, endpoint: str, call: Mapping[str, Any]) -> dict[str, str]:
-    """Programs by language, as the page shows them.
+    """Returns programs by language, for the page.
 
     Args:
         root: the address of the page.
         endpoint: its name, with a slash.
-        call: values by parameter, those that a `File` stands for included.
+        call: values by parameter; a `File` represents an uploaded file.
     """
     return {
         "python": _python(root, endpoint, call),
@@ -135,7 +135,7 @@ def _bash(root: str, endpoint: str, call: Mapping[str, Any]) -> str:
 
 
 def _cli(root: str, endpoint: str, call: Mapping[str, Any]) -> str:
-    """For Gradio's own command, whose name the page writes in the place of `{command}`."""
+    """Returns the arguments for Gradio's own command; the page replaces `{command}` by its name."""
     given = {
         name: {"path": value.name, "meta": {"_type": "gradio.FileData"}} if isinstance(value, File) else value
         for name, value in call.items()

@@ -7,7 +7,7 @@ import gradio as gr
 from workbench.parity_lab.style import PARTS
 from workbench.registry.sources import assets
 
-# One hue carries meaning (what can be pressed, what is chosen); everything else is grey with a breath of it.
+# One hue carries meaning (buttons and selected items); everything else is grey with a trace of it.
 PETROL = gr.themes.Color(
     "#eef7f6", "#d6ecea", "#addad7", "#7cc2bf", "#46a5a3", "#1f8786",
     "#0e6e70", "#0b595c", "#0a484b", "#093b3e", "#052426", name="petrol",
@@ -17,27 +17,27 @@ SLATE = gr.themes.Color(
     "#4c5955", "#384440", "#24302c", "#17211e", "#0e1614", name="slate",
 )  # fmt: skip
 
-# System fonts only: nothing is fetched, and every script has its own face.
+# System fonts only: nothing is downloaded, and every script has a suitable font.
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Helvetica Neue", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
 
 def head() -> str:
-    """What goes into the head of the page: the style sheet as it is, and that of the parts of parity reports.
+    """Returns the head of the page: the style sheet unchanged, and that of the parts of parity reports.
 
-    Gradio's own way (`css_paths`) rewrites every selector, splitting it at commas inside `:is()` too, and drops the
+    Gradio's own way (`css_paths`) rewrites every selector, splits it at commas even inside `:is()`, and drops the
     original rule inside `@media`.
     """
     return f"<style>{(assets() / 'style.css').read_text(encoding='utf-8')}{PARTS}</style>"
 
 
 def words() -> gr.I18n:
-    """What Gradio's own buttons are called where it has no words for them; the page is in English."""
+    """Returns the names of Gradio's own buttons in languages that it lacks; the page is in English."""
     return gr.I18n(en={"common.upload": "Add files"})
 
 
 def theme() -> gr.Theme:
-    """The page's theme, for light and dark."""
+    """Returns the page's theme, for light and dark."""
     base = gr.themes.Base(
         primary_hue=PETROL,
         secondary_hue=PETROL,

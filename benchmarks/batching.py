@@ -1,9 +1,9 @@
-"""Throughput of transcribing side by side: batch 8 against one at a time, over the same recordings of mixed length.
+"""Throughput of batched transcription: batch 8 against one at a time, over the same recordings of mixed length.
 
     python -m benchmarks.batching [--model M ...] [--data D] [--batch B] [--count N] [--runs N]
 
-The two take turns in one session. Printed are seconds of speech per second of computing, as medians, their ratio (goal:
-at least 2) and whether the ids are equal. Exit status 1 below the goal, or where ids differ.
+The two alternate in one session. It prints the medians of seconds of speech per second of computing, their ratio (goal:
+at least 2) and whether the ids are equal. Exit status 1 below the goal, or if ids differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IDS = tuple[tuple[int, ...], ...]
 
 
 def digit_strings(data: Path, count: int) -> list[Sound]:
-    """Strings of three to seven digits of the speaker that the demo models were not trained on."""
+    """Returns strings of three to seven digits of the speaker that the demo models were not trained on."""
     from workbench.training.digits import load_fsdd, split_by_speaker
     from workbench.training.evaluation import evaluation_strings
 
@@ -44,7 +44,7 @@ def digit_strings(data: Path, count: int) -> list[Sound]:
 
 
 def sample_pieces(count: int) -> list[Sound]:
-    """The project's sample recordings cut at pauses, at 3, 6 and 9 s at the latest, over and over."""
+    """Returns the project's sample recordings, cut at pauses or after 3, 6 and 9 s, repeated as needed."""
     pieces = []
     for path in sorted((assets() / "samples").glob("*.wav")):
         samples = read(path).samples
@@ -58,7 +58,7 @@ def sample_pieces(count: int) -> list[Sound]:
 
 
 def transcribe(session: OpenSession, sounds: Sequence[Sound], batch: int) -> tuple[float, IDS]:
-    """Seconds for all of them, and the ids of each."""
+    """Returns the seconds for all of them, and the ids of each."""
     found: dict[int, tuple[int, ...]] = {}
     begun = time.perf_counter()
     for number, event in session.stream_batch(sounds, batch_size=batch, vad="none"):
@@ -70,14 +70,14 @@ def transcribe(session: OpenSession, sounds: Sequence[Sound], batch: int) -> tup
 
 
 def measure(session: OpenSession, sounds: Sequence[Sound], batch: int, runs: int) -> bool:
-    """Runs both in turns and prints what was seen; returns whether the goal is met."""
+    """Runs both alternately and prints the results; returns whether the goal is met."""
     seconds = [len(samples) / rate for samples, rate in sounds]
     sizes = (1, batch)
     rates: dict[int, list[float]] = {size: [] for size in sizes}
     ids: dict[int, IDS] = {}
     for turn in range(runs + 1):
         for size in sizes if turn % 2 else reversed(sizes):
-            # The first turn warms up, with as little as fills a batch.
+            # The first turn warms up with just enough recordings to fill a batch.
             taken, ids[size] = transcribe(session, sounds if turn else sounds[:batch], size)
             if turn:
                 rates[size].append(sum(seconds) / taken)
@@ -87,7 +87,7 @@ def measure(session: OpenSession, sounds: Sequence[Sound], batch: int, runs: int
         print(
             f"batch {size}: {statistics.median(seen):6.1f} s of speech per second ({min(seen):.1f} to {max(seen):.1f})"
         )
-    # Of neighbours in time, since other work on the machine comes and goes.
+    # Ratios of consecutive runs, as other work on the machine varies.
     ratio = statistics.median(many / one for one, many in zip(rates[1], rates[batch], strict=True))
     differ = [number for number, pair in enumerate(zip(ids[1], ids[batch], strict=True)) if pair[0] != pair[1]]
     print(f"ratio {ratio:.2f} (median of {runs} pairs; goal: at least {GOAL:g})")

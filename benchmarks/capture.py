@@ -1,10 +1,10 @@
-"""What capturing every stage costs: full-size SenseVoice, 44 s of real speech, PyTorch and GGUF in float32.
+"""The cost of capturing every stage: full-size SenseVoice, 44 s of real speech, PyTorch and GGUF in float32.
 
-A checkpoint of random weights at the published dimensions is opened on both runtimes, each in its own process as
-always. A plain turn transcribes on both; a captured turn traces all stages on both into files and compares the two
-stage by stage. The turns alternate. Printed: seconds of every part and of the processors meanwhile, the ratio of
-captured to plain turns by either, the most memory resident in each process and in all together, and what the comparison
-said. On a machine that is at work otherwise, the ratio of the processors' seconds is the one to trust.
+A checkpoint of random weights at the published dimensions is opened on both runtimes, each in its own process as usual.
+A plain turn transcribes on both. A captured turn traces all stages on both into files and compares the two stage by
+stage. The turns alternate. It prints the seconds of every part and of the processors, the ratio of captured to plain
+turns by both measures, the largest resident memory of each process and of all together, and the result of the
+comparison. On a machine with other work, trust the ratio of the processors' seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 
 SECONDS = 44.0
-LONGEST_STRETCH = 60.0  # the recording is one stretch, as in a trace
+LONGEST_CHUNK = 60.0  # the recording is one chunk, as in a trace
 MAKE = """import sys
 from pathlib import Path
 from tests.reference.checkpoints import write_sensevoice
@@ -44,7 +44,7 @@ GOAL_RATIO, GOAL_BYTES = 2.0, 2e9
 
 @dataclass
 class Turn:
-    """Seconds of each part, those of the processors meanwhile, and the most bytes resident in each process."""
+    """Seconds of each part, the processors' seconds, and the largest resident memory of each process."""
 
     pids: dict[str, int]
     seconds: dict[str, float] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Turn:
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Times what is in the block."""
+        """Measures the time of the block."""
         begun, worked = time.perf_counter(), processor_seconds(self.pids)
         yield
         self.seconds[name] = time.perf_counter() - begun
@@ -61,9 +61,9 @@ class Turn:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Takes note of the most memory that the processes have resident within the block (Linux)."""
+        """Measures the largest resident memory of the processes within the block (Linux)."""
         for pid in self.pids.values():
-            Path(f"/proc/{pid}/clear_refs").write_text("5")  # forgets earlier peaks
+            Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets earlier peaks
         yield
         for name, pid in self.pids.items():
             lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -71,20 +71,20 @@ class Turn:
 
 
 def processor_seconds(pids: dict[str, int]) -> float:
-    """What the processes have computed so far, all their threads together (Linux)."""
+    """Returns the processor time of the processes so far, over all their threads (Linux)."""
     fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids.values()]
     return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def plain(turn: Turn, sessions: dict[str, OpenSession], sound: Path) -> None:
-    """Both runtimes transcribe."""
+    """Transcribes on both runtimes."""
     for name, session in sessions.items():
         with turn.part(name):
-            session.transcribe(sound, vad="none", max_segment_seconds=LONGEST_STRETCH)
+            session.transcribe(sound, vad="none", max_segment_seconds=LONGEST_CHUNK)
 
 
 def captured(turn: Turn, sessions: dict[str, OpenSession], sound: Path, folder: Path) -> tuple[str, int]:
-    """Both runtimes trace all stages, and the traces are compared; returns the verdict and the bytes of a trace."""
+    """Traces all stages on both runtimes and compares the traces; returns the verdict and the bytes of a trace."""
     files = [folder / f"{name}.safetensors" for name in sessions]
     for file in files:
         file.unlink(missing_ok=True)
@@ -123,7 +123,7 @@ def report(plain_turns: list[Turn], captured_turns: list[Turn]) -> None:
 
 
 def speech() -> np.ndarray:
-    """Samples of the project, one after another, repeated as needed."""
+    """Returns samples of the project, one after another, repeated as needed."""
     samples = np.concatenate([read(path).samples for path in sorted((assets() / "samples").glob("*.wav"))])
     return np.resize(samples, int(SECONDS * 16000))
 

@@ -1,4 +1,4 @@
-"""Word error rates of the shipped demo models on the speaker they were not trained on, under every condition."""
+"""Word error rates of the shipped demo models on the speaker that they were not trained on, under every condition."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Full-size SenseVoice and Paraformer on PyTorch against the original funasr package.
 
-Both sides load the same checkpoint of random weights in FunASR's format and take turns on the features of the same 44 s
-of real speech. Printed: medians, their ratio, loading time and memory, whether the ids agree, and the time that the
-arithmetic alone would take at this machine's measured matrix rate.
+Both sides load the same checkpoint of random weights in FunASR's format and alternate on the features of the same 44 s
+of real speech. It prints medians, their ratio, loading time and memory, whether the ids are equal, and the time of the
+arithmetic alone at this machine's measured rate of matrix products.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READERS = {"sensevoice": read_sensevoice, "paraformer": read_paraformer}
 
 
 class Side:
-    """One side's process."""
+    """The process of one side."""
 
     def __init__(self, name: str, python: str, directory: Path, features: Path, threads: int):
         command = [python, "-m", "benchmarks.side", name, str(directory), str(features), str(threads)]
@@ -45,7 +45,7 @@ class Side:
         self.runs: list[dict[str, Any]] = []
 
     def answer(self) -> dict[str, Any]:
-        """The next line the process prints."""
+        """Returns the next JSON line that the process prints."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -54,7 +54,7 @@ class Side:
         return found
 
     def run(self) -> None:
-        """One timed forward."""
+        """Runs one timed forward pass."""
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
@@ -62,19 +62,19 @@ class Side:
 
     @property
     def median(self) -> float:
-        """Seconds per forward; the first, which warms up, does not count."""
+        """The median seconds per forward pass, without the first, which warms up."""
         return statistics.median(run["seconds"] for run in self.runs[1:])
 
 
 def speech(path: Path | None) -> np.ndarray:
-    """44 s of speech: a recording, or the project's samples one after another, repeated as needed."""
+    """Returns 44 s of speech: a recording, or the project's samples one after another, repeated as needed."""
     paths = [path] if path else sorted((assets() / "samples").glob("*.wav"))
     samples = np.concatenate([read(one).samples for one in paths])
     return np.resize(samples, int(SECONDS * 16000))
 
 
 def gigaflops(encoder: SanmConfig, frames: int) -> float:
-    """Multiply-adds of the encoder's matrix products, counted as two operations each, in units of 1e9."""
+    """Returns the operations of the encoder's matrix products in units of 1e9; a multiply-add counts as two."""
     total = 0
     for number in range(encoder.layers):
         width, size = (encoder.input_size if number == 0 else encoder.output_size), encoder.output_size
@@ -84,7 +84,9 @@ def gigaflops(encoder: SanmConfig, frames: int) -> float:
 
 
 def matrix_rate(threads: int) -> float:
-    """This machine's single-precision matrix product, in 1e9 operations per second, at the feed-forward's shape."""
+    """Returns this machine's rate of single-precision matrix products, in 1e9 operations per second, at the
+    feed-forward's shape.
+    """
     import torch
 
     torch.set_num_threads(threads)
@@ -98,7 +100,7 @@ def matrix_rate(threads: int) -> float:
 
 
 def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
-    """Runs both sides on one family and prints what was seen."""
+    """Runs both sides on one family and prints the results."""
     directory = WRITERS[family](folder / family)
     model = READERS[family](directory)
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
@@ -136,7 +138,7 @@ def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
 
 
 def main() -> None:
-    """Parses the arguments and measures the families asked for."""
+    """Parses the arguments and measures the chosen families."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", choices=tuple(WRITERS), action="append", help="(default: both)")
     parser.add_argument("--audio", type=Path, help="recording to take 44 s from (default: the project's samples)")

@@ -1,8 +1,8 @@
-"""The operations of FunASR's C++ runtime, rebuilt through our binding: a stand-in for it where it is not at hand.
+"""The operations of FunASR's C++ runtime, rebuilt with this project's binding as a substitute when it is not installed.
 
-As that runtime builds its SAN-M layers: q, k and v copied out of one product, the FSMN memory as a pad and eleven times
-copy, multiply and add, attention as product, scale, softmax, product with copies between, weights in plain buffers, the
-CTC head in one product.
+It builds SAN-M layers like that runtime: q, k and v copied out of one product; the FSMN memory as a pad and eleven
+times copy, multiply and add; attention as product, scale, softmax and product with copies between; weights in plain
+buffers; the CTC head in one product.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from workbench.runtimes.gguf.weights import Scope, Tensor
 
 
 class EagerGraph:
-    """Puts the stand-in's operations in place of ours, in this process."""
+    """Replaces this project's operations by the substitute's in this process."""
 
     @staticmethod
     def install(engine: type[GraphRunner]) -> None:
-        """Every engine made from now on computes as the C++ runtime does."""
+        """Makes every engine created from now on compute like the C++ runtime."""
         plain = engine.__init__
 
         def without_repacking(self: GraphRunner, file: Any, threads: int | None = None, repack: bool = False) -> None:
@@ -34,7 +34,7 @@ class EagerGraph:
 
 
 def attention(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str) -> Tensor:
-    """`sanm_attention` in the C++ runtime's operations."""
+    """Computes `sanm_attention` with the C++ runtime's operations."""
     size, heads = config.output_size, config.attention_heads
     fused = g.linear(x, scope / "linear_q_k_v", 3 * size)
     q, k, v = (g.columns(fused, n * size, (n + 1) * size) for n in range(3))

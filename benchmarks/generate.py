@@ -1,10 +1,11 @@
-"""Our decoding loop against `transformers.generate`: tokens per second on the same weights, type and machine.
+"""This project's decoding loop against `transformers.generate`: tokens per second on the same weights, type and
+machine.
 
     python -m benchmarks.generate [--directory D | --size small|0.6b] [--dtype T] [--batch B] [--runs N]
 
-Both sides use one loaded network and take turns, greedily, on the same prompts; no token ends a text. Printed are the
-medians, their ratio (goal: at least 0.9) and how soon the first token is there. Exit status 1 below the goal, or where
-the ids differ.
+Both sides use one loaded network and alternate with greedy decoding on the same prompts; no token ends a text. It
+prints the medians, their ratio (goal: at least 0.9) and the time until the first token. Exit status 1 below the goal,
+or if the ids differ.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ HEADS = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "
 
 
 def write_random(size: str, directory: Path, dtype: str) -> None:
-    """A Qwen3 directory without tokenizer."""
+    """Writes a Qwen3 directory without tokenizer."""
     import transformers
 
     config = transformers.AutoConfig.for_model(
@@ -46,7 +47,7 @@ def write_random(size: str, directory: Path, dtype: str) -> None:
 
 
 def ours(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> tuple[float, float, np.ndarray]:
-    """Seconds until the first token, seconds in all, and the ids [batch, tokens]."""
+    """Returns seconds until the first token, seconds in all, and the ids [batch, tokens]."""
     begun = time.perf_counter()
     steps, first = [], 0.0
     for step in language.generate(prompt, Decoding((), max_new_tokens=tokens)):
@@ -56,7 +57,7 @@ def ours(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> 
 
 
 def theirs(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> tuple[float, np.ndarray]:
-    """Seconds in all, and the ids [batch, tokens]."""
+    """Returns seconds in all, and the ids [batch, tokens]."""
     mask = torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(language.device)
     given: dict[str, Any] = {"inputs_embeds": prompt.embeddings, "attention_mask": mask}
     begun = time.perf_counter()
@@ -67,7 +68,7 @@ def theirs(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -
 
 
 def measure(directory: Path, options: argparse.Namespace) -> bool:
-    """Runs both sides in turns and prints what was seen; returns whether the goal is met."""
+    """Runs both sides alternately and prints the results; returns whether the goal is met."""
     config = read_language_config(directory)
     language = open_language(config, torch.device(options.device), options.dtype)
     draw = np.random.default_rng(1)
@@ -99,7 +100,7 @@ def measure(directory: Path, options: argparse.Namespace) -> bool:
         first = statistics.median(firsts[side])
         median = statistics.median(seen)
         print(f"{side:13}{median:8.1f} tokens/s ({min(seen):.1f} to {max(seen):.1f}), first token after {first:.3f} s")
-    # Of neighbours in time, since other work on the machine comes and goes.
+    # Ratios of consecutive runs, as other work on the machine varies.
     pairs = [a / b for a, b in zip(rates["ours"], rates["transformers"], strict=True)]
     ratio = statistics.median(pairs)
     print(f"ratio        {ratio:8.2f} (median of {options.runs} pairs; goal: at least {GOAL})")

@@ -1,6 +1,7 @@
-"""What each quantisation costs the demo models: word error rate, transcripts unlike PyTorch's, distance, file size.
+"""The cost of each quantisation for the demo models: word error rate, transcripts unlike PyTorch's, distance, file
+size.
 
-On strings of 3 to 7 digits of the speaker the demos were not trained on, the same for every type.
+It uses the same strings for every type: 3 to 7 digits of the speaker that the demos were not trained on.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ TRACED = 20  # strings whose encoder outputs are compared
 
 
 def texts(session: Session, strings: Sequence[DigitString]) -> list[str]:
-    """The transcript of every string."""
+    """Returns the transcript of every string."""
     return [session.transcribe((string.samples, 16000)).text for string in strings]
 
 
 def encoded(session: Session, strings: Sequence[DigitString]) -> list[np.ndarray]:
-    """The encoder's output of every string, in float64."""
+    """Returns the encoder's output of every string, in float64."""
     stage = "encoder.output"
     return [session.trace((string.samples, 16000), stage)[stage].astype(np.float64) for string in strings]
 
 
 def rate(found: Sequence[str], strings: Sequence[DigitString]) -> float:
-    """The word error rate of the transcripts."""
+    """Returns the word error rate of the transcripts."""
     rates = pool_scores([score(string.text, text) for string, text in zip(strings, found, strict=True)])
     assert rates.wer is not None
     return rates.wer
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """Of all values together."""
+    """Returns the cosine of all values together."""
     return float((one * other).sum() / np.sqrt((one * one).sum() * (other * other).sum()))
 
 

@@ -1,7 +1,7 @@
-"""One turn of `benchmarks.gguf_speed` in a process of its own: opens a GGUF file, transcribes a recording twice.
+"""One turn of `benchmarks.gguf_speed` in a separate process: opens a GGUF file, transcribes a recording twice.
 
-Prints one JSON object: seconds of opening, of the first and of the second pass, the most memory that was resident, and
-the ids. The recording goes in as FunASR's C++ runtime takes it: no CMVN, its query tokens, no voice activity detection.
+It prints one JSON object: seconds of opening, of the first and of the second pass, the largest resident memory, and the
+ids. The input is that of FunASR's C++ runtime: no CMVN, its query tokens, no voice activity detection.
 """
 
 from __future__ import annotations

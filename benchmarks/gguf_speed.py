@@ -1,11 +1,12 @@
 """Full-size SenseVoice on GGUF against FunASR's C++ runtime, on the same files and the same 44 s of real speech.
 
-A checkpoint of random weights at the published dimensions is converted to each type; both sides take turns, a new
-process each. Printed per type: medians, the ratio to the peer, to our PyTorch and to this machine's matrix rate, the
-most memory resident, and whether both decode the same ids.
+A checkpoint of random weights at the published dimensions is converted to each type. Both sides alternate, with a new
+process each. For each type it prints medians, the ratio to the peer, to this project's PyTorch runtime and to this
+machine's rate of matrix products, the largest resident memory, and whether both decode the same ids.
 
---peer names the C++ program `llama-funasr-sensevoice`; its source sets eight threads, so build it with as many as
---threads says. Without it, its operations rebuilt through our own binding stand in (`benchmarks.funasr_cpp_graph`).
+--peer names the C++ program `llama-funasr-sensevoice`; its source sets eight threads, so build it with the number of
+--threads. Without --peer, its operations rebuilt with this project's binding take its place
+(`benchmarks.funasr_cpp_graph`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from workbench.conversion import sensevoice, writer
 from workbench.families.sensevoice import read_sensevoice
 
 TYPES = ("f32", "f16", "q8_0", "q4_0")
-# Runs a program from a small process, whose own memory does not count as the program's.
+# Runs a program from a small process, so that the measured memory is the program's alone.
 WATCH = """import json, resource, subprocess, sys, time
 begun = time.perf_counter()
 done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -40,7 +41,7 @@ GOALS = {"f32": 0.6, "f16": 0.5, "q8_0": 0.6}
 
 @dataclass(frozen=True)
 class Turn:
-    """One process: seconds of computing with the model loaded, of loading and computing, memory, and the ids."""
+    """One process: seconds of computing with the loaded model, of loading and computing, memory, and the ids."""
 
     seconds: float
     whole: float
@@ -49,14 +50,14 @@ class Turn:
 
 
 def ours(kind: str, file: Path, wav: Path, threads: int) -> Turn:
-    """This project's runtime, or with kind `standin` the peer's operations on it."""
+    """Runs this project's runtime, or with kind `standin` the peer's operations on it."""
     command = [sys.executable, "-m", "benchmarks.gguf_side", kind, file, wav, threads]
     found = json.loads(subprocess.run([str(part) for part in command], check=True, capture_output=True).stdout)
     return Turn(found["second"], found["open"] + found["first"], found["peak"] / 1e6, tuple(found["ids"]))
 
 
 def peer(program: Path, file: Path, wav: Path) -> Turn:
-    """FunASR's C++ runtime; it says itself how long it computed."""
+    """Runs FunASR's C++ runtime, which prints how long it computed."""
     command = [str(part) for part in (program, "-m", file, "-a", wav, "--ids")]
     found = json.loads(subprocess.run([sys.executable, "-S", "-c", WATCH, *command], capture_output=True).stdout)
     done = re.search(r"done ([\d.]+)s", found["said"])
@@ -67,7 +68,7 @@ def peer(program: Path, file: Path, wav: Path) -> Turn:
 
 
 def pytorch_seconds(directory: Path, folder: Path, runs: int, threads: int) -> float:
-    """Median seconds of our PyTorch forward in float32 on the same features."""
+    """Returns median seconds of this project's PyTorch forward in float32 on the same features."""
     from benchmarks.forward import Side
     from workbench.audio.frontend import Frontend
 
@@ -83,7 +84,7 @@ def pytorch_seconds(directory: Path, folder: Path, runs: int, threads: int) -> f
 
 
 def report(kind: str, mine: list[Turn], theirs: list[Turn], reference: float, ideal: float) -> None:
-    """Prints what was seen of one type."""
+    """Prints the results of one type."""
     seconds, other = (statistics.median(turn.seconds for turn in turns) for turns in (mine, theirs))
     spread = [(min(t.seconds for t in turns), max(t.seconds for t in turns)) for turns in (mine, theirs)]
     goal = f" (goal: at most {GOALS[kind]})" if kind in GOALS else ""

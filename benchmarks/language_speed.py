@@ -1,10 +1,11 @@
-"""Our decoding loop on llama.cpp against llama-cpp-python's own `Llama`: tokens per second on the same GGUF file.
+"""This project's decoding loop on llama.cpp against llama-cpp-python's own `Llama`: tokens per second on the same GGUF
+file.
 
     python -m benchmarks.language_speed [--file F | --size small|0.6b] [--type f16 --type q8_0] [--runs N]
 
-Both sides have the file loaded in one process and take turns, greedily, on the same prompt, with as many threads and
-keys and values in f16; no token ends a text. Printed are the medians and the median of the ratios of neighbours in
-time. Exit status 1 where that is below the goal of 0.95, or where the ids differ.
+Both sides load the file in one process and alternate with greedy decoding on the same prompt, with the same number of
+threads and an f16 KV cache; no token ends a text. It prints the medians and the median of the ratios of consecutive
+runs. Exit status 1 if that is below the goal of 0.95, or if the ids differ.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SIZES = {  # hidden, layers, units, heads, key heads, width, vocabulary; the sec
 
 
 def write_random(size: str, kind: str, path: Path) -> None:
-    """A Qwen3 file with random weights, the matrices of the type `kind`, and a vocabulary of made-up tokens."""
+    """Writes a Qwen3 file with random weights, with matrices of the type `kind`, and an invented vocabulary."""
     import gguf
 
     hidden, layers, units, heads, key_heads, width, vocabulary = SIZES[size]
@@ -87,7 +88,7 @@ def write_random(size: str, kind: str, path: Path) -> None:
 
 
 def ours(language: LanguageModel, prompt: list[int], tokens: int) -> tuple[float, float, list[int]]:
-    """Seconds until the first token, seconds in all, and the ids."""
+    """Returns seconds until the first token, seconds in all, and the ids."""
     begun, first, ids = time.perf_counter(), 0.0, list[int]()
     for step in language.generate(language.prompt([prompt]), Decoding((), max_new_tokens=tokens)):
         first = first or time.perf_counter() - begun
@@ -96,7 +97,7 @@ def ours(language: LanguageModel, prompt: list[int], tokens: int) -> tuple[float
 
 
 def theirs(llama: Any, prompt: list[int], tokens: int) -> tuple[float, float, list[int]]:
-    """As `ours`, by llama-cpp-python's `generate`."""
+    """Returns the same as `ours`, with llama-cpp-python's `generate`."""
     begun, first, ids = time.perf_counter(), 0.0, list[int]()
     for token in llama.generate(prompt, temp=0.0, repeat_penalty=1.0, reset=True):
         first = first or time.perf_counter() - begun
@@ -104,13 +105,13 @@ def theirs(llama: Any, prompt: list[int], tokens: int) -> tuple[float, float, li
         if len(ids) == tokens:
             break
     seconds = time.perf_counter() - begun
-    llama.reset()  # so that the next run reads its prompt again
+    llama.reset()  # makes the next run read its prompt again
     return first, seconds, ids
 
 
 @contextmanager
 def both(path: Path, options: argparse.Namespace) -> Iterator[tuple[LanguageModel, Any]]:
-    """The file, loaded by each side."""
+    """Yields the file as loaded by each side."""
     from llama_cpp import Llama
 
     llama = Llama(
@@ -132,7 +133,7 @@ def both(path: Path, options: argparse.Namespace) -> Iterator[tuple[LanguageMode
 
 
 def measure(path: Path, options: argparse.Namespace) -> bool:
-    """Runs both sides in turns and prints what was seen; returns whether the goal is met."""
+    """Runs both sides alternately and prints the results; returns whether the goal is met."""
     with both(path, options) as (language, llama):
         draw = np.random.default_rng(1)
         rates: dict[str, list[float]] = {"ours": [], "Llama": []}

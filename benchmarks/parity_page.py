@@ -1,7 +1,7 @@
-"""The page `benchmarks/PARITY.md`: what a run of `benchmarks.parity_table` found, as text, and read back from it.
+"""The page `benchmarks/PARITY.md` with the results of `benchmarks.parity_table`: writes it and reads it.
 
-The page is made of the rows of its tables and of the facts of its run alone, so that a page that was read and is
-rendered again is the same, letter by letter.
+The page depends only on the rows of its tables and on the facts of its run. So reading and writing it again gives the
+same text.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ GROUPS: Mapping[str, str] = {
 RESULTS = "logits"
 NOTHING = "–"
 REFERENCE, WITHIN, BEYOND = "the reference", "within", "beyond"
-UNLIKE = "not alike"  # of another shape, or not finite in the same places
+UNLIKE = "not alike"  # of another shape, or not finite at the same positions
 _FACTS = ("Command", "Date", "Machine", "Versions", "Recordings", "Prompts")
 _TITLE = "# Parity of the demo models"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A runtime and a type, on all inputs: the cells of one row, in the order of the columns."""
+    """The results of a runtime and a type on all inputs: the cells of one row, in the order of the columns."""
 
     runtime: str
     type: str
-    verdict: str  # within PRESET; beyond PRESET ...; the reference; or why there is none
+    verdict: str  # within PRESET; beyond PRESET ...; the reference; or why it does not exist
     worst: str  # relative L2 and its stage
-    front_end: str  # the largest relative L2 of any stage of that group, here and below
+    front_end: str  # the largest relative L2 of any stage of that group, as in the next fields
     encoder: str
     middle: str
     language: str
@@ -51,11 +51,11 @@ class Row:
     tokens: str
     noise: str
     exact: str  # distance from float64, and as a multiple of the reference's
-    isolated: str  # the worst stage where each is computed from the reference's input of it
+    isolated: str  # the worst stage if each is computed from the reference's input of it
 
     @property
     def preset(self) -> str | None:
-        """The preset that the verdict names; None where nothing was compared."""
+        """The preset in the verdict; None if nothing was compared."""
         found = re.match(f"(?:{WITHIN}|{BEYOND}) ([a-z0-9_]+)", self.verdict)
         return found[1] if found else None
 
@@ -66,7 +66,7 @@ class Row:
 
     @property
     def errors(self) -> dict[str, float]:
-        """The largest relative L2 of each group that was compared; a prompt that differs is infinitely far."""
+        """The largest relative L2 of each group that was compared; infinite for a prompt that differs."""
         cells = zip(GROUPED, (self.front_end, self.encoder, self.middle, self.language, self.results))
         return {name: _number(cell) for name, cell in cells if cell != NOTHING}
 
@@ -99,21 +99,21 @@ _SUMMARY = ("runtime", "type", "models", "held to", "its limit", *GROUPED, "toke
 
 @dataclass(frozen=True)
 class Page:
-    """The facts of a run, and for each model its rows."""
+    """The facts of a run, and the rows of each model."""
 
     facts: Mapping[str, str]
     tables: Mapping[str, Sequence[Row]]
 
 
 def error(value: float | None) -> str:
-    """A relative L2 as a cell."""
+    """Returns a relative L2 as a cell."""
     if value is None:
         return NOTHING
     return "0" if value == 0 else f"{value:.1e}" if math.isfinite(value) else UNLIKE
 
 
 def _number(cell: str) -> float:
-    """The error in a cell; infinite where it is none, as of what differs in another way than by numbers."""
+    """Returns the error in a cell; infinite for a difference that is not a number."""
     try:
         return float(cell)
     except ValueError:
@@ -121,7 +121,7 @@ def _number(cell: str) -> float:
 
 
 def render(page: Page) -> str:
-    """The text of the page."""
+    """Returns the text of the page."""
     return "\n\n".join(_parts(page)) + "\n"
 
 
@@ -189,7 +189,7 @@ def _summary(rows: Sequence[Row]) -> Iterator[Sequence[str]]:
 
 
 def _promises(rows: Sequence[Row]) -> Iterator[str]:
-    """What the rows allow to be promised; a sentence that they contradict names those that do."""
+    """Yields what the rows allow to promise; if rows contradict a promise, the sentence names them."""
     compared = _compared(rows)
     beyond = [f"{row.runtime} {row.type}" for row in compared if not row.within]
     if beyond:
@@ -279,7 +279,7 @@ _READING = (
 
 
 def read(text: str) -> Page:
-    """The page in a text; raises `BadInput` where that is no page of this form."""
+    """Reads a page from its text; raises `BadInput` for any other text."""
     facts = dict(re.findall(r"^- ([A-Z][a-z]+): (.*)$", text.partition("\n## ")[0], flags=re.MULTILINE))
     lacking = [name for name in _FACTS if name not in facts]
     if not text.startswith(_TITLE) or lacking:

@@ -1,9 +1,9 @@
-"""Every demo model on every runtime and in every type against PyTorch in float32: makes `benchmarks/PARITY.md`.
+"""Every demo model on every runtime and in every type against PyTorch in float32: writes `benchmarks/PARITY.md`.
 
     python -m benchmarks.parity_table           prints the page
-    python -m benchmarks.parity_table --write   writes it; with --models or --runtimes, their rows only, others stay
+    python -m benchmarks.parity_table --write   writes it; --models or --runtimes write their rows only
 
-Each model's sessions stay open while all inputs go through them; engines of vLLM run one at a time.
+Each model's sessions stay open for all inputs; engines of vLLM run one at a time.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ KINDS = {
     "gguf": TYPES,
     "vllm": ("float32", "bfloat16", "float16"),
 }
-"""The types of each runtime that are computed; PyTorch's first one is the reference."""
+"""The types to compute on each runtime; PyTorch's first one is the reference."""
 PROMPTS = ("Count from two to six.", "Write in figures: three seven one", "Reverse: nine two eight zero four")
-ISOLATED = 2  # so many inputs are computed stage by stage too
+ISOLATED = 2  # the number of inputs that are also computed stage by stage
 SETTINGS = {"threads": 1, "kv_gigabytes": 0.25}
 
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a candidate on each input."""
+    """The outcomes of a candidate on each input."""
 
     whole: list[Outcome] = field(default_factory=list)  # end to end, with float64
     alone: list[Outcome] = field(default_factory=list)  # isolated, of the first inputs
 
 
 def sides(runtimes: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Runtime, type and side of every candidate; of PyTorch's float32, which is the reference, no side."""
+    """Returns runtime, type and side of every candidate; the side of the reference, PyTorch's float32, is empty."""
     return [
         (runtime, kind, "" if (runtime, kind) == ("pytorch", "float32") else f"{runtime}:{kind}")
         for runtime in runtimes
@@ -77,7 +77,7 @@ def sides(runtimes: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def inputs(registry: Registry, model: str, count: int | None = None) -> list[Path] | list[str]:
-    """The prompts of a language model, else the sample recordings; at most `count` of them."""
+    """Returns the prompts of a language model, else the sample recordings; at most `count` of them."""
     if FAMILIES[registry.card(model).family].reads_text:
         return list(PROMPTS[:count])
     return sorted((assets() / "samples").glob("*.wav"), key=lambda path: path.stat().st_size)[:count]
@@ -86,7 +86,7 @@ def inputs(registry: Registry, model: str, count: int | None = None) -> list[Pat
 def outcomes(
     registry: Registry, model: str, candidates: Sequence[str], sources: Sequence[Path | str]
 ) -> dict[str, Found]:
-    """What came of each candidate, against the reference in float32 and in float64."""
+    """Returns the outcomes of each candidate, against the reference in float32 and in float64."""
     found = {name: Found() for name in candidates}
     for name in candidates:
         state = registry.availability(registry.card(model), name.partition(":")[0])
@@ -119,17 +119,17 @@ def outcomes(
 
 
 def held(stack: contextlib.ExitStack, registry: Registry, model: str, name: str) -> bool:
-    """Whether the side's session could be opened; it stays so, for all inputs, until the stack is left."""
+    """Opens the side's session until the end of the stack; returns whether that worked."""
     side = read_side(name, registry.options_class(model), model).with_default(**SETTINGS)
     try:
         stack.enter_context(registry.open(model, runtime=side.runtime, **side.settings))
     except (BadInput, Unavailable):
-        return False  # a run says why
+        return False  # a run reports the reason
     return True
 
 
 def row(model: str, runtime: str, kind: str, found: Found) -> Row:
-    """The row of a candidate: the worst of what came of it on all inputs."""
+    """Returns the row of a candidate: the worst of its outcomes on all inputs."""
     compared = [each.comparison for each in found.whole if each.comparison]
     if not compared:
         return Row(runtime, kind, phrase(model, runtime, found.whole[0].reason), *[NOTHING] * (len(COLUMNS) - 3))
@@ -146,7 +146,7 @@ def row(model: str, runtime: str, kind: str, found: Found) -> Row:
 
 
 def isolated(model: str, runtime: str, found: Sequence[Outcome]) -> str:
-    """The worst stage of those that were computed by themselves, marked where it is beyond; or why none was."""
+    """Returns the worst of the isolated stages, marked if it is beyond its limits; or why there is none."""
     compared = [each.comparison for each in found if each.comparison]
     if not compared:
         return phrase(model, runtime, found[0].reason) if found else NOTHING
@@ -154,13 +154,13 @@ def isolated(model: str, runtime: str, found: Sequence[Outcome]) -> str:
 
 
 def worst(compared: Sequence[Comparison]) -> str:
-    """The largest relative L2 and its stage."""
+    """Returns the largest relative L2 and its stage."""
     value, stage = max(((value, stage) for stage, value in errors(compared)), default=(0.0, ""))
     return f"{error(value)} {stage}" if value else "0"
 
 
 def errors(compared: Sequence[Comparison]) -> Iterator[tuple[str, float]]:
-    """Stages and their relative L2, infinite where none can be told; tokens and texts but those of prompts aside."""
+    """Yields stages and their relative L2, infinite if undefined; without tokens and texts, except those of prompts."""
     for each in (stage for comparison in compared for stage in comparison.stages):
         if each.sequence and each.stage.startswith("prompt."):
             yield each.stage, float("inf") if each.differs else 0.0
@@ -170,7 +170,7 @@ def errors(compared: Sequence[Comparison]) -> Iterator[tuple[str, float]]:
 
 
 def verdict(found: Sequence[Outcome]) -> str:
-    """Within or beyond its preset, on how many inputs, and at which stages first."""
+    """Returns whether it is within its preset, else on how many inputs it is beyond, and at which stages first."""
     preset = next(each.comparison.tolerances.preset.name for each in found if each.comparison)
     bad = [each for each in found if each.status != "within"]
     if not bad:
@@ -179,7 +179,7 @@ def verdict(found: Sequence[Outcome]) -> str:
 
 
 def first(outcome: Outcome) -> str:
-    """The first faulty stage of a candidate that is beyond, and how it differs where not beyond a limit."""
+    """Returns the first faulty stage of a candidate that is beyond, and the kind of fault if no limit was exceeded."""
     stage = outcome.verdict.faulty_stage if outcome.verdict else None
     if stage is None or outcome.comparison is None:
         return outcome.sentence.partition("; ")[0]
@@ -191,20 +191,20 @@ def first(outcome: Outcome) -> str:
 
 
 def phrase(model: str, runtime: str, reason: str) -> str:
-    """Why a combination does not exist, without its names and without what to do instead."""
+    """Returns why a combination does not exist, without its names and without advice."""
     reason = reason.removeprefix(f"{model} cannot run on {runtime}: ").partition("; ")[0]
     return re.sub(rf"^(dtype is \w+, and )?{re.escape(model)} has ", "", reason)
 
 
 def agreement(compared: Sequence[Comparison]) -> str:
-    """The share of rows of logits with the same best candidate."""
+    """Returns the share of rows of logits with the same best candidate."""
     logits = [each.logits for comparison in compared for each in comparison.stages if each.logits]
     rows = sum(each.rows for each in logits)
     return f"{1 - sum(each.flips for each in logits) / rows:.2%}" if rows else NOTHING
 
 
 def same_tokens(compared: Sequence[Comparison]) -> str:
-    """In how many traces the tokens are equal, and how many of the others begin with a near tie."""
+    """Returns in how many traces the tokens are equal, and how many of the others begin with a near tie."""
     told = [comparison for comparison in compared if comparison.tokens_agree is not None]
     if not told:
         return NOTHING
@@ -214,7 +214,7 @@ def same_tokens(compared: Sequence[Comparison]) -> str:
 
 
 def noise(found: Sequence[Outcome]) -> tuple[str, str]:
-    """Noise or the first bug; the distance from float64 at the end, and how many times the reference's that is."""
+    """Returns noise or the first bug; and the distance from float64 at the end, with its ratio to the reference's."""
     reports = [each.noise for each in found if each.noise]
     if not reports:
         return NOTHING, NOTHING
@@ -226,20 +226,20 @@ def noise(found: Sequence[Outcome]) -> tuple[str, str]:
 
 
 def end(report: NoiseReport) -> StageNoise:
-    """The logits, or the last stage at which the reference is off float64 at all."""
+    """Returns the logits, or the last stage at which the reference differs from float64."""
     rounded = [each for each in report.stages if each.reference] or list(report.stages)
     return next((each for each in rounded if each.stage == "logits"), rounded[-1])
 
 
 def reference_row(found: Sequence[Found]) -> Row:
-    """The row of the reference: nothing but its own distance from float64."""
+    """Returns the row of the reference, which has only its own distance from float64."""
     reports = [each.noise for those in found for each in those.whole if each.noise]
     far = f"{error(max(end(report).reference for report in reports))} (1.0×)" if reports else NOTHING
     return Row("pytorch", "float32", REFERENCE, *[NOTHING] * (len(COLUMNS) - 5), far, NOTHING)
 
 
 def table(registry: Registry, model: str, runtimes: Sequence[str], count: int | None = None) -> list[Row]:
-    """The rows of a model."""
+    """Returns the rows of a model."""
     every = sides(runtimes)
     found = outcomes(registry, model, [side for _, _, side in every if side], inputs(registry, model, count))
     rows = [
@@ -250,7 +250,7 @@ def table(registry: Registry, model: str, runtimes: Sequence[str], count: int | 
 
 
 def joined(rows: Sequence[Row]) -> Iterator[Row]:
-    """The rows, neighbours that do not exist for the same reason as one with all their types."""
+    """Yields the rows; neighbours that do not exist for the same reason become one row with all their types."""
     for (runtime, said), those in groupby(rows, key=lambda row: (row.runtime, row.preset or row.verdict)):
         several = list(those)
         if several[0].preset or several[0].verdict == REFERENCE:
@@ -262,7 +262,7 @@ def joined(rows: Sequence[Row]) -> Iterator[Row]:
 def merged(
     kept: Mapping[str, Sequence[Row]], made: Mapping[str, Sequence[Row]], runtimes: Sequence[str]
 ) -> dict[str, list[Row]]:
-    """The rows of a page with those that were made in place of its own of the same models and runtimes."""
+    """Returns the rows of a page, with new rows replacing those of the same models and runtimes."""
     found = {}
     for model in dict.fromkeys([*MODELS, *kept, *made]):
         old = [row for row in kept.get(model, ()) if model not in made or row.runtime not in runtimes]
@@ -272,7 +272,7 @@ def merged(
 
 
 def facts() -> dict[str, str]:
-    """Who computed the page, when and of what."""
+    """Returns the facts of the run: command, date and machine."""
     listed = {"speech-workbench": __version__, "python": platform.python_version(), **versions()}
     return {
         "Command": "`python -m benchmarks.parity_table --write`, at once or in parts (`--models`, `--runtimes`)",
@@ -285,7 +285,7 @@ def facts() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The processor's name, as far as the system tells it."""
+    """Returns the processor's name, if the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -1,11 +1,11 @@
-"""What an engine's batching gives: 32 recordings at once against one after another, and against PyTorch's own batch.
+"""The gain of an engine's batching: 32 recordings at once against one after another, and against PyTorch's own batch.
 
     python -m benchmarks.serving [--model M ...] [--data D] [--count N] [--runs N] [--threads N]
 
-All take turns over the same recordings. Printed are recordings and seconds of speech per second of computing, as
-medians, their ratios (goal: at least 3 for vLLM at once against one after another) and whether the ids are equal.
-Beside them stands what FireRedASR's authors report of vLLM on a GPU: 10 to 50 samples per second, 5 times. Exit status
-1 below the goal, or where ids differ.
+All alternate over the same recordings. It prints medians of recordings and of seconds of speech per second of
+computing, their ratios (goal: at least 3 for vLLM at once against one after another) and whether the ids are equal. For
+comparison, it prints what FireRedASR's authors report for vLLM on a GPU: 10 to 50 samples per second, 5 times. Exit
+status 1 below the goal, or if ids differ.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ GOAL = 3.0
 
 
 def one_by_one(session: OpenSession, sounds: list[Sound]) -> tuple[float, IDS]:
-    """Seconds for all of them, each begun when the one before is done, and the ids of each."""
+    """Transcribes one after another; returns the seconds for all, and the ids of each."""
     found = [transcribe(session, [sound], 1) for sound in sounds]
     return sum(seconds for seconds, _ in found), tuple(ids for _, each in found for ids in each)
 
 
 def measure(engine: OpenSession, reference: OpenSession, sounds: list[Sound], runs: int) -> bool:
-    """Runs all ways in turns and prints what was seen; returns whether the goal is met."""
+    """Runs all ways alternately and prints the results; returns whether the goal is met."""
     ways = {
         "vLLM, one after another": lambda: one_by_one(engine, sounds),
         f"vLLM, {len(sounds)} at once": lambda: transcribe(engine, sounds, 1),

@@ -1,7 +1,7 @@
-"""One side of `benchmarks.forward`, in a process of its own: loads a model, then times a forward per line of stdin.
+"""One side of `benchmarks.forward` in a separate process: loads a model, then times a forward pass per line of stdin.
 
-Prints one JSON object per line. `ours` needs this project, `funasr` only the original package and torch, so that the
-two may live in different environments.
+It prints one JSON object per line. `ours` needs this project, `funasr` only the original package and torch, so that the
+two may be in different environments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SAMPLE_RATE = 16000
 
 
 def ours(directory: Path, features: np.ndarray) -> Callable[[], list[int]]:
-    """A function that runs this project's network on features [frames, 560] and returns the decoded ids."""
+    """Returns a function that runs this project's network on features [frames, 560] and returns the decoded ids."""
     import torch
 
     from workbench.families.sensevoice import is_sensevoice
@@ -42,7 +42,7 @@ def ours(directory: Path, features: np.ndarray) -> Callable[[], list[int]]:
 
 
 def funasr(directory: Path, features: np.ndarray) -> Callable[[], list[int]]:
-    """The same with the original package: what its model runs between features and ids."""
+    """Returns a function that runs the original package's model from features to ids."""
     import torch
     from funasr import AutoModel
 
@@ -69,13 +69,13 @@ def funasr(directory: Path, features: np.ndarray) -> Callable[[], list[int]]:
 
 
 def resident_megabytes() -> float:
-    """The most this process has had resident (Linux)."""
+    """Returns the largest resident memory of this process (Linux)."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines["VmHWM"].split()[0]) / 1024
 
 
 def main() -> None:
-    """Arguments: side, checkpoint directory, features (.npy), threads."""
+    """Runs the side; arguments: side, checkpoint directory, features (.npy), threads."""
     side, directory, features, threads = sys.argv[1:]
     answers = sys.stdout
     sys.stdout = sys.stderr  # the original package prints while it loads

@@ -1,9 +1,10 @@
-"""How soon the page answers, against `import gradio` alone, and how soon a demo model opens: at most 1.6 times, 5 s.
+"""Start-up times: until the page answers (at most 1.6 times `import gradio` alone), and until a demo model is open (5
+s).
 
     python -m benchmarks.startup [--rounds N]
 
-Both programs run in turns, in processes of their own; the median ratio of neighbours counts. Exit
-status 1 beyond what is promised.
+Both programs alternate in separate processes; the median ratio of consecutive runs counts. Exit status 1 above the
+promised values.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ DEMOS = ("demo/sensevoice", "demo/paraformer")
 
 
 def import_seconds() -> float:
-    """How long a Python takes that imports gradio and ends."""
+    """Returns the seconds of a Python process that imports gradio and ends."""
     begun = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import gradio"], check=True, cwd=ROOT)
     return time.perf_counter() - begun
 
 
 def answer_seconds() -> float:
-    """How long after its start the page answers its first request."""
+    """Returns the seconds from the page's start to its first answer."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -57,7 +58,7 @@ def answer_seconds() -> float:
 
 
 def open_seconds(model: str) -> float:
-    """How long the registry takes to open a model in a process of its own."""
+    """Returns the seconds that the registry needs to open a model in a separate process."""
     with Registry() as registry:
         begun = time.perf_counter()
         registry.open(model).close()
@@ -70,12 +71,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    import_seconds()  # the first fills the disk cache, for both
+    import_seconds()  # the first fills the disk cache for both
     pairs = [(import_seconds(), answer_seconds()) for _ in range(rounds)]
     alone, page = (statistics.median(column) for column in zip(*pairs))
     print(f"import gradio          {alone:6.2f} s   (median of {rounds})")
     print(f"page answers           {page:6.2f} s")
-    # Of neighbours in time, since other work on the machine comes and goes.
+    # Ratios of consecutive runs, as other work on the machine varies.
     ratio = statistics.median(after / before for before, after in pairs)
     print(f"ratio                  {ratio:6.2f}     (median of {rounds} pairs; promised: at most {RATIO})")
     fine = ratio <= RATIO

@@ -1,10 +1,10 @@
-"""Words that voice activity detection costs, and words that it lets a model write where nobody speaks.
+"""Words that voice activity detection loses, and words that a model writes where nobody speaks.
 
     python -m benchmarks.voice_activity --data FSDD [--vad V ...] [--levels DB ...] [--kinds K ...] [--speakers S ...]
 
-Long recordings are set together from takes of single digits, with the pauses that each kind names, and made quieter by
-each level before they are rounded to 16 bits. Printed is the word error rate per kind, level and detector, beside that
-without a detector, where long recordings are cut at their quietest places. Then come recordings without speech.
+Long recordings are made of takes of single digits with the pauses of each kind; each level makes them quieter before
+they are rounded to 16 bits. It prints the word error rate per kind, level and detector, beside the rate without a
+detector, for which long recordings are cut at their quietest positions. Then come recordings without speech.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ UNSEEN = (VoiceSetting("espeak-ng", "en-gb-x-rp+Denis", 50, 150), VoiceSetting("
 
 @dataclass(frozen=True)
 class Kind:
-    """How takes become a recording."""
+    """How to make a recording of takes."""
 
     pauses: tuple[float, float]  # seconds between groups of takes
     group: tuple[int, int] = (1, 1)  # takes in a group
     gaps: tuple[float, float] = (0.05, 0.3)  # seconds between takes of a group
-    floor: float | None = None  # pink noise, so many dB below the speech; None: digital silence
-    change: str = ""  # of what is heard: telephone or room
+    # Level of pink noise, in dB below the speech; None: digital silence.
+    floor: float | None = None
+    change: str = ""  # of the recording: telephone or room
 
 
 KINDS = {
@@ -62,7 +63,7 @@ KINDS = {
 
 
 def spoken(speakers: Sequence[str], data: Path) -> Iterator[tuple[str, list[Take]]]:
-    """Speakers and their takes of single digits; the synthetic voices under the program's name."""
+    """Yields speakers and their takes of single digits; synthetic voices under the program's name."""
     takes = load_fsdd(data)
     for name in speakers or sorted({take.speaker for take in takes}):
         voices = [voice for voice in UNSEEN if voice.program == name]
@@ -73,7 +74,7 @@ def spoken(speakers: Sequence[str], data: Path) -> Iterator[tuple[str, list[Take
 
 
 def recording(takes: Sequence[Take], kind: Kind, seconds: float, seed: Sequence[int]) -> tuple[np.ndarray, str]:
-    """Samples of at least so many seconds with a peak of `PEAK`, and the words said in them."""
+    """Returns samples of at least that length with a peak of `PEAK`, and the words in them."""
     rng = np.random.default_rng(list(seed))
     bank = TakeBank.of(takes)
     parts, digits, active, length = [np.zeros(SAMPLE_RATE // 2, np.float32)], [], 0.0, SAMPLE_RATE // 2
@@ -99,12 +100,12 @@ def recording(takes: Sequence[Take], kind: Kind, seconds: float, seed: Sequence[
 
 
 def without_speech(name: str, level: float) -> np.ndarray:
-    """Samples of `NOISE_SECONDS` with that mean power in dB of full scale."""
+    """Returns samples of `NOISE_SECONDS` with that mean power in dB of full scale."""
     count = round(NOISE_SECONDS * SAMPLE_RATE)
     rng = np.random.default_rng(len(name))
     if name == "silence":
         return np.zeros(count, np.float32)
-    if name == "tones":  # a chord that changes twice a second
+    if name == "tones":  # a chord that changes twice per second
         time = np.arange(count) / SAMPLE_RATE
         notes = rng.choice(220.0 * 2 ** (np.arange(25) / 12), (3, int(2 * NOISE_SECONDS)))
         phases = 2 * np.pi * np.cumsum(np.repeat(notes, SAMPLE_RATE // 2, axis=1), axis=1) / SAMPLE_RATE
@@ -117,7 +118,7 @@ def without_speech(name: str, level: float) -> np.ndarray:
 
 
 def heard(session: Session, samples: np.ndarray, vad: str) -> str:
-    """The transcript with that detector."""
+    """Returns the transcript with that detector."""
     return session.transcribe((quantised(samples), SAMPLE_RATE), vad=vad).text
 
 

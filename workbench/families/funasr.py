@@ -132,13 +132,13 @@ def _file_metas(directory: Path) -> dict[str, Any]:
 
 def _existing(metas: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """Returns the tree with only the leaves whose file exists; the original ignores the others too."""
-    kept: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in metas.items():
         if isinstance(value, Mapping):
-            kept[key] = _existing(value, directory)
+            found[key] = _existing(value, directory)
         elif isinstance(value, str) and key != "config" and (directory / value).is_file():
-            kept[key] = value
-    return kept
+            found[key] = value
+    return found
 
 
 def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:

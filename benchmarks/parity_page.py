@@ -129,15 +129,15 @@ def _parts(page: Page) -> Iterator[str]:
     rows = [row for table in page.tables.values() for row in table]
     yield _TITLE
     yield _fold(
-        "This page is written by the command below and by nothing else. It holds every runtime and every type of "
-        "weights or arithmetic against PyTorch in float32, stage by stage, over all sample recordings and some "
-        "prompts, and says what may be relied upon."
+        "The command below writes this page. It compares every runtime and every type of weights or arithmetic with "
+        "PyTorch in float32, stage by stage, over all sample recordings and some prompts, and states what users may "
+        "rely on."
     )
     yield "\n".join(f"- {name}: {page.facts[name]}" for name in _FACTS)
     yield "## What is promised"
     yield _fold(
-        "Each row is the worst of all models and inputs that have it: the largest relative L2 error of any stage of a "
-        "group, and in how many of all traces the tokens are those of the reference."
+        "Each row has the worst values of all models and inputs: the largest relative L2 error of any stage of a "
+        "group, and in how many of all traces the tokens equal the reference's."
     )
     yield _table(_SUMMARY, _summary(rows))
     yield "\n".join(_fold(f"- {each}", "  ") for each in _promises(rows))
@@ -193,18 +193,18 @@ def _promises(rows: Sequence[Row]) -> Iterator[str]:
     compared = _compared(rows)
     beyond = [f"{row.runtime} {row.type}" for row in compared if not row.within]
     if beyond:
-        yield f"All are within their presets but {', '.join(dict.fromkeys(beyond))}, whose rows say where."
+        yield f"All are within their presets except {', '.join(dict.fromkeys(beyond))}; their rows say where."
     else:
         yield (
-            "Every stage of every family is within the preset of its type, on every runtime that has it: relative L2, "
-            "largest difference, cosine, and of logits the divergence and the top-1 agreement "
+            "Every stage of every family is within the preset of its type on every runtime: relative L2, largest "
+            "difference, cosine, and for logits the divergence and the top-1 agreement "
             "([the presets](../workbench/compare/presets.py))."
         )
     front = max((row.errors.get("front end", 0.0) for row in compared), default=0.0)
     if front == 0:
         yield (
-            "Front end and prompt are the same to the last bit everywhere: filter bank, LFR and CMVN are computed by "
-            "one piece of code, and so are the token ids of prompts."
+            "Front end and prompt are equal to the last bit everywhere: all runtimes share the code for filter bank, "
+            "LFR and CMVN, and for the token ids of prompts."
         )
     else:
         yield f"Front end and prompt agree to {front:.1e}."
@@ -213,7 +213,7 @@ def _promises(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         "In float32 the tokens are the same on all runtimes."
         if not changed
-        else "In float32 the tokens differ at near ties only: "
+        else "In float32 the tokens differ only at near ties: "
         + ", ".join(f"{row.runtime} {row.type} ({row.tokens})" for row in changed)
         + "."
     )
@@ -221,9 +221,9 @@ def _promises(rows: Sequence[Row]) -> Iterator[str]:
         f"{row.runtime} {row.type} ({row.noise})" for row in compared if row.noise not in ("noise", NOTHING)
     )
     yield (
-        f"Against float64, all differences are the noise of their arithmetic, but: {', '.join(bugs)}."
+        f"Compared with float64, all differences are rounding noise except: {', '.join(bugs)}."
         if bugs
-        else "Against float64, all differences are the noise of their arithmetic."
+        else "Compared with float64, all differences are rounding noise."
     )
 
 
@@ -235,43 +235,44 @@ def _all_equal(row: Row) -> bool:
 def _limits(rows: Sequence[Row]) -> Iterator[str]:
     rounded = [row for row in _compared(rows) if row.preset != "f32" and not _all_equal(row)]
     where = ", ".join(dict.fromkeys(f"{row.runtime} {row.type}" for row in rounded))
-    differ = f": here they differ in some traces of {where}" if where else ", though here they are"
-    yield f"The same tokens in types coarser than float32{differ}."
+    differ = f"; here they differ in some traces of {where}" if where else ", although they are equal here"
+    yield f"Equal tokens in types coarser than float32{differ}."
     if any("predictor.embeddings (" in row.verdict for row in rows):
         yield (
-            "The same number of tokens of a Paraformer in few bits: its predictor emits one wherever a sum of weights "
-            "passes 1, and rounding moves that. Stages of another shape count as infinitely far from float64."
+            "An equal number of tokens from a Paraformer in few bits: its predictor emits a token where a sum of "
+            "weights passes 1, and rounding moves that point. Stages of another shape count as infinitely far from "
+            "float64."
         )
     yield (
-        "The same bits on two runtimes behind the front end, or with another number of threads: sums are added up in "
+        "Equal bits on two runtimes after the front end, or with another number of threads: sums are added in "
         "another order."
     )
     yield (
-        "Keys and values in f16 or q8_0 (`--kv-cache`), compiled graphs of vLLM (`--no-eager`), GPUs, sampling and "
-        "beam search: all of this is of a processor, with keys and values in f32, taking the likeliest token."
+        "A KV cache in f16 or q8_0 (`--kv-cache`), compiled graphs of vLLM (`--no-eager`), GPUs, sampling and beam "
+        "search: these results are from a CPU with a KV cache in f32 and greedy decoding."
     )
     yield (
         "Other checkpoints: longer networks add up more errors, and a type may hurt one model more than another. "
-        "`workbench parity MODEL AUDIO --candidates gguf:q8_0` says it for yours."
+        "`workbench parity MODEL AUDIO --candidates gguf:q8_0` measures yours."
     )
     yield (
-        "vLLM computes the language model; what hears is PyTorch's own network in float32, so that errors of 0 before "
-        "`llm` mean one computation, not two that agree."
+        "Agreement of two audio encoders on vLLM: vLLM computes the language model, and the audio encoder is PyTorch's "
+        "network in float32. Errors of 0 before `llm` mean one computation, not two that agree."
     )
 
 
 _READING = (
-    "Types of GGUF are those of the weights, of PyTorch and vLLM those of a language model's arithmetic.",
+    "Types of GGUF are types of weights; types of PyTorch and vLLM are those of a language model's arithmetic.",
     "Errors are relative L2, ‖candidate − reference‖ / ‖reference‖, the largest of all stages of the group and of all "
     "inputs; a group without stages has –.",
-    "*top-1* is the share of all rows of logits whose best candidate is the reference's; *tokens equal* counts traces, "
-    "and near ties are those whose first other token is as likely, to rounding, as the reference's.",
-    "*noise or bug* holds every stage against the reference in float64: a candidate is noise where it is about "
-    "as far from it as the reference is, allowing for its type ([how far](../workbench/compare/noise.py)). "
-    "*from float64* is the largest distance at the "
-    "logits (of a model without, at its scores), and how many times the reference's own that is.",
+    "*top-1* is the share of all rows of logits with the reference's best token. *tokens equal* counts traces; near "
+    "ties are traces whose first different token is as likely as the reference's, except for rounding.",
+    "*noise or bug* compares every stage with the reference in float64: a candidate is noise if it is about as far "
+    "from it as the reference is, considering its type ([how far](../workbench/compare/noise.py)). *from float64* is "
+    "the largest distance at the logits (for a model without logits, at its scores), and its ratio to the reference's "
+    "distance.",
     "*isolated* computes every stage from the reference's input of that stage, so that no error comes from an earlier "
-    "one; of the two shortest inputs.",
+    "stage; it uses the two shortest inputs.",
 )
 
 

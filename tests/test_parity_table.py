@@ -181,7 +181,7 @@ def test_a_page_of_other_rows_says_other_things() -> None:
     bad = replace(each, verdict=f"beyond {each.preset} in 1 of 8: logits", noise="bug at logits", tokens="7 of 8")
     page = Page(PAGE.facts, {model: [bad]})
     text = render(page)
-    assert read(text) == page and f"All are within their presets but {each.runtime} {each.type}" in text
+    assert read(text) == page and f"All are within their presets except {each.runtime} {each.type}" in text
     assert "bug at logits" in text.partition("## What is not")[0]
     assert f"in some traces of {each.runtime} {each.type}" in text or each.preset == "f32"
 

@@ -438,7 +438,7 @@ def test_an_id_that_there_is_not(language: LanguageModel, number: int) -> None:
 
 def test_a_kind_of_cache_that_there_is_not_or_that_does_not_fit(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")  # its heads are 8 wide
-    for kind, message in (("q4_0", "kv_cache is 'q4_0'; expected one of f32, f16, q8_0"), ("q8_0", "cannot be kept")):
+    for kind, message in (("q4_0", "kv_cache is 'q4_0'; expected one of f32, f16, q8_0"), ("q8_0", "cannot be stored")):
         with pytest.raises(BadInput, match=message):
             generated(opened(tmp_path / "it.gguf", kind), [PROMPT], Decoding((), max_new_tokens=2))
 

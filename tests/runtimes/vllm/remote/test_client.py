@@ -288,7 +288,7 @@ def test_a_stream_that_breaks_off(client: Client, fake: FakeServer, then: str) -
             "the engine died; the answer is not",
         ),
         (event({"error": {"message": "too long", "code": 400}}), BadInput, r"\(400\): too long"),
-        (event({"error": "odd"}), SessionDied, r"failed \(500\): odd; the answer is not whole"),
+        (event({"error": "odd"}), SessionDied, r"failed \(500\): odd; the answer is incomplete"),
     ],
 )
 def test_events_that_are_none(

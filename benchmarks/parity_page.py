@@ -156,7 +156,7 @@ def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def _fold(text: str, indent: str = "") -> str:
-    """The text in lines of at most 120 characters."""
+    """Returns the text in lines of at most 120 characters."""
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 

@@ -298,7 +298,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.parity_table", description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(MODELS), help="ids (default: %(default)s)")
     parser.add_argument("--runtimes", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--inputs", type=int, help="so many recordings or prompts only, the shortest")
+    parser.add_argument("--inputs", type=int, help="number of recordings or prompts, the shortest ones")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}, or the chosen rows of it")
     chosen = parser.parse_args()
     if chosen.write and chosen.inputs:

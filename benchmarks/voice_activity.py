@@ -37,7 +37,7 @@ UNSEEN = (VoiceSetting("espeak-ng", "en-gb-x-rp+Denis", 50, 150), VoiceSetting("
 
 @dataclass(frozen=True)
 class Kind:
-    """How to make a recording of takes."""
+    """The rules to make a recording of takes."""
 
     pauses: tuple[float, float]  # seconds between groups of takes
     group: tuple[int, int] = (1, 1)  # takes in a group

@@ -32,7 +32,7 @@ NO_INPUT = "traces only"
 
 @dataclass(frozen=True)
 class Request:
-    """What to compare, checked as far as possible without reading a recording or loading a model."""
+    """A comparison to run, checked as far as possible without reading a recording or loading a model."""
 
     model: str
     source: AudioSource | Prompt

@@ -209,6 +209,6 @@ def test_nothing_is_written_from_given_stages() -> None:
 
 def test_a_prompt_without_a_place_for_the_speech_is_told_of() -> None:
     with pytest.raises(
-        BadInput, match=r"^adaptor.output does not fit into prompt.tokens of the trace given: row 0 has"
+        BadInput, match=r"^adaptor.output does not fit into prompt.tokens of the given trace: row 0 has"
     ):
         traced({"prompt.tokens": np.array([5, 6])})

@@ -237,7 +237,7 @@ def test_from_given_stages_the_pass_is_over_the_prompt_given_and_nothing_is_writ
     assert trace.meta["isolated"] is True and trace.meta["input_digest"] == whole.meta["input_digest"]
     with pytest.raises(BadInput, match="the trace to compute from is of another input"):
         made.trace("xz", given=given)
-    with pytest.raises(BadInput, match=r"matches 'tok\*'; what a language model writes is none of a trace from given"):
+    with pytest.raises(BadInput, match=r"matches 'tok\*'; a trace from given stages has no text"):
         made.trace("xy", "tok*", given=given)
 
 

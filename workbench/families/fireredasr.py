@@ -151,7 +151,7 @@ def check_files(directory: Path, weights: Path | None = None) -> None:
     missing = _missing_files(directory, expected)
     if missing and _is_file(directory / "dict.txt"):
         raise BadInput(
-            f"checkpoint directory {directory.name} looks like FireRedASR-AED, which is none of the families here; "
+            f"checkpoint directory {directory.name} looks like FireRedASR-AED, which is not supported; "
             "expected FireRedASR-LLM"
         )
     if missing:

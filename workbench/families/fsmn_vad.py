@@ -77,7 +77,7 @@ class FsmnConfig:
 
 @dataclass(frozen=True)
 class DetectorConfig:
-    """How scores become spans, `model_conf` in the file; names and defaults are the original's."""
+    """The rules that turn scores into spans, `model_conf` in the file; names and defaults are the original's."""
 
     window_size_ms: int = 200  # decisions use the share of speech in this window
     sil_to_speech_time_thres: int = 150  # ms of speech in the window that begin speech

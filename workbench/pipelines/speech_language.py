@@ -170,7 +170,7 @@ class SpeechLanguagePipeline:
         except ValueError as error:
             if recorder is None or not recorder.isolated:
                 raise
-            raise BadInput(f"adaptor.output does not fit into prompt.tokens of the trace given: {error}") from error
+            raise BadInput(f"adaptor.output does not fit into prompt.tokens of the given trace: {error}") from error
 
 
 def traced_choices(decoding: Decoding, wanted: StageFilter) -> tuple[Decoding, AlternativesRecorder | None]:

@@ -49,7 +49,7 @@ SENTENCE_SECONDS = 4.0  # a segment this long may end at the end of a sentence
 
 @dataclass(frozen=True)
 class Recognition:
-    """What a recogniser recognised in one chunk; token times count from the start of the chunk."""
+    """The result of a recogniser on one chunk; token times count from the start of the chunk."""
 
     text: str
     language: str | None

@@ -103,7 +103,7 @@ def trace_of(
     Raises `BadInput` if no stage was found.
     """
     if not found:
-        whole = "; what a language model writes is none of a trace from given stages" if of.get("isolated") else ""
+        whole = "; a trace from given stages has no text of the language model" if of.get("isolated") else ""
         raise BadInput(
             f"no stage of {session.model} on {session.runtime} matches {asked!r}{whole}; see the stages with *"
         )

@@ -211,7 +211,7 @@ def with_noise(speech: Samples, added: Samples, speech_power: float, snr_db: flo
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """How often each effect is applied; shares are of all recordings."""
+    """The share of recordings with each effect."""
 
     equalised: float = 0.6
     reverberant: float = 0.35

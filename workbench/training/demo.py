@@ -24,7 +24,7 @@ FAMILIES = ("sensevoice", "paraformer", "funasr_nano", "fireredasr")
 
 
 class Recipe(Protocol):
-    """How to train and write a family's demo."""
+    """The recipe to train and write a family's demo."""
 
     ABOUT: str  # the card's text on the training, beyond the text for all families
 

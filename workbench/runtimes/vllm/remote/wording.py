@@ -1,4 +1,4 @@
-"""How to ask a server for each speech family: the text beside the speech in a chat, the fields of a transcription.
+"""The requests to a server for each speech family: the text beside the speech in a chat, the fields of a transcription.
 
 The server's own chat template writes the rest of the prompt (system message, turns, tokens).
 """

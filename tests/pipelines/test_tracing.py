@@ -12,7 +12,7 @@ from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.core.settings import Settings
-from workbench.pipelines.tracing import named, stages_given, trace_of
+from workbench.pipelines.tracing import named, substituted_stages, trace_of
 from workbench.runtimes.pytorch.sensevoice import open_session
 from workbench.trace.read import StoredTrace
 from workbench.trace.recorder import stage_digest
@@ -61,7 +61,7 @@ def test_who_has_stopped_a_call_gets_no_file(tmp_path: Path) -> None:
 def test_what_is_given_is_read_from_a_file_as_it_is_asked_for(tmp_path: Path) -> None:
     path = Trace({"a": np.ones(2), "b": np.zeros(3)}, {"input_digest": "d"}).save(tmp_path / "it.safetensors")
     for given in (path, str(path), Trace.load(path)):
-        stages = stages_given(given, "d")
+        stages = substituted_stages(given, "d")
         assert stages is not None and list(stages) == ["a", "b"] and len(stages) == 2
         assert "a" in stages and "c" not in stages and not stages.used
         with pytest.raises(BadInput, match=r"has none of the stages of this pass \(it has a, b\); expected a trace of"):
@@ -70,14 +70,14 @@ def test_what_is_given_is_read_from_a_file_as_it_is_asked_for(tmp_path: Path) ->
             "isolated": True,
             "given": {"b": stage_digest(np.zeros(3))},
         }
-    assert stages_given(None, "d") is None and named(None) == {}
+    assert substituted_stages(None, "d") is None and named(None) == {}
 
 
 def test_what_is_given_is_of_the_same_input_or_does_not_say(tmp_path: Path) -> None:
-    assert stages_given(Trace({"a": np.ones(2)}, {}), "d") is not None
+    assert substituted_stages(Trace({"a": np.ones(2)}, {}), "d") is not None
     with pytest.raises(
         BadInput, match=r"is of another input \(digest e, of this one d\); expected a trace of the same"
     ):
-        stages_given(Trace({"a": np.ones(2)}, {"input_digest": "e"}), "d")
+        substituted_stages(Trace({"a": np.ones(2)}, {"input_digest": "e"}), "d")
     with pytest.raises(BadInput, match="there is no trace"):
-        stages_given(tmp_path / "none.safetensors", "d")
+        substituted_stages(tmp_path / "none.safetensors", "d")

@@ -20,7 +20,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
-from workbench.pipelines.tracing import named, place_of, stages_given, trace_of
+from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
 from workbench.session.protocols import Session, recordings
 from workbench.session.values import (
@@ -228,7 +228,7 @@ class SpeechSession(Session):
         chosen = build_options(recogniser.options_class, options, self.model)
         wanted, place = StageFilter(stages), place_of(out)
         recording = read(source)
-        others = stages_given(given, recording.digest)
+        others = substituted_stages(given, recording.digest)
         found = recogniser.trace(recording.samples, chosen, wanted, others)
         described = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **named(others)}
         return trace_of(self, found, stages, recogniser.dtype, options, place, **described)

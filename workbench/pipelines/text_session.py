@@ -22,7 +22,7 @@ from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
 from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
-from workbench.pipelines.tracing import named, place_of, stages_given, trace_of
+from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.session.protocols import Session, last_generation
 from workbench.session.values import Alternative, AudioSource, Event, Generation, Neighbours, Piece, Prompt
 from workbench.system.memory import peak_resident_bytes
@@ -224,7 +224,7 @@ class TextSession(DeafSession):
         wanted, place = StageFilter(stages), place_of(out)
         prompt = writer.prompt(source, chosen, embeddings_given(embeddings))
         digest = prompt.digest
-        others = stages_given(given, digest)
+        others = substituted_stages(given, digest)
         recorder = Recorder(wanted, others)
         ids = recorder.put("prompt.tokens", np.array(prompt.ids, dtype=np.int64)).astype(np.int64).tolist()
         found = recorder.stages | writer.trace(prompt.with_ids(ids), wanted, others)

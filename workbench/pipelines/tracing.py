@@ -17,7 +17,7 @@ from workbench.trace.trace import Given, Out, Trace
 from workbench.trace.write import trace_place
 
 
-class StagesGiven(Mapping[str, np.ndarray]):
+class SubstitutedStages(Mapping[str, np.ndarray]):
     """The substituted stages that a trace is computed from; stages in a file are read on demand."""
 
     def __init__(self, trace: Trace):
@@ -39,7 +39,7 @@ class StagesGiven(Mapping[str, np.ndarray]):
         return len(self._trace)
 
 
-def stages_given(given: Given, digest: str) -> StagesGiven | None:
+def substituted_stages(given: Given, digest: str) -> SubstitutedStages | None:
     """Returns the substituted stages in `given`, or None if there are none.
 
     Args:
@@ -58,7 +58,7 @@ def stages_given(given: Given, digest: str) -> StagesGiven | None:
             f"the trace to compute from is of another input (digest {other!s:.32}, of this one {digest}); expected a "
             "trace of the same input"
         )
-    return StagesGiven(trace)
+    return SubstitutedStages(trace)
 
 
 def place_of(out: Out) -> Path | None:
@@ -66,7 +66,7 @@ def place_of(out: Out) -> Path | None:
     return None if out is None else trace_place(out)
 
 
-def named(given: StagesGiven | None) -> dict[str, Any]:
+def named(given: SubstitutedStages | None) -> dict[str, Any]:
     """Returns a trace's metadata about its substituted stages: the digest of each stage that was used.
 
     `workbench.compare.inputs` recognises the trace they came from by these digests. Raises `BadInput` if no stage was

@@ -46,7 +46,7 @@ def open_half(file: GgufFile) -> LlamaModel:
     sources = {name: file.raw(name) for name in names}
     if OUTPUT not in sources:  # shared weights: llama.cpp would make a second tensor
         sources[OUTPUT] = sources[EMBEDDINGS]
-    given = _Given(ggml, sources)
+    given = _TensorSource(ggml, sources)
     header = metadata_of(file, names)
     metadata = _read_metadata(functions, header)
     take = functions.llama_model_set_tensor_data_t(given.take)
@@ -119,7 +119,7 @@ def _read_metadata(functions: Any, header: bytes) -> int:
     return pointer
 
 
-class _Given:
+class _TensorSource:
     """The tensors that llama.cpp asks for, by name; lives as long as the model."""
 
     def __init__(self, ggml: Library, sources: Mapping[str, np.ndarray]):

@@ -16,7 +16,7 @@ from workbench.system.memory import size
 
 MOST = LIMIT * 4 // 3 + (1 << 20)  # bytes: the largest embedding in base64, with the JSON around it
 # Bytes that are read and dropped before the answer: a client that is cut off while it sends may never see the answer.
-LET_BY = 4_000_000_000
+MOST_DROPPED = 4_000_000_000
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -65,7 +65,7 @@ class LimitedBody:
     async def _refuse(self, receive: Receive, send: Send, more: bool = True) -> None:
         """Reads and drops the rest of the body, if there is more of it, and answers 413."""
         passed = 0
-        while more and passed < LET_BY:
+        while more and passed < MOST_DROPPED:
             message = await receive()
             passed += len(message.get("body", b""))
             more = message.get("more_body", False)

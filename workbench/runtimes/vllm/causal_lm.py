@@ -18,7 +18,7 @@ from workbench.pipelines.text_session import Table, TextSession
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
-from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
+from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.runtimes.vllm.weights import check_weights
 from workbench.session.values import Prompt
 from workbench.trace.recorder import Stages
@@ -67,7 +67,7 @@ class EngineWriter:
 
     def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Stages | None = None) -> dict[str, np.ndarray]:
         """See `Writer.trace`; raises `Unavailable` if stages are substituted."""
-        check_not_given(given)
+        check_not_substituted(given)
         return prompt_stages(self.engine, self._request(prompt), wanted)
 
     def _request(self, prompt: TokenPrompt) -> Request:

@@ -28,8 +28,8 @@ from workbench.runtimes.vllm.models.refused import Refused
 ARCHITECTURE = "SpeechWorkbenchEmbeddingLM"  # the model class whose chats may have embeddings
 MESSAGE, ITEMS = "_parse_chat_message_content", "_resolve_items"  # the wrapped functions in vLLM's module
 TAKEN = {MESSAGE: ("message", "mm_tracker"), ITEMS: ("items_by_modality", "mm_processor", "modality_order")}
-TAUGHT = "takes_embeddings"  # the mark of a wrapped function
-STUMBLES = ("missing", "dict_type")  # pydantic's names of the errors that contain a whole part
+WRAPPED = "takes_embeddings"  # the mark of a wrapped function
+PART_ERRORS = ("missing", "dict_type")  # pydantic's names of the errors that contain a whole part
 TEXTS = ("text", "input_text", "output_text")  # the types of parts that are text
 
 logger = init_logger("vllm.speech_workbench")
@@ -39,7 +39,7 @@ def teach_embeddings() -> None:
     """Makes this process's chats accept embeddings. May be called again."""
     from vllm.renderers import chat_utils
 
-    if hasattr(getattr(chat_utils, MESSAGE, None), TAUGHT):
+    if hasattr(getattr(chat_utils, MESSAGE, None), WRAPPED):
         return
     if strange := [name for name, first in TAKEN.items() if _parameters(chat_utils, name)[: len(first)] != first]:
         logger.warning_once(
@@ -51,7 +51,7 @@ def teach_embeddings() -> None:
         return
     for name, wrap in ((MESSAGE, _with_parts), (ITEMS, _with_items)):
         wrapped = wrap(getattr(chat_utils, name))
-        setattr(wrapped, TAUGHT, True)
+        setattr(wrapped, WRAPPED, True)
         setattr(chat_utils, name, wrapped)
 
 
@@ -89,7 +89,7 @@ def _each(parts: Iterable[Any]) -> Iterator[Any]:
         except StopIteration:
             return
         except ValidationError as error:
-            whole = [each["input"] for each in error.errors(include_url=False) if each["type"] in STUMBLES]
+            whole = [each["input"] for each in error.errors(include_url=False) if each["type"] in PART_ERRORS]
             if not whole:
                 raise
             # An error may also name each key of a single part that was sent where a list of parts belongs.

@@ -30,7 +30,7 @@ from workbench.pipelines.speech_session import Recognition, SpeechSession
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
-from workbench.runtimes.vllm.tracing import check_not_given, prompt_stages
+from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
 
@@ -108,7 +108,7 @@ class EngineRecogniser:
 
         Raises `Unavailable` if stages are substituted.
         """
-        check_not_given(given)
+        check_not_substituted(given)
         recorder = Recorder(wanted)
         request = self._request(samples, self.prompt_format.count(len(samples)), options)
         self.features(samples, options, recorder)

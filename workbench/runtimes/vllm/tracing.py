@@ -19,7 +19,7 @@ from workbench.trace.trace import StageFilter
 _numbers = count(1)  # numbers of captures
 
 
-def check_not_given(given: Stages | None) -> None:
+def check_not_substituted(given: Stages | None) -> None:
     """Raises `Unavailable` if stages are substituted: an engine computes all layers in one pass."""
     if given is not None:
         raise Unavailable(RUNTIMES["vllm"].no_given)

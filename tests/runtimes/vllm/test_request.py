@@ -58,7 +58,7 @@ def test_embeddings_mixed_with_ids() -> None:
         ({"ids": [1], "embeddings": rows(1)[None]}, r"shape \(1, 1, 4\)"),
         ({"ids": [1], "embeddings": np.ones((1, 4), np.int8)}, "hold int8"),
         ({"ids": [1, 1], "embeddings": np.array([[1.0] * 4, [1, np.inf, 1, 1]])}, "row 1 of the embeddings"),
-        ({"ids": [1], "is_embedding": np.array([True])}, "has none"),
+        ({"ids": [1], "is_embedding": np.array([True])}, "positions of embeddings and no embeddings"),
         ({"ids": [1], "embeddings": rows(1), "is_embedding": np.array([1])}, "expected a truth value"),
         ({"ids": [1], "embeddings": rows(1), "is_embedding": np.array([True, False])}, "each of the 1 positions"),
     ],

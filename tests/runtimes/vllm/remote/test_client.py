@@ -285,7 +285,7 @@ def test_a_stream_that_breaks_off(client: Client, fake: FakeServer, then: str) -
         (
             event({"error": {"message": "the engine died", "code": 500}}),
             SessionDied,
-            "the engine died; the answer is not",
+            "the engine died; the answer is incomplete",
         ),
         (event({"error": {"message": "too long", "code": 400}}), BadInput, r"\(400\): too long"),
         (event({"error": "odd"}), SessionDied, r"failed \(500\): odd; the answer is incomplete"),

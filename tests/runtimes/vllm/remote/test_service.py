@@ -32,7 +32,7 @@ def test_a_model_is_found_by_its_name(client: Client, fake: FakeServer) -> None:
             "has no model 'three'; it has one, two: correct the name in the source of mine's card",
         ),
         ([], "", "has 0 models, none; expected"),
-        ([str(n) for n in range(50)], "x", r"it has 0, 1, 2, 3, 4, 5, 6, 7 \.\.\.: mend"),
+        ([str(n) for n in range(50)], "x", r"it has 0, 1, 2, 3, 4, 5, 6, 7 \.\.\.: correct"),
     ],
 )
 def test_another_name_is_told_with_those_there_are(

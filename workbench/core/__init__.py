@@ -1,1 +1,1 @@
-"""What every other package builds on: errors, options, progress, resources, the table of runtimes."""
+"""The base of every other package: errors, options, settings, progress, resources, the table of runtimes."""

@@ -1,7 +1,7 @@
-"""The errors a user can meet, each carrying one sentence that says what was wrong and what was expected.
+"""The errors that a user can meet. Each message is one sentence that says what was wrong and what was expected.
 
-Raised at the boundary where the fault entered; the page shows the sentence, the command line prints it and
-exits with `exit_status`. Anything else that escapes is a fault of the workbench.
+Code raises them at the boundary where the fault entered. The page shows the sentence. The command line prints it and
+exits with `exit_status`. Any other exception that escapes is a fault of the workbench.
 """
 
 
@@ -12,20 +12,20 @@ class WorkbenchError(Exception):
 
 
 class BadInput(WorkbenchError):
-    """What the user gave (a recording, a checkpoint, an option) cannot be used as it is."""
+    """The error for user input (a recording, a checkpoint, an option) that cannot be used."""
 
     exit_status = 2
 
 
 class Unavailable(WorkbenchError):
-    """A runtime, a package or a remote source is not there; the message says how to get it."""
+    """The error for a missing runtime, package or remote source. The message says how to get it."""
 
     exit_status = 3
 
 
 class SessionDied(WorkbenchError):
-    """The process of a session ended during a call. The next call starts a new process."""
+    """The error for a session whose process ended during a call. The next call starts a new process."""
 
 
 class Cancelled(WorkbenchError):
-    """The user stopped the call."""
+    """The error for a call that the user stopped."""

@@ -1,8 +1,8 @@
-"""Options of a family, declared once as a frozen dataclass; flags, page inputs and keyword arguments come from it.
+"""Options of a family, declared once as a frozen dataclass. Flags, page inputs and keyword arguments are made from it.
 
-An option is a dataclass field whose metadata carries `help` and, where the values are few, `choices`; a number's limits
-stand there too, and the command line, Python and the page all read them from it. This file knows neither argparse's
-parser nor the page; it turns names and values into a checked dataclass.
+An option is a dataclass field. Its metadata carries `help`, the `choices` where the values are few, and the limits of a
+number; the command line, Python and the page all read them from there. This file knows neither argparse's parser nor
+the page. It turns names and values into a checked dataclass.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ def option(
     smallest: float | None = None,
     runtimes: Sequence[str] = (),
 ) -> Any:
-    """A dataclass field that is a user's option.
+    """Returns a dataclass field for an option of the user.
 
     Args:
-        default: the value that is taken where none is given.
+        default: the value if the user sets none.
         help: what the option does, for users.
-        choices: the texts that it may be, where they are few.
-        minimum: the least that a number may be.
-        maximum: the most that a number may be.
-        above: what a number must be greater than; in place of `minimum`.
-        smallest: the least that a number may be besides 0, which has a meaning of its own; in place of `minimum`.
-        runtimes: those that have it, where not all of them do.
+        choices: the allowed texts, if they are few.
+        minimum: the smallest allowed number.
+        maximum: the largest allowed number.
+        above: the number must be greater than this; replaces `minimum`.
+        smallest: the smallest allowed number except 0, which has a special meaning; replaces `minimum`.
+        runtimes: the runtimes that have the option; empty for all.
     """
     limits = {"minimum": minimum, "maximum": maximum, "above": above, "smallest": smallest}
     texts = {"help": help, "choices": tuple(choices), "runtimes": tuple(runtimes)}
     return field(default=default, metadata={**texts, **limits})
 
 
-LONGEST_SEGMENT_SECONDS = 600.0  # the attention over ten minutes takes gigabytes; it grows with the square of the time
-FULL_SCALE = 32768.0  # of int16 samples; a dither beyond it leaves nothing of the recording
-LONGEST_SILENCE_MS = 60_000  # as long as the longest segment; more would end none
-MOST_SIDE_BY_SIDE = 512  # stretches; more fill the memory before they fill any processor
+LONGEST_SEGMENT_SECONDS = 600.0  # attention over ten minutes takes gigabytes, and grows with the square of the time
+FULL_SCALE = 32768.0  # of int16 samples; a larger dither drowns the recording
+LONGEST_SILENCE_MS = 60_000  # a minute; a longer silence would hardly ever end a segment
+MOST_SIDE_BY_SIDE = 512  # segments in one batch; more fill the memory before they fill any processor
 
 
 @dataclass(frozen=True)
 class ListeningOptions:
-    """How a recording reaches the model; every family that hears has these."""
+    """The options that say how a recording reaches the model. Every family that takes audio has them."""
 
     vad: str = option(
         "auto",
@@ -65,8 +65,8 @@ class ListeningOptions:
     )
     end_silence_ms: int | None = option(
         None,
-        "silence that ends a stretch of speech, in ms, where an FSMN-VAD finds speech (where vad names one: 800 unless "
-        "given; 0: 2000 at first, less in long stretches)",
+        "silence in ms that ends a segment of speech, for an FSMN-VAD (default where vad names one: 800; "
+        "0: 2000 at first, less in long segments)",
         minimum=0,
         maximum=LONGEST_SILENCE_MS,
     )
@@ -80,14 +80,14 @@ class ListeningOptions:
 
 @dataclass(frozen=True)
 class TimedOptions(ListeningOptions):
-    """Of families that know when each token was said."""
+    """The options of families that know when each token was spoken."""
 
     timestamps: bool = option(True, "find when each token was said")
 
 
 @dataclass(frozen=True)
 class OptionSpec:
-    """One option, as a user interface needs to know it."""
+    """One option, as a user interface needs it."""
 
     name: str
     kind: type  # str, bool, int, float; tuple for a list of texts
@@ -98,11 +98,11 @@ class OptionSpec:
     maximum: float | None = None
     above: float | None = None
     smallest: float | None = None
-    runtimes: tuple[str, ...] = ()  # that have it; all, where none is named
+    runtimes: tuple[str, ...] = ()  # the runtimes that have it; empty for all
 
     @property
     def limits(self) -> str:
-        """What a number may be, in words, such as "1 to 64" or "more than 0, at most 1"; empty where it may be any."""
+        """The allowed numbers in words, such as "1 to 64" or "more than 0, at most 1"; empty without limits."""
         least = self.smallest if self.minimum is None else self.minimum
         if least is not None and self.maximum is not None:
             found = f"{_number(least)} to {_number(self.maximum)}"
@@ -113,11 +113,11 @@ class OptionSpec:
 
     @property
     def told(self) -> str:
-        """The help, with the limits of a number."""
+        """The help text, followed by the limits of a number."""
         return f"{self.help} ({self.limits})" if self.limits else self.help
 
     def holds(self, number: float) -> bool:
-        """Whether a number is within the limits."""
+        """Returns whether a number is within the limits."""
         if self.smallest is not None and number == 0:
             return True
         least = [bound for bound in (self.minimum, self.smallest) if bound is not None]
@@ -129,12 +129,12 @@ class OptionSpec:
 
 
 def _number(bound: float) -> str:
-    """A limit as people write it: whole numbers with all their digits."""
+    """Returns a limit as text: whole numbers with all their digits."""
     return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
 def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
-    """The options of a family in declaration order."""
+    """Returns the options of a family in declaration order."""
     hints = get_type_hints(options_class)
     return tuple(
         OptionSpec(
@@ -151,7 +151,7 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
 
 
 def _kind(hint: Any) -> type:
-    """The type that values of an option have: `tuple` for a list of texts, `int` for `int | None`."""
+    """Returns the type of an option's values: `tuple` for a list of texts, `int` for `int | None`."""
     if isinstance(hint, UnionType):
         hint = next(each for each in get_args(hint) if each is not NoneType)
     return hint if isinstance(hint, type) else tuple
@@ -161,10 +161,15 @@ Options = TypeVar("Options")
 
 
 def build_options(options_class: type[Options], given: Mapping[str, Any], what: str) -> Options:
-    """The options dataclass from names and values; `what` names the model in messages.
+    """Returns the options dataclass made from names and values.
 
-    Raises `BadInput` for an unknown name (the nearest known one is suggested), a value of the wrong type, one that is
-    not among the choices, or a number beyond the limits.
+    Args:
+        options_class: the dataclass.
+        given: the values that the user set, by name.
+        what: the name of the model, for messages.
+
+    Raises `BadInput` for an unknown name (and suggests the nearest known one), a value of the wrong type, a value that
+    is not among the choices, or a number beyond the limits.
     """
     specs = {spec.name: spec for spec in option_specs(options_class)}
     values = {}
@@ -178,9 +183,12 @@ def build_options(options_class: type[Options], given: Mapping[str, Any], what: 
 
 
 def check_value(spec: OptionSpec, value: Any, where: str) -> Any:
-    """The value in the option's type; `where` says in messages what was given. Raises `BadInput` as `build_options`."""
+    """Returns the value, converted to the option's type.
+
+    `where` describes the value in messages. Raises `BadInput` as `build_options` does.
+    """
     if value is None and spec.default is None:
-        return None  # as if it were not given
+        return None  # the same as not setting it
     fitted = _fitted(spec.kind, value)
     if fitted is None:
         raise BadInput(f"{where}; expected {_EXPECTED.get(spec.kind, 'a list of texts')}")
@@ -197,7 +205,7 @@ _EXPECTED = {str: "text", bool: "true or false", float: "a number", int: "a whol
 
 
 def _fitted(kind: type, value: Any) -> Any:
-    """The value as the option's type, numpy's numbers made Python's; None where it is of another kind."""
+    """Returns the value in the option's type, with numpy's numbers as Python's; None if it is of another kind."""
     if kind is bool or isinstance(value, bool):  # Python counts bool among the numbers
         return value if kind is bool and isinstance(value, bool) else None
     if kind is int:
@@ -213,4 +221,4 @@ def _fitted(kind: type, value: Any) -> Any:
     return tuple(value) if texts else None
 
 
-MOST_TOKENS = 1 << 20  # longer than the context of any model here; what a model's own context holds, it says itself
+MOST_TOKENS = 1 << 20  # longer than the context of any model here; each model checks its own context as well

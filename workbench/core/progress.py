@@ -1,4 +1,4 @@
-"""How far a load is: who loads a model says so, and who had it loaded may listen. This file knows no model."""
+"""Progress of a load. The code that loads a model reports, and the code that asked for it listens. Knows no model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 OnProgress = Callable[[float, str], None]
-"""Called with a fraction 0..1 and what is going on."""
+"""A function that receives a fraction from 0 to 1 and a text that names the current activity."""
 
 _listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
 
 
 def report(fraction: float, activity: str) -> None:
-    """Tells the listener of this thread, if there is one; what it raises ends the work."""
+    """Calls the listener of this thread, if one is set. An exception from the listener ends the work."""
     listener = _listener.get()
     if listener is not None:
         listener(fraction, activity)
@@ -21,7 +21,7 @@ def report(fraction: float, activity: str) -> None:
 
 @contextmanager
 def listening(listener: OnProgress | None) -> Iterator[None]:
-    """Within the block, what is loaded in this thread reports to the listener."""
+    """Sets the listener for everything that this thread loads inside the block."""
     token = _listener.set(listener)
     try:
         yield
@@ -31,7 +31,7 @@ def listening(listener: OnProgress | None) -> Iterator[None]:
 
 @contextmanager
 def overhearing(also: OnProgress) -> Iterator[None]:
-    """Within the block, `also` is told first of what is reported to the listener."""
+    """Calls `also` before the listener for every report inside the block."""
     listener = _listener.get()
 
     def both(fraction: float, activity: str) -> None:

@@ -1,4 +1,4 @@
-"""Closing what holds memory beyond Python's: the networks and language models of some runtimes."""
+"""Closes objects that hold memory outside Python: the networks and language models of some runtimes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Closeable(Protocol):
-    """What gives its memory back when told; of no use afterwards."""
+    """An object that frees its memory on `close` and cannot be used afterwards."""
 
     def close(self) -> None:
-        """Gives the memory back. May be called again."""
+        """Frees the memory. A second call does nothing."""
         ...
 
 
 def close(*parts: object) -> None:
-    """Closes those of the parts that can be closed; the others' memory goes when nobody refers to them."""
+    """Closes each part that can be closed. Python frees the memory of the others when nothing refers to them."""
     for part in parts:
         if isinstance(part, Closeable):
             part.close()

@@ -1,4 +1,4 @@
-"""The runtimes: one way of computing each. This table knows their names and what they need; it loads none of them."""
+"""The table of runtimes: their names and what each needs. It loads none of them."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-CPU_KV_GIGABYTES = 1.0  # of a vLLM engine on a processor, for keys and values, where nothing else is asked for
+CPU_KV_GIGABYTES = 1.0  # default memory for keys and values of a vLLM engine on a processor
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """A runtime and how to get it."""
+    """A runtime and how to install it."""
 
     name: str
     title: str
     package: str  # the module that must be importable
     how_to_get: str
-    settings: tuple[str, ...]  # those of `workbench.core.settings.Settings` that it has
-    dtypes: tuple[str, ...] = ()  # choices of the setting `dtype`, where it has that
-    opens_gguf: bool = False  # its sessions open GGUF files; those of the others, directories
-    opens_served: bool = False  # directories as `workbench.conversion.vllm_checkpoint` makes them of checkpoints
-    parallel: bool = False  # a session takes several calls at once
+    settings: tuple[str, ...]  # the fields of `workbench.core.settings.Settings` that it has
+    dtypes: tuple[str, ...] = ()  # choices of the setting `dtype`, if it has that setting
+    opens_gguf: bool = False  # whether its sessions open GGUF files; the others open directories
+    opens_served: bool = False  # whether its sessions open directories made by `workbench.conversion.vllm_checkpoint`
+    parallel: bool = False  # whether a session takes several calls at once
     no_given: str = ""  # why a trace cannot go on from the stages of another, where it cannot
 
     def takes(self, setting: str, value: object) -> bool:
-        """Whether it has the setting, and of a `dtype` that choice."""
+        """Returns whether it has the setting, and of a `dtype` that choice."""
         return setting in self.settings and (setting != "dtype" or value in self.dtypes)
 
     def missing(self) -> str | None:
-        """Why the runtime is not available on this machine, or None where it is."""
+        """Returns why the runtime is not available on this machine, or None if it is."""
         if find_spec(self.package) is None:
             return f"{self.title} needs the Python package {self.package}, which is not installed; {self.how_to_get}"
         return None

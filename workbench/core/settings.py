@@ -1,4 +1,4 @@
-"""How a session computes: its settings by runtime, and all that is needed to open it.
+"""The settings of a session by runtime, and the specification that opens it.
 
 This file opens nothing; `workbench.isolation.loader` does.
 """
@@ -17,14 +17,14 @@ DTYPES = tuple(dict.fromkeys(name for runtime in RUNTIMES.values() for name in r
 KV_CACHES = ("f32", "f16", "q8_0")
 
 
-MOST_THREADS = 1024  # the largest machines have so many processors; more threads take memory and do no work
+MOST_THREADS = 1024  # the largest machines have that many processors; more threads take memory and do no work
 MOST_GIGABYTES = 10_000  # no machine has more memory
-MOST_DEVICES = 64  # of one machine, with room to spare
+MOST_DEVICES = 64  # more than one machine has
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a session computes, as opposed to what. `workbench.core.runtimes` says which runtime has which."""
+    """The settings that say how a session computes, not what. `workbench.core.runtimes` lists them by runtime."""
 
     threads: int | None = option(
         None, "processor threads; by itself a runtime takes as many as it sees fit", minimum=1, maximum=MOST_THREADS
@@ -58,45 +58,45 @@ class Settings:
         "with a dtype of 16 bits: in all networks, what hears too, and with attention written out, as ports have it; "
         "for traces to judge ports by",
     )
-    language_file: Path | None = None  # the language half of a speech language model, where it is a GGUF file by itself
+    language_file: Path | None = None  # the language model of a speech language model, if it is a separate GGUF file
 
 
 SETTINGS: Mapping[str, OptionSpec] = {spec.name: spec for spec in option_specs(Settings) if spec.help}
-"""What a user may set, by name."""
+"""The settings that a user may set, by name."""
 
 
 def settings_of(runtime: str) -> Mapping[str, OptionSpec]:
-    """The settings that a runtime has, by name, with the choices that it has."""
+    """Returns the settings of a runtime by name, with the choices that this runtime has."""
     found = RUNTIMES[runtime]
     specs = {name: SETTINGS[name] for name in found.settings}
     return {name: replace(spec, choices=found.dtypes) if name == "dtype" else spec for name, spec in specs.items()}
 
 
 def check_setting(name: str, value: Any, where: str, runtime: str | None = None) -> Any:
-    """The value of a setting in its type; `where` says in messages what was given.
+    """Returns the value of a setting in its type; `where` describes the value in messages.
 
-    Raises `BadInput` for a value of the wrong type, below the least there is, or none of the choices: of the runtime,
-    where one is named, which then must have the setting.
+    Raises `BadInput` for a value of the wrong type, a number beyond the limits, or a value that is not among the
+    choices. If `runtime` is set, the choices are those of the runtime, which must have the setting.
     """
     return check_value((settings_of(runtime) if runtime else SETTINGS)[name], value, where)
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server of a model somewhere else."""
+    """A remote server that runs a model."""
 
-    url: str  # up to and without /v1
-    model: str  # the name that the server has for it; empty for the only one it serves
-    key: str = ""  # the environment variable with the key that the server wants
+    url: str  # the part before /v1
+    model: str  # the model's name on the server; empty if the server has only one
+    key: str = ""  # the environment variable that holds the server's key
 
 
 @dataclass(frozen=True)
 class SessionSpec:
-    """All that is needed to open a session, here or in another process."""
+    """Everything needed to open a session, in this process or another."""
 
     name: str  # the model's id in results
     family: str
     runtime: str
-    checkpoint: Path  # its directory, or a GGUF file
+    checkpoint: Path  # the model's directory, or a GGUF file
     settings: Settings = Settings()
-    server: Server | None = None  # that runs it, where it does not run here; `checkpoint` then says nothing
+    server: Server | None = None  # the server of a remote model; `checkpoint` then has no meaning

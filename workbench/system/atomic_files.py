@@ -1,4 +1,4 @@
-"""Where a file or a directory is put: checked before the work, made beside its place, there whole or not at all.
+"""Writes files and directories atomically: checks the place before the work, writes beside it, renames at the end.
 
 This file knows no format.
 """
@@ -15,13 +15,13 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput, Unavailable
 
-ROOM = 1 << 20  # bytes that a disk should have left besides the file
+ROOM = 1 << 20  # bytes that must stay free on the disk besides the file
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-UNFINISHED = ".part"  # what the names of files end in while they are written
+UNFINISHED = ".part"  # suffix of a file that is still being written
 
 
 def check_place(out: Path) -> None:
-    """Raises `BadInput` where no file can be made under this name, before any work is done."""
+    """Raises `BadInput` if no file can be made under this name. Callers check before they start the work."""
     with told(out):
         if not out.parent.is_dir():
             raise BadInput(f"there is no folder {out.parent}; expected the name of a file in a folder that exists")
@@ -32,7 +32,7 @@ def check_place(out: Path) -> None:
 
 
 def check_directory(out: Path) -> None:
-    """Raises `BadInput` where no directory can be made under this name, before any work is done."""
+    """Raises `BadInput` if no directory can be made under this name. Callers check before they start the work."""
     with told(out):
         if not out.name or out.name in (".", ".."):
             raise BadInput(f"{out} is no name of a directory; expected a new one in a folder that exists")
@@ -48,7 +48,7 @@ def check_directory(out: Path) -> None:
 
 @contextlib.contextmanager
 def told(path: Path) -> Iterator[None]:
-    """Makes what the file system says a sentence."""
+    """Turns an error of the file system inside the block into `BadInput` or `Unavailable` with one plain sentence."""
     try:
         yield
     except OSError as error:
@@ -59,7 +59,7 @@ def told(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary(path: Path) -> Iterator[Path]:
-    """A file beside `path` that is removed at the end, unless it has been given another name."""
+    """Yields a new file beside `path`. Removes it at the end, unless the caller has renamed it."""
     file = path.with_name(f".workbench-{secrets.token_hex(6)}{UNFINISHED}")
     try:
         with told(path):
@@ -70,7 +70,7 @@ def temporary(path: Path) -> Iterator[Path]:
 
 
 def check_room(out: Path, needed: int, advice: str = "make room there, or choose a smaller quantization") -> None:
-    """Raises `Unavailable` with the advice where the disk of a file's folder has less than so many bytes left."""
+    """Raises `Unavailable` with the advice if the disk of the file's folder has too little space for `needed` bytes."""
     left = shutil.disk_usage(out.parent).free
     if left < needed + ROOM:
         raise Unavailable(

@@ -1,4 +1,4 @@
-"""How much memory processes and this machine use, in bytes; and bytes as people read them."""
+"""Memory use of processes and of this machine in bytes, and byte counts as readable text."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import sys
 from pathlib import Path
 
-PROCESSES = Path("/proc")  # where Linux describes them
+PROCESSES = Path("/proc")  # where Linux describes processes
 
 
 def peak_resident_bytes() -> int:
-    """The most memory that this process has had resident, memory-mapped weights included.
+    """Returns the peak resident memory of this process in bytes, memory-mapped weights included.
 
-    What the processes have had that it started and that still run, such as those of a vLLM engine, is added: the most
-    of each. Memory that several of them share counts in each.
+    Adds the peak of each process that it has started and that still runs, such as those of a vLLM engine. Memory that
+    several processes share counts in each of them.
     """
     own = _peak_bytes("self")
     if own is None:
@@ -26,9 +26,9 @@ def peak_resident_bytes() -> int:
 
 
 def resident_bytes(pid: int) -> int:
-    """What the process, and those that it has started, have resident now; 0 if it is gone.
+    """Returns the current resident memory of the process and of those that it has started; 0 if it is gone.
 
-    Where it has started any, memory that processes share is divided among them, so that it counts once.
+    If it has started any, each process counts its proportional share of shared memory, so that it counts once.
     """
     others = _descendants(pid)
     if not others:
@@ -37,7 +37,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def _process_bytes(pid: int) -> int:
-    """What one process has resident, memory that it shares included; 0 if it is gone."""
+    """Returns the resident memory of one process, shared memory included; 0 if it is gone."""
     import psutil
 
     try:
@@ -47,20 +47,20 @@ def _process_bytes(pid: int) -> int:
 
 
 def _share_bytes(pid: int) -> int:
-    """What one process has resident; of memory that it shares, its part (the proportional set size of Linux)."""
+    """Returns the resident memory of one process with its proportional part of shared memory (Linux's PSS)."""
     kilobytes = _field(PROCESSES / str(pid) / "smaps_rollup", "Pss")
     return _process_bytes(pid) if kilobytes is None else kilobytes * 1024
 
 
 def _peak_bytes(pid: str) -> int | None:
-    """The most that one process has had resident; None where Linux does not tell."""
-    # Not getrusage: a program's peak there begins with what the process that started it had resident.
+    """Returns the peak resident memory of one process; None if Linux does not report it."""
+    # Not getrusage: there, a program's peak starts at the resident memory of its parent.
     kilobytes = _field(PROCESSES / pid / "status", "VmHWM")
     return None if kilobytes is None else kilobytes * 1024
 
 
 def _field(file: Path, name: str) -> int | None:
-    """The number behind a name in one of Linux's descriptions."""
+    """Returns the number after a name in a file of Linux's /proc; None if it cannot be read."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in file.read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -69,7 +69,7 @@ def _field(file: Path, name: str) -> int | None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that these have started, as far as they still run."""
+    """Returns the ids of the living processes that a process has started, directly or indirectly."""
     if not (PROCESSES / str(pid) / "task" / str(pid) / "children").is_file():
         import psutil
 
@@ -78,9 +78,8 @@ def _descendants(pid: int) -> list[int]:
         except psutil.Error:
             return []
     found: list[int] = []
-    waiting = [
-        pid
-    ]  # Linux lists them by the thread that has started them, which is quicker than to look at every process
+    # Linux lists children by the thread that started them, which is quicker than a scan of every process.
+    waiting = [pid]
     while waiting:
         for listed in (PROCESSES / str(waiting.pop()) / "task").glob("*/children"):
             with contextlib.suppress(OSError):
@@ -91,7 +90,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def machine_bytes() -> int:
-    """The memory of this machine, or of the container where that is less."""
+    """Returns the memory of this machine, or the limit of the container if that is smaller."""
     import psutil
 
     total = int(psutil.virtual_memory().total)
@@ -102,7 +101,7 @@ def machine_bytes() -> int:
 
 
 def size(count: int) -> str:
-    """Bytes as `1.3 GB`, `412 MB`, `3.6 MB` or `40 kB`: two or three digits that matter."""
+    """Returns bytes as text with two or three significant digits: `1.3 GB`, `412 MB`, `3.6 MB` or `40 kB`."""
     if count >= 999.5e6:
         return f"{count / 1e9:.1f} GB"
     if count >= 9.95e6:

@@ -1,4 +1,4 @@
-"""Ends process groups: a session's process and whatever that has started, as a whole."""
+"""Ends process groups: a session's process together with all processes that it has started."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import signal
 import time
 from collections.abc import Sequence
 
-GROUP_SECONDS = 10.0  # how long killed processes may take to be gone; the system is freeing their memory
-TRACKER_SECONDS = 1.0  # how long a tracker may take to give back what it keeps track of
+GROUP_SECONDS = 10.0  # longest wait for killed processes to disappear, while the system frees their memory
+TRACKER_SECONDS = 1.0  # longest wait for a tracker to free the shared memory that it tracks
 CHECK_SECONDS = 0.01
 TRACKER = "multiprocessing.resource_tracker"
 
 
 def end_group(group: int) -> set[int]:
-    """Kills every process of a group, and waits, for a while, until they are gone; returns which were killed.
+    """Kills every process of a group, waits until they are gone (10 s at most), and returns the killed process ids.
 
-    Python's trackers of shared memory come last: when nobody is left they remove the files of those that were killed
-    before they could, and end by themselves.
+    Python's trackers of shared memory end last. When all others are gone, a tracker removes the files that the killed
+    processes left behind, and then ends by itself.
     """
     killed = end_others(group)
     deadline = time.monotonic() + TRACKER_SECONDS
@@ -28,9 +28,9 @@ def end_group(group: int) -> set[int]:
 
 
 def end_others(group: int) -> set[int]:
-    """Kills the processes of a group but the calling one and Python's trackers, which see to the rest by themselves.
+    """Kills the processes of a group except the calling one and Python's trackers, which end by themselves.
 
-    Waits, for a while, until they are gone; returns which were killed.
+    Waits until they are gone (10 s at most) and returns the killed process ids.
     """
     return _kill_until_gone(group, sparing_trackers=True)
 
@@ -51,7 +51,7 @@ def _kill_until_gone(group: int, sparing_trackers: bool) -> set[int]:
 
 
 def _exists(group: int) -> bool:
-    """Whether the group has any process, those included that are dead and that nobody has taken note of."""
+    """Returns whether the group has any process, including dead ones that no parent has waited for."""
     try:
         os.killpg(group, 0)
     except OSError:
@@ -60,7 +60,7 @@ def _exists(group: int) -> bool:
 
 
 def _members(group: int) -> Sequence[int]:
-    """The living processes of the group, the calling one left out."""
+    """Returns the living processes of the group without the calling one."""
     import psutil
 
     found = []
@@ -73,7 +73,9 @@ def _members(group: int) -> Sequence[int]:
 
 
 def is_tracker(pid: int) -> bool:
-    """Whether a process is Python's tracker of shared memory, which lives as long as whoever started it."""
+    """Returns whether a process is Python's tracker of shared memory, which lives as long as the process that started
+    it.
+    """
     import psutil
 
     try:

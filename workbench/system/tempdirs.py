@@ -1,4 +1,4 @@
-"""Folders for the temporary files of a process and of what it starts, which go with it."""
+"""Folders for the temporary files of a process and its children; they are removed with the process."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 PREFIX = "workbench-"
-LONGEST_PLACE = 40  # characters; the address of a Unix socket in such a folder may have about a hundred
-DISTINCT = 10  # characters of a name that nobody else has by chance
-SHARED_MEMORY = Path("/dev/shm")  # where Linux shows it as files
+LONGEST_PLACE = 40  # characters; the path of a Unix socket in such a folder is limited to about a hundred
+DISTINCT = 10  # characters; a name this long is unique in practice
+SHARED_MEMORY = Path("/dev/shm")  # where Linux shows shared memory as files
 
 
 def make_scratch() -> Path:
-    """A new folder, private, with a short name."""
+    """Returns a new private folder with a short name."""
     place = tempfile.gettempdir()
     short = len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir()
     return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place if short else "/tmp"))
 
 
 def nameless_file() -> BinaryIO:
-    """A new file to write and read that is in no folder: it is gone with the last who has it open, even one killed."""
+    """Returns a new file for reading and writing without a name; it is gone when the last process closes it."""
     return cast("BinaryIO", tempfile.TemporaryFile(prefix=PREFIX))
 
 
 def remove_scratch(folder: Path, killed: Collection[int] = ()) -> None:
-    """Removes a folder, and what those who used it have left of shared memory without a tracker's care.
+    """Removes a folder, and the shared memory that its users left behind without a tracker.
 
-    That is memory named after a file in the folder, as that of vLLM's parallel workers is, and semaphores of loky named
-    after a process that was killed.
+    That is memory named after a file in the folder (vLLM's parallel workers name theirs so), and loky's semaphores
+    named after a killed process.
     """
     with contextlib.suppress(OSError):
         patterns = [f"{path.name}-*" for path in folder.iterdir() if len(path.name) >= DISTINCT]

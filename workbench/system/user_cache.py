@@ -26,5 +26,5 @@ def _folder(variable: str, otherwise: str) -> Path:
 
 
 def file_name(text: str) -> str:
-    """A model's name as a part of a file's: letters, figures and a few signs, never hidden, never empty."""
+    """Returns a model's name as part of a file name: letters, digits and a few signs; never hidden, never empty."""
     return re.sub(r"[^\w.-]+", "-", text).strip(".-") or "model"

@@ -1,4 +1,4 @@
-"""Versions of the packages whose arithmetic a result depends on."""
+"""Versions of the packages whose arithmetic affects a result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PACKAGES = ("torch", "numpy", "kaldi-native-fbank", "soxr", "llama-cpp-python", 
 
 
 def versions() -> dict[str, str]:
-    """Package name to version, of those that are installed."""
+    """Returns the versions of the installed packages by package name."""
     found = {}
     for package in PACKAGES:
         try:

@@ -1,1 +1,1 @@
-"""Sound on its way to a network: reading, filter bank, stacking, normalisation, voice activity. Knows no model."""
+"""Audio before the network: reading, filter bank, stacking, normalisation, voice activity. Knows no model."""

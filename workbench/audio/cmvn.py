@@ -1,10 +1,10 @@
-"""Mean and variance normalisation with fixed vectors, and the files that checkpoints keep them in.
+"""Mean and variance normalisation with fixed vectors, and readers of the files in which checkpoints store them.
 
 FunASR's `am.mvn` is a Kaldi nnet in text form: a `<Splice>` whose block `[ 0 ]` is no vector, then `<AddShift>` and
-`<Rescale>`. Vectors are found by their tags; blocks counted by position would mistake the first for the shift.
+`<Rescale>`. The reader finds vectors by their tags; if it counted blocks, it would take the first for the shift.
 
-FireRedASR's `cmvn.ark` is a matrix as Kaldi's `compute-cmvn-stats` writes it: sums of every feature and their count in
-the first row, sums of squares in the second.
+FireRedASR's `cmvn.ark` is a matrix as Kaldi's `compute-cmvn-stats` writes it. The first row holds the sum of every
+feature and the count of frames, the second row the sums of squares.
 """
 
 import re
@@ -16,14 +16,16 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 
-_LARGEST_FILE = 16 << 20  # bytes; a real one has about ten thousand
+_LARGEST_FILE = 16 << 20  # bytes; a real file has about ten thousand
 _LEAST_VARIANCE = 1e-20  # FireRedASR's own floor
 _FLOATS = {b"FM ": "<f4", b"DM ": "<f8"}  # Kaldi's matrices, by the token at their head
 
 
 @dataclass(frozen=True, eq=False)
 class Cmvn:
-    """y = (x + shift) * scale, both vectors as wide as a feature frame: minus the mean, and one over the deviation."""
+    """The normalisation y = (x + shift) * scale, with shift = -mean and scale = 1 / deviation, as wide as a feature
+    frame.
+    """
 
     shift: np.ndarray  # float32 [width]
     scale: np.ndarray  # float32 [width], all positive
@@ -41,7 +43,7 @@ class Cmvn:
         return len(self.shift)
 
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """The normalised features, float32 [frames, width]; `BadInput` if their width is another."""
+        """Returns the normalised features, float32 [frames, width]; raises `BadInput` for another width."""
         if features.shape[-1] != self.width:
             raise BadInput(f"CMVN of {self.width} values does not fit features of width {features.shape[-1]}")
         normalised: np.ndarray = (features + self.shift) * self.scale
@@ -49,7 +51,7 @@ class Cmvn:
 
 
 def read_am_mvn(path: str | Path) -> Cmvn:
-    """The two vectors of an `am.mvn` file; `BadInput` names the file and what is wrong with it."""
+    """Returns the two vectors of an `am.mvn` file; `BadInput` names the file and the fault."""
     path = Path(path)
     name = path.name
     try:
@@ -71,7 +73,7 @@ def read_am_mvn(path: str | Path) -> Cmvn:
 
 
 def _vector(text: str, tag: str, name: str) -> np.ndarray:
-    """The values in the brackets that follow `<tag> rows columns`, as many as the tag states."""
+    """Returns the values in the brackets after `<tag> rows columns`; raises `BadInput` if their number is another."""
     found = re.search(rf"<{tag}>\s+(\d+)\s+(\d+)\s*(?:<LearnRateCoef>\s+\S+\s*)?\[([^\]\[<]*)\]", text)
     if found is None:
         missing = "has no" if f"<{tag}>" not in text else "has no complete vector in brackets after"
@@ -89,11 +91,11 @@ def _vector(text: str, tag: str, name: str) -> np.ndarray:
 
 
 def read_cmvn_ark(path: str | Path) -> Cmvn:
-    """Minus the mean and one over the standard deviation, from the statistics of a `cmvn.ark`.
+    """Returns the normalisation computed from the statistics in a `cmvn.ark`.
 
-    Mean m = sum / count, variance = sum of squares / count - m^2, at least 1e-20. The matrix may be in Kaldi's binary
-    form, float or double, or in its text form, with a key before it or without. `BadInput` names the file and what is
-    wrong with it.
+    The mean is m = sum / count; the variance is sum of squares / count - m^2, at least 1e-20. The matrix may be in
+    Kaldi's binary form (float or double) or text form, with or without a key before it. `BadInput` names the file and
+    the fault.
     """
     path = Path(path)
     name = path.name
@@ -121,7 +123,7 @@ def read_cmvn_ark(path: str | Path) -> Cmvn:
 
 
 def _matrix(content: bytes, name: str) -> np.ndarray:
-    """The one matrix of a Kaldi archive, float64 [rows, columns]."""
+    """Returns the one matrix of a Kaldi archive, float64 [rows, columns]."""
     start = re.match(rb"(?:[^\s\x00]+ )?\x00B", content)
     if start is None:
         return _text_matrix(content, name)

@@ -1,7 +1,7 @@
-"""The log-mel filter bank of Kaldi, computed by kaldi-native-fbank, whole recordings at a time.
+"""The log-mel filter bank of Kaldi, computed by kaldi-native-fbank over whole recordings.
 
 Each frame: mean removed, pre-emphasised, windowed, power spectrum of the next power of two, triangular mel bands, log.
-This file knows nothing of stacking or normalisation, and does not read files.
+This file does not stack or normalise, and it does not read files.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ _BLOCK_FRAMES = 6000  # frames computed at a time: one minute
 
 @dataclass(frozen=True)
 class FbankOptions:
-    """Which filter bank; a new object has the one that speech recognisers use."""
+    """The options of a filter bank. The defaults are those that speech recognisers use."""
 
     sample_rate: int = SAMPLE_RATE  # Hz
-    scale: float = INT16_SCALE  # what samples are multiplied by first: Kaldi's features are defined on int16 samples
+    scale: float = INT16_SCALE  # samples are multiplied by it first: Kaldi defines its features on int16 samples
 
     frame_length_ms: float = FRAME_LENGTH_MS
     frame_shift_ms: float = FRAME_SHIFT_MS
-    snip_edges: bool = True  # only frames that lie wholly inside the sound; else one per shift, edges mirrored
+    snip_edges: bool = True  # only frames that lie wholly inside the audio; else one per shift, with mirrored edges
 
     dither: float = 0.0  # standard deviation of the noise added to each frame, on the scaled samples
     remove_dc: bool = True
@@ -44,21 +44,21 @@ class FbankOptions:
 
     num_mels: int = NUM_MELS
     low_hz: float = MEL_LOW_HZ
-    high_hz: float = 0.0  # zero or less counts down from half the sample rate
+    high_hz: float = 0.0  # zero or less: counted down from half the sample rate
 
     @property
     def frame_length(self) -> int:
-        """Samples under one window."""
+        """The number of samples under one window."""
         return int(self.sample_rate * self.frame_length_ms / 1000)
 
     @property
     def frame_shift(self) -> int:
-        """Samples from one window's start to the next."""
+        """The number of samples from one window's start to the next."""
         return int(self.sample_rate * self.frame_shift_ms / 1000)
 
 
 def num_frames(samples: int, options: FbankOptions = FbankOptions()) -> int:
-    """How many frames a recording of so many samples has; one, if it is shorter than a window but not empty."""
+    """Returns the number of frames for `samples` samples; one if there are some, but fewer than a window needs."""
     if samples == 0:
         return 0
     if not options.snip_edges:
@@ -67,12 +67,12 @@ def num_frames(samples: int, options: FbankOptions = FbankOptions()) -> int:
 
 
 def fbank(samples: np.ndarray, options: FbankOptions = FbankOptions(), seed: int = 0) -> np.ndarray:
-    """Log-mel energies, float32 [frames, mels], of mono samples [n] with full scale 1.
+    """Returns log-mel energies, float32 [frames, mels], of mono samples [n] with full scale 1.
 
-    A recording shorter than one window is one frame with a window as long as the recording, as FunASR's front end has
-    it. Bands are floored at the float32 epsilon, so digital silence is -15.9424. Dither is Kaldi's: Gaussian noise
-    drawn anew for every frame, here from `seed`, so that a run can be repeated. Raises `BadInput` for samples that are
-    not a vector or give no frame.
+    A recording shorter than one window gives one frame, with a window as long as the recording, as in FunASR's front
+    end. Bands are floored at the float32 epsilon, so digital silence is -15.9424. Dither is Kaldi's: new Gaussian noise
+    for every frame, here drawn from `seed`, so that a run can be repeated. Raises `BadInput` for samples that are not a
+    vector or give no frame.
     """
     if samples.ndim != 1:
         raise BadInput(f"the filter bank expects mono samples of shape (n,), not {samples.shape}")
@@ -81,7 +81,7 @@ def fbank(samples: np.ndarray, options: FbankOptions = FbankOptions(), seed: int
     count = num_frames(len(samples), options)
     if count == 0:
         raise BadInput(f"{len(samples)} samples are too few for a frame of the filter bank")
-    if len(samples) == 1:  # its mean removed, one sample is silence, and so are two equal ones, which have a spectrum
+    if len(samples) == 1:  # without its mean one sample is silence; so are two equal ones, and those have a spectrum
         samples = np.repeat(samples, 2)
     length = min(options.frame_length, len(samples)) if options.snip_edges else options.frame_length
     features = np.empty((count, options.num_mels), dtype=np.float32)
@@ -102,7 +102,7 @@ def _scaled(samples: np.ndarray, options: FbankOptions) -> np.ndarray:
 def _fill(
     features: np.ndarray, blocks: Iterator[np.ndarray], length: int, shift: int, snip_edges: bool, options: FbankOptions
 ) -> None:
-    """Run blocks of scaled samples through the library into `features`."""
+    """Runs blocks of scaled samples through the library and writes the frames into `features`."""
     computer = _computer(length, shift, snip_edges, options)
     done = 0
 
@@ -111,7 +111,7 @@ def _fill(
         ready = computer.num_frames_ready
         for index in range(done, ready):
             features[index] = computer.get_frame(index)
-        computer.pop(ready - done)  # or the library keeps every frame until the end
+        computer.pop(ready - done)  # otherwise the library holds every frame until the end
         done = ready
 
     for block in blocks:
@@ -129,7 +129,7 @@ def _computer(length: int, shift: int, snip_edges: bool, options: FbankOptions) 
     native = kaldi_native_fbank.FbankOptions()
     frame, mel = native.frame_opts, native.mel_opts
     frame.samp_freq = options.sample_rate
-    # The library truncates milliseconds to samples in float32; half a sample more gives the count that is meant.
+    # The library truncates milliseconds to samples in float32; half a sample more gives the right count.
     frame.frame_length_ms = (length + 0.5) * 1000 / options.sample_rate
     frame.frame_shift_ms = (shift + 0.5) * 1000 / options.sample_rate
     frame.snip_edges = snip_edges
@@ -147,10 +147,10 @@ def _computer(length: int, shift: int, snip_edges: bool, options: FbankOptions) 
 def _dithered_frames(
     samples: np.ndarray, count: int, length: int, options: FbankOptions, seed: int
 ) -> Iterator[np.ndarray]:
-    """The frames one after another, no longer overlapping, each with noise of its own.
+    """Yields the frames one after another without overlap, each with its own noise.
 
-    The library's own dither has no seed. A signal of laid-out frames, analysed with a shift of one frame length, gives
-    the same features as the overlapping ones and room for noise in each.
+    The library's dither has no seed. If the frames are laid end to end and analysed with a shift of one frame length,
+    the features are the same as for overlapping frames, and each frame can have its own noise.
     """
     generator = np.random.default_rng(seed)
     last = len(samples) - 1

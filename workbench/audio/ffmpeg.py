@@ -1,8 +1,8 @@
-"""Sound out of files that only ffmpeg reads (m4a, wma, video ...), streamed from its process as float32 blocks.
+"""Decodes files that only ffmpeg reads (m4a, wma, video ...), streamed from its process as float32 blocks.
 
-The file is given to ffmpeg by name with a list of the containers it may be, because some of the formats ffmpeg knows
-are lists of *other* files to open, and what a user uploads must not decide which files of this machine are read. This
-file does not resample and does not mix channels.
+ffmpeg gets the file by name with a list of allowed containers. Some formats that ffmpeg knows are lists of *other*
+files to open, and an upload must not decide which files of this machine are read. This file does not resample and does
+not mix channels.
 """
 
 import re
@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 
-# Containers that hold their own sound. Playlists (hls, dash, concat, sdp ...) and devices are left out on purpose.
+# Containers that hold their own audio. Playlists (hls, dash, concat, sdp ...) and devices are left out on purpose.
 _CONTAINERS = (
     "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,asf_o,ast,au,avi,bfstm,brstm,caf,dsf,dts,dtshd,dv,eac3,ea,flac,flv,gsm,ircam,"
     "iff,latm,live_flv,loas,matroska,webm,mov,mp4,m4a,3gp,3g2,mj2,mlp,mp3,mpc,mpc8,mpeg,mpegts,mpegvideo,mxf,nsv,nut,ogg,"
@@ -30,7 +30,7 @@ _FAULT = r"error|invalid|fail|could not|cannot|unable|unsupported|unknown|not fo
 
 @dataclass(frozen=True)
 class FfmpegStream:
-    """Decoded sound as it arrives: `blocks` yields float32 [samples, channels] and ends with the sound.
+    """A running decoder: `blocks` yields float32 [samples, channels] and ends with the audio.
 
     `close` ends the process, whether the blocks were used or not.
     """
@@ -43,15 +43,15 @@ class FfmpegStream:
 
 
 def ffmpeg_path() -> str | None:
-    """The ffmpeg program of this machine, or None."""
+    """Returns the path of the ffmpeg program on this machine, or None."""
     return shutil.which("ffmpeg")
 
 
 def decode(program: str, path: Path, notes: list[str]) -> FfmpegStream:
-    """Start decoding the first audio stream of a file.
+    """Starts to decode the first audio stream of a file and returns the stream.
 
-    A stream that breaks off after some sound was decoded ends there and adds a sentence to `notes`; `BadInput` carries
-    ffmpeg's own words when nothing could be decoded.
+    If a stream breaks off after some audio was decoded, the blocks end there and `notes` gets a sentence. Raises
+    `BadInput` with ffmpeg's own message if nothing could be decoded.
     """
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the stream, later than this function
     command = [program, "-hide_banner", "-nostdin", "-nostats", "-protocol_whitelist", "file,pipe", "-format_whitelist"]
@@ -89,7 +89,7 @@ def decode(program: str, path: Path, notes: list[str]) -> FfmpegStream:
 
 
 def _wav_header(stream: IO[bytes]) -> tuple[int, int] | None:
-    """Sample rate and channels of the WAV on `stream`, read up to its first sample; None if there is none."""
+    """Returns the sample rate and channels of the WAV on `stream`, read up to its first sample; None for no WAV."""
     if len(stream.read(12)) < 12:
         return None
     rate, channels = 0, 0
@@ -106,7 +106,7 @@ def _wav_header(stream: IO[bytes]) -> tuple[int, int] | None:
 def _blocks(
     process: subprocess.Popen[bytes], stream: IO[bytes], channels: int, errors: IO[bytes], notes: list[str]
 ) -> Iterator[np.ndarray]:
-    """The sound that follows the header."""
+    """Yields the audio after the header, float32 [samples, channels]."""
     width = 4 * channels
     got = 0
     while chunk := stream.read(_BLOCK_BYTES - _BLOCK_BYTES % width):
@@ -125,14 +125,14 @@ def _report(errors: IO[bytes]) -> str:
 
 
 def _last_words(errors: IO[bytes]) -> str:
-    """The last line of ffmpeg's report that names a fault, without the file's path and the address of the part."""
+    """Returns the last line of ffmpeg's report that names a fault, without file path and component address."""
     lines = [line.strip() for line in _report(errors).splitlines() if line.strip() not in ("", "Conversion failed!")]
     faults = [line for line in lines if re.search(_FAULT, line, re.IGNORECASE)] or lines
     return re.sub(r"^(file:.*?: |\[.*?\] )", "", faults[-1]).rstrip(".") if faults else "it printed no reason"
 
 
 def _codec(errors: IO[bytes]) -> str:
-    """Container and codec as ffmpeg names them, such as "MOV aac"."""
+    """Returns the container and codec as ffmpeg names them, such as "MOV aac"."""
     report = _report(errors)
     container = re.search(r"Input #0, (\w+)", report)
     codec = re.search(r"Stream #0:.*?Audio: (\w+)", report)

@@ -1,6 +1,6 @@
-"""Samples to what an encoder takes: filter bank, stacking, normalisation, as a FunASR checkpoint configures them.
+"""From samples to encoder input: filter bank, stacking, normalisation, as a FunASR checkpoint configures them.
 
-This file opens nothing: the CMVN comes ready, and samples are mono at the configured rate.
+This file opens nothing: the caller passes the CMVN, and samples are mono at the configured rate.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from workbench.core.errors import BadInput
 
 @dataclass(frozen=True)
 class FrontendConfig:
-    """FunASR's `frontend_conf`; a field not in the file has the default of FunASR's own class, except `dither`."""
+    """FunASR's `frontend_conf`. A missing field has the default of FunASR's own class, except `dither`."""
 
     fs: int = SAMPLE_RATE  # Hz
     window: str = "hamming"
@@ -27,16 +27,16 @@ class FrontendConfig:
     frame_shift: float = FRAME_SHIFT_MS
     lfr_m: int = 1  # frames stacked into one
     lfr_n: int = 1  # frames from one stack to the next
-    dither: float = 0.0  # FunASR's default of 1 would make every run differ a little
-    upscale_samples: bool = True  # to the int16 scale; spelt upsacle_samples in the files
+    dither: float = 0.0  # with FunASR's default of 1, every run would differ a little
+    upscale_samples: bool = True  # to the int16 scale; the files spell it upsacle_samples
     snip_edges: bool = True
-    cmvn_file: str | None = None  # as written in the file; whoever reads the directory resolves it
+    cmvn_file: str | None = None  # as written in the file; the reader of the directory resolves it
 
     @classmethod
     def from_yaml(cls, section: Mapping[str, Any]) -> "FrontendConfig":
-        """The configuration from a `frontend_conf` mapping.
+        """Returns the configuration from a `frontend_conf` mapping.
 
-        Keys that FunASR's front end ignores are ignored. Raises `BadInput`, naming the key, for values of the wrong
+        Ignores the keys that FunASR's front end ignores. Raises `BadInput`, naming the key, for values of the wrong
         kind and for sample rates other than 16 kHz.
         """
         default = cls()
@@ -65,16 +65,16 @@ class FrontendConfig:
 
     @property
     def width(self) -> int:
-        """Values per feature frame after stacking."""
+        """The number of values per feature frame after stacking."""
         return self.n_mels * self.lfr_m
 
     @property
     def frame_seconds(self) -> float:
-        """Seconds from one feature frame to the next."""
+        """The time from one feature frame to the next, in seconds."""
         return self.frame_shift * self.lfr_n / 1000
 
     def frames(self, samples: int) -> int:
-        """How many feature frames come of so many samples."""
+        """Returns the number of feature frames that a recording of `samples` samples gives."""
         return num_stacked(num_frames(samples, self.fbank_options()), self.lfr_n)
 
     def fbank_options(self) -> FbankOptions:
@@ -92,11 +92,11 @@ class FrontendConfig:
 
 @dataclass(frozen=True, eq=False)
 class FrontendOutput:
-    """One recording at the three points of the front end, all float32."""
+    """The three stages of the front end for one recording, all float32."""
 
     fbank: np.ndarray  # [frames, mels]
     lfr: np.ndarray  # [stacked frames, lfr_m * mels]
-    features: np.ndarray  # as lfr, after CMVN; the same array where there is none
+    features: np.ndarray  # lfr after CMVN; the same array as lfr without CMVN
 
 
 class Frontend:
@@ -110,24 +110,24 @@ class Frontend:
         self.cmvn = cmvn
 
     def __call__(self, samples: np.ndarray, dither: float | None = None, seed: int = 0) -> FrontendOutput:
-        """All three points; `dither`, where given, replaces the configured one, and `seed` makes it repeatable."""
+        """Returns all three stages. `dither` replaces the configured value, and `seed` makes it repeatable."""
         energies = self.energies(samples, dither, seed)
         stacked = self.stack(energies)
         return FrontendOutput(energies, stacked, self.normalise(stacked))
 
     def energies(self, samples: np.ndarray, dither: float | None = None, seed: int = 0) -> np.ndarray:
-        """The first point, `FrontendOutput.fbank`; arguments as of a call."""
+        """Returns the first stage, `FrontendOutput.fbank`; takes the same arguments as a call."""
         options = self.config.fbank_options()
         return fbank(samples, options if dither is None else replace(options, dither=dither), seed)
 
     def stack(self, energies: np.ndarray) -> np.ndarray:
-        """The second point, `FrontendOutput.lfr`, from the first; the same array where nothing is stacked."""
+        """Returns the second stage, `FrontendOutput.lfr`, from the first; the same array if nothing is stacked."""
         if self.config.lfr_m == self.config.lfr_n == 1:
             return energies
         return stack_frames(energies, self.config.lfr_m, self.config.lfr_n)
 
     def normalise(self, stacked: np.ndarray) -> np.ndarray:
-        """The third point, `FrontendOutput.features`, from the second."""
+        """Returns the third stage, `FrontendOutput.features`, from the second."""
         return stacked if self.cmvn is None else self.cmvn.apply(stacked)
 
 

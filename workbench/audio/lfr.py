@@ -1,18 +1,19 @@
-"""Low frame rate: neighbouring filter-bank frames stacked into one, every n-th kept. Knows only arrays."""
+"""Low frame rate (LFR): stacks neighbouring filter-bank frames into one and takes every n-th. Knows only arrays."""
 
 import numpy as np
 
 
 def num_stacked(frames: int, n: int) -> int:
-    """How many stacked frames `frames` give: one for every n begun."""
+    """Returns the number of stacked frames that `frames` frames give: ceil(frames / n)."""
     return -(-frames // n)
 
 
 def stack_frames(features: np.ndarray, m: int, n: int) -> np.ndarray:
-    """Stack m frames every n: [frames, width] to float32 [ceil(frames / n), m * width].
+    """Stacks m frames at every n-th: [frames, width] to float32 [ceil(frames / n), m * width].
 
-    Stacked frame t holds frames t*n ... t*n+m-1 of the input led by (m-1)//2 copies of its first frame and followed by
-    as many copies of its last as the last stack needs: FunASR's padding, in closed form. No frames stay no frames.
+    The input is padded in front with (m-1)//2 copies of its first frame, and behind with as many copies of its last
+    frame as the last stack needs. Stacked frame t holds the padded frames t*n ... t*n+m-1. This is FunASR's padding in
+    closed form. An input without frames gives an output without frames.
     """
     frames, width = features.shape
     stacked = num_stacked(frames, n)
@@ -22,4 +23,4 @@ def stack_frames(features: np.ndarray, m: int, n: int) -> np.ndarray:
     right = max(0, (stacked - 1) * n + m - left - frames)
     padded = np.pad(features.astype(np.float32, copy=False), ((left, right), (0, 0)), mode="edge")
     windows = np.lib.stride_tricks.sliding_window_view(padded.reshape(-1), m * width)
-    return np.array(windows[:: n * width][:stacked])  # a copy: the windows share memory
+    return np.array(windows[:: n * width][:stacked])  # a copy, because the windows share memory

@@ -1,4 +1,4 @@
-"""Keeps what a native library prints off the terminal: mpg123 tells stderr of every frame that it does not like."""
+"""Hides what a native library prints on the terminal: mpg123 writes to stderr about every frame that it rejects."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from collections.abc import Iterator
 
 _STDERR = 2  # the descriptor that native code writes to, whatever Python's sys.stderr is
 _lock = threading.Lock()
-_inside = 0  # how many threads want it muted
-_kept: int | None = None  # the descriptor's own file meanwhile
+_inside = 0  # number of threads inside a muted block
+_saved: int | None = None  # a copy of stderr's descriptor while it is muted
 
 
 @contextlib.contextmanager
 def muted_stderr(wanted: bool = True) -> Iterator[None]:
-    """Mutes the process's stderr for the block, where `wanted`. All threads are muted, so the block has to be short."""
-    global _inside, _kept
+    """Mutes the process's stderr inside the block if `wanted`. This mutes all threads, so the block has to be short."""
+    global _inside, _saved
     if not wanted:
         yield
         return
     with _lock:
         _inside += 1
         if _inside == 1:
-            _kept = _swapped()
+            _saved = _swapped()
     try:
         yield
     finally:
         with _lock:
             _inside -= 1
-            if not _inside and _kept is not None:
-                os.dup2(_kept, _STDERR)
-                os.close(_kept)
-                _kept = None
+            if not _inside and _saved is not None:
+                os.dup2(_saved, _STDERR)
+                os.close(_saved)
+                _saved = None
 
 
 def _swapped() -> int | None:
-    """A copy of stderr's descriptor, which now leads nowhere; None for a process without one."""
+    """Redirects stderr to the null device and returns a copy of its descriptor; None for a process without stderr."""
     with contextlib.suppress(OSError):
-        kept = os.dup(_STDERR)
+        saved = os.dup(_STDERR)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, _STDERR)
         os.close(nowhere)
-        return kept
+        return saved
     return None

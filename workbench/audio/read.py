@@ -1,8 +1,8 @@
-"""Any recording to 16 kHz mono float32, and back to an int16 WAV file to be played.
+"""Reads any recording as 16 kHz mono float32, and writes int16 WAV files for playback.
 
-libsndfile decodes; what it refuses goes to ffmpeg where that is installed. Sound passes through in blocks, so that a
-recording of hours costs its own size and little more. Files that are damaged but hold sound are read as far as they go,
-with a note; files without sound end in `BadInput`. Samples are never rescaled or clipped on the way in.
+libsndfile decodes; files that it refuses go to ffmpeg, if that is installed. Audio is processed in blocks, so that a
+recording of hours takes little more memory than its own size. A damaged file that holds audio is read as far as
+possible, with a note; a file without audio raises `BadInput`. Reading never rescales or clips samples.
 
 This file knows nothing of features, models or segments.
 """
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
 Source = str | os.PathLike[str] | tuple[Any, int]
 
 _BLOCK = 1 << 18  # samples per channel decoded at a time: 16 s at 16 kHz
-_CAREFUL_BLOCK = 1 << 10  # the same after a read has failed
-_SHORTFALL = 0.01  # seconds; compressed formats round their promised length, less than this is no loss
+_CAREFUL_BLOCK = 1 << 10  # the same, after a read has failed
+_SHORTFALL = 0.01  # seconds; compressed formats round the length in their header, so less than this is no loss
 
-# Full scale of the integer types that sound comes in, and what silence is in them.
+# Integer types of samples: full scale, and the value of silence.
 _INTEGER_SCALE = {"int8": (1 << 7, 0), "uint8": (1 << 7, 1 << 7), "int16": (1 << 15, 0), "int32": (1 << 31, 0)}
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Sound as every part of the workbench receives it."""
+    """A recording as every part of the workbench receives it."""
 
-    samples: np.ndarray  # float32 [samples], mono at 16 kHz; full scale is 1, float files may exceed it
+    samples: np.ndarray  # float32 [samples], mono at 16 kHz; full scale is 1, which float files may exceed
     sample_rate: int  # always 16000
 
-    source_rate: int  # Hz, of the file or array it came from
+    source_rate: int  # Hz, of the file or array that was read
     source_channels: int
     source_format: str  # such as "WAV PCM_24" or "array int16"
 
-    digest: str  # first 16 hex digits of the SHA-256 of the samples: names this sound in traces and caches
-    notes: tuple[str, ...] = ()  # what a reader should know about how it was read, one sentence each
+    digest: str  # first 16 hex digits of the SHA-256 of the samples; identifies the recording in traces and caches
+    notes: tuple[str, ...] = ()  # remarks for the user about the reading, one sentence each
 
     @property
     def seconds(self) -> float:
@@ -65,21 +65,21 @@ class Recording:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """Sound still to come, as float32 blocks [samples, channels] at the source's own rate."""
+    """Audio that is being decoded, as float32 blocks [samples, channels] at the source's own rate."""
 
     blocks: Iterator[np.ndarray]
     rate: int
     channels: int
     format: str
     notes: list[str]
-    close: Callable[[], None]  # lets go of the file or process behind the blocks
+    close: Callable[[], None]  # closes the file or process behind the blocks
 
 
 def read(source: Source) -> Recording:
-    """Read a recording from a path, or from `(samples, sample_rate)` with samples [n] or [n, channels].
+    """Reads a recording from a path, or from `(samples, sample_rate)` with samples [n] or [n, channels].
 
-    Channels are averaged. Integer samples are brought to full scale 1 by their type; floats are taken as they are.
-    Raises `BadInput`, naming the file, for whatever holds no usable sound.
+    Averages the channels. Scales integer samples to full scale 1 by their type; takes floats unchanged. Raises
+    `BadInput`, naming the file, if the source holds no usable audio.
     """
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
@@ -93,7 +93,7 @@ def read(source: Source) -> Recording:
 
 
 def samples_to_int16(samples: np.ndarray) -> np.ndarray:
-    """Samples with full scale 1 as int16 of the same shape: rounded, clipped beyond full scale, never normalised."""
+    """Returns samples with full scale 1 as int16 of the same shape: rounded, clipped, never normalised."""
     scaled: np.ndarray = np.multiply(samples, INT16_SCALE, dtype=np.float32)
     if not np.isfinite(scaled).all():
         raise BadInput("samples that are not finite numbers have no int16 value")
@@ -105,7 +105,7 @@ def samples_to_int16(samples: np.ndarray) -> np.ndarray:
 def write_wav(
     path: str | os.PathLike[str], samples: np.ndarray, start: float | None = None, end: float | None = None
 ) -> None:
-    """Write 16 kHz mono `samples` [n], or the part from `start` to `end` seconds, as 16-bit WAV; only clipped."""
+    """Writes 16 kHz mono `samples` [n], or their part from `start` to `end` seconds, as 16-bit WAV, clipped."""
     import soundfile
 
     if samples.ndim != 1:
@@ -121,12 +121,12 @@ def write_wav(
 
 
 def _finish(decoded: _Decoded, name: str) -> Recording:
-    """Mix, resample and collect the blocks of one source."""
+    """Mixes, resamples and collects the blocks of one source."""
     if not LOWEST_RATE <= decoded.rate <= HIGHEST_RATE:
         expected = f"{LOWEST_RATE} to {HIGHEST_RATE} Hz are expected"
         raise BadInput(f"{name} states a sample rate of {decoded.rate} Hz, where {expected}")
     resample = _resampler(decoded.rate)
-    collected = bytearray()  # grows in place, so the whole recording is in memory once
+    collected = bytearray()  # grows in place, so the recording is in memory only once
     read_so_far = 0
     not_finite, first_not_finite = 0, 0
     for block in decoded.blocks:
@@ -152,7 +152,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
 
 
 def _resampler(rate: int) -> Callable[[np.ndarray, bool], np.ndarray]:
-    """A function of (mono block, whether it is the last) that returns the next samples at 16 kHz."""
+    """Returns a function that takes a mono block and whether it is the last, and returns the next samples at 16 kHz."""
     if rate == SAMPLE_RATE:
         return lambda block, last: block
     import soxr
@@ -162,7 +162,7 @@ def _resampler(rate: int) -> Callable[[np.ndarray, bool], np.ndarray]:
 
 
 def _decode_array(source: Any) -> _Decoded:
-    """Blocks of `(samples, sample_rate)`."""
+    """Returns the blocks of `(samples, sample_rate)`."""
     if not isinstance(source, tuple) or len(source) != 2:
         raise BadInput(f"a recording is a path or (samples, sample_rate), not {type(source).__name__}")
     samples, rate = source
@@ -190,14 +190,14 @@ def _decode_array(source: Any) -> _Decoded:
             if kind in _INTEGER_SCALE:
                 yield ((block.astype(np.float64) - silence) / scale).astype(np.float32)
             else:
-                with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite and is refused as such
+                with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite, which `_finish` refuses
                     yield block.astype(np.float32)
 
     return _Decoded(blocks(), int(rate), columns.shape[1], f"array {kind}", [], lambda: None)
 
 
 def _decode_file(path: Path) -> _Decoded:
-    """Blocks of a file, through libsndfile or else ffmpeg."""
+    """Returns the blocks of a file, decoded by libsndfile or else by ffmpeg."""
     name = path.name or str(path)
     try:
         if not path.exists():
@@ -221,7 +221,7 @@ def _decode_file(path: Path) -> _Decoded:
 
 
 def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True) -> BadInput:
-    """The error for a file that nothing can be read of."""
+    """Returns the error for a file that no decoder can read."""
     absent = "" if ffmpeg_asked else " (ffmpeg, which reads more formats, is not installed)"
     return BadInput(f"{name} is not a sound file that can be read: {reason_of(head)}; {EXPECTED}{absent}")
 
@@ -234,7 +234,7 @@ def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | N
     try:
         with muted_stderr(may_be_mpeg(path, head)):
             file = soundfile.SoundFile(RepairedWav(path, repaired) if repaired else os.fspath(path))
-    except (soundfile.LibsndfileError, TypeError):  # TypeError: a name that ends in .raw states no rate
+    except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file has no sample rate
         return _decode_ffmpeg(path, name, head)
     if repaired:
         notes.append(_length_note(repaired, file.frames / file.samplerate))
@@ -243,7 +243,7 @@ def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | N
 
 
 def _file_blocks(file: "soundfile.SoundFile", name: str, head: bytes, notes: list[str]) -> Iterator[np.ndarray]:
-    """Read to the end; a decoder that gives up part-way ends the sound there, with a note."""
+    """Yields the blocks of a file. If the decoder fails part-way, the blocks end there and `notes` gets a sentence."""
     import soundfile
 
     promised, got, reason = file.frames, 0, ""
@@ -251,7 +251,7 @@ def _file_blocks(file: "soundfile.SoundFile", name: str, head: bytes, notes: lis
     while True:
         try:
             with muted_stderr(file.format == "MP3"):
-                if reason:  # a failed read loses its whole block: come back for the part before the damage
+                if reason:  # a failed read loses its whole block, so read the part before the damage again
                     file.seek(got)
                 block = file.read(size, dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
@@ -266,7 +266,7 @@ def _file_blocks(file: "soundfile.SoundFile", name: str, head: bytes, notes: lis
         yield block
     if got == 0 and reason:
         raise _not_sound(name, head)
-    known = promised < 1 << 62  # a stream without a stated length has the largest number there is
+    known = promised < 1 << 62  # a stream without a stated length has the largest possible number
     held = f"the file holds {got / file.samplerate:.1f} s; the {got / file.samplerate:.1f} s were read"
     if reason:
         notes.append(f"decoding stopped early ({reason}): {held}")

@@ -1,6 +1,6 @@
-"""What is wrong with a file that no decoder takes, told by its first bytes, in words for people.
+"""Explains in plain words why a file that no decoder takes cannot be read, from its first bytes.
 
-What decoders say of such files is about their own insides ("possibly a pipe?"); this file decodes nothing.
+The decoders' own messages describe their internals ("possibly a pipe?"). This file decodes nothing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from pathlib import Path
 
 HEAD_BYTES = 4096
 EXPECTED = "expected WAV, FLAC, MP3, OGG, M4A or another sound file"
-LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000  # Hz; outside lie broken headers, not recordings
+LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000  # Hz; a rate outside comes from a broken header
 
-# First bytes of files that hold no sound of their own, and what they are.
+# First bytes of files that hold no audio, and what these files are.
 _OTHERS = (
     (b"PK\x03\x04", "a ZIP archive, or a file of that form"),
     (b"\x1f\x8b", "a gzip archive"),
@@ -31,7 +31,7 @@ _OTHERS = (
     (b"\xd0\xcf\x11\xe0", "an Office document"),
     (b"SQLite format 3", "a database"),
 )
-# First bytes of containers of sound.
+# First bytes of audio containers.
 _CONTAINERS = (
     (b"OggS", "an OGG file"),
     (b"fLaC", "a FLAC file"),
@@ -47,13 +47,13 @@ _TAR_MARK = slice(257, 262)
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file."""
+    """Returns the first bytes of a file."""
     with path.open("rb") as file:
         return file.read(HEAD_BYTES)
 
 
 def other_kind(head: bytes) -> str | None:
-    """What a file is that is certainly no recording, so that no decoder need be asked; None where it may be one."""
+    """Returns what a file is that certainly is no recording, so that no decoder needs to try; None if it may be one."""
     for first, kind in _OTHERS:
         if head.startswith(first):
             return kind
@@ -67,13 +67,13 @@ def other_kind(head: bytes) -> str | None:
 
 
 def may_be_mpeg(path: Path, head: bytes) -> bool:
-    """Whether libsndfile may take the file for MPEG audio: by its first bytes, or by its name alone."""
+    """Returns whether libsndfile may take the file for MPEG audio, judged by its first bytes or by its name."""
     synchronised = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0
     return head.startswith(b"ID3") or synchronised or path.suffix.lower() in (".mp3", ".mp2", ".mp1", ".mpeg", ".mpga")
 
 
 def reason_of(head: bytes) -> str:
-    """Why nothing could be read of a file that every decoder refused."""
+    """Returns why no decoder could read a file."""
     kind = other_kind(head)
     if kind:
         return f"it is {kind}"
@@ -90,7 +90,7 @@ def reason_of(head: bytes) -> str:
 
 
 def _wav_reason(head: bytes) -> str:
-    """What is wrong with the header of a WAV file."""
+    """Returns what is wrong with the header of a WAV file."""
     damaged = "it begins like a WAV file, but is damaged or incomplete"
     at = head.find(b"fmt ", 12)
     if at < 0 or len(head) < at + 24:
@@ -106,7 +106,7 @@ def _wav_reason(head: bytes) -> str:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether the bytes are readable characters of UTF-8, the last of which may be cut."""
+    """Returns whether the bytes are readable UTF-8 text; the last character may be incomplete."""
     try:
         text = head.decode("utf-8")
     except UnicodeDecodeError as error:

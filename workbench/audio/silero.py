@@ -1,11 +1,11 @@
-"""Voice activity by Silero VAD, with the network that the `silero-vad` package carries.
+"""Voice activity detection by Silero VAD, with the network from the `silero-vad` package.
 
-The package runs its network once per 32 ms. Here the part without memory runs on many stretches at a time and the
-recurrent part over the whole sequence: the same arithmetic, several times faster. Runs on one thread, and one recording
-after another where several threads ask; needs no network, torchaudio or onnxruntime. Loads torch, so the page's own
-process does not call this.
+The package runs its network once per 32 ms. Here the part without memory runs on many chunks at a time and the
+recurrent part on the whole sequence: the same arithmetic, several times faster. It runs on one thread, and recordings
+from several threads wait for each other. It needs no internet, torchaudio or onnxruntime. It loads torch, so the page's
+own process does not call it.
 
-`silero_spans` decides as the package does. `fresh_spans` is for what that left out.
+`silero_spans` decides as the package does. `fresh_spans` is for speech that `silero_spans` missed.
 """
 
 import threading
@@ -23,38 +23,38 @@ from workbench.core.errors import Unavailable
 
 CHUNK = 512  # samples per probability: 32 ms
 CHUNK_SECONDS = CHUNK / SAMPLE_RATE
-_CONTEXT = 64  # samples of the chunk before that the network also sees
+_CONTEXT = 64  # samples of the previous chunk that the network also sees
 _BLOCK = 1024  # chunks computed at a time: 33 s
-_MEMORY = 125  # chunks of a window that begins with a fresh state: 4 s
+_MEMORY = 125  # chunks of a window that starts with a fresh state: 4 s
 _HOP = 62  # chunks from one such window to the next
-_WARM_UP = 8  # first chunks of a window, on which the window before it has the better ear
-_WINDOWS = 64  # computed side by side
+_WARM_UP = 8  # first chunks of a window, for which the previous window detects better
+_WINDOWS = 64  # windows in one batch
 
-_one_at_a_time = threading.Lock()  # how many threads torch computes on is the whole process's, and so is the package
+_one_at_a_time = threading.Lock()  # torch's thread count and the package belong to the whole process
 
 
 @dataclass(frozen=True)
 class SileroOptions:
-    """Defaults as the package has them."""
+    """The options of the detector. The defaults are the package's."""
 
-    threshold: float = 0.5  # probability from which speech begins; it ends 0.15 lower
-    min_speech_ms: int = 250  # what is shorter is dropped
-    min_silence_ms: int = 100  # how long speech must be away to end
+    threshold: float = 0.5  # speech begins at this probability and ends 0.15 below it
+    min_speech_ms: int = 250  # shorter speech is dropped
+    min_silence_ms: int = 100  # speech ends after this much silence
     pad_ms: int = 30  # added at both ends
 
 
 def silero_spans(
     samples: np.ndarray, options: SileroOptions = SileroOptions(), on_progress: Callable[[float], None] | None = None
 ) -> list[Span]:
-    """The spans of speech in mono 16 kHz samples [n], in order, disjoint; `on_progress` gets the fraction done."""
+    """Returns the spans of speech in mono 16 kHz samples [n], in order, disjoint; `on_progress` gets a fraction."""
     return _decided(silero_probabilities(samples, on_progress), len(samples), options)
 
 
 def fresh_spans(samples: np.ndarray, options: SileroOptions = SileroOptions()) -> list[Span]:
-    """As `silero_spans`, by a network that remembers 4 s at most.
+    """Returns the spans of speech as `silero_spans` does, with a network that remembers at most 4 s.
 
-    The memory of the network can settle in a state in which it takes whatever goes on for noise, speech without long
-    pauses included, until it is quiet for a while. A network that starts afresh hears that speech.
+    The network's memory can settle in a state that takes every sound for noise, including speech without long pauses,
+    until a quiet moment comes. A network with a fresh state detects that speech.
     """
     return _decided(fresh_probabilities(samples), len(samples), options)
 
@@ -74,7 +74,7 @@ def _decided(probabilities: np.ndarray, samples: int, options: SileroOptions) ->
 
 
 def silero_probabilities(samples: np.ndarray, on_progress: Callable[[float], None] | None = None) -> np.ndarray:
-    """The probability of speech in each 32 ms of mono 16 kHz samples [n]: float32 [ceil(n / 512)]."""
+    """Returns the probability of speech in each 32 ms of mono 16 kHz samples [n]: float32 [ceil(n / 512)]."""
     count = -(-len(samples) // CHUNK)
     probabilities = np.empty(count, dtype=np.float32)
     state = None
@@ -89,7 +89,9 @@ def silero_probabilities(samples: np.ndarray, on_progress: Callable[[float], Non
 
 
 def fresh_probabilities(samples: np.ndarray) -> np.ndarray:
-    """As `silero_probabilities`, each the highest that windows of 4 s with a fresh state give."""
+    """Returns probabilities as `silero_probabilities` does: the highest over windows of 4 s that start with a fresh
+    state.
+    """
     import torch
 
     count = -(-len(samples) // CHUNK)
@@ -113,7 +115,7 @@ def fresh_probabilities(samples: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def _alone() -> Iterator[tuple[Any, Any]]:
-    """The package's network and its recurrent part over sequences, for one caller at a time, on one thread."""
+    """Yields the package's network and its recurrent part over sequences, to one caller at a time, on one thread."""
     import torch
 
     with _one_at_a_time:
@@ -131,7 +133,7 @@ def _alone() -> Iterator[tuple[Any, Any]]:
 
 
 def _encoded(network: Any, samples: np.ndarray, first: int, last: int) -> Any:
-    """What the part without memory makes of chunks first ... last: a tensor [chunks, width]."""
+    """Returns the output of the part without memory for chunks first ... last: a tensor [chunks, width]."""
     import torch
 
     chunks = torch.from_numpy(_windows(samples, first, last))
@@ -139,7 +141,7 @@ def _encoded(network: Any, samples: np.ndarray, first: int, last: int) -> Any:
 
 
 def _windows(samples: np.ndarray, first: int, last: int) -> np.ndarray:
-    """Chunks first ... last with their context in front, float32 [chunks, 576]; zeros beyond both ends."""
+    """Returns chunks first ... last, each with its context in front, float32 [chunks, 576]; zeros beyond both ends."""
     start, end = first * CHUNK - _CONTEXT, last * CHUNK
     part = np.pad(samples[max(start, 0) : end], (max(-start, 0), max(end - len(samples), 0)))
     windows = np.lib.stride_tricks.sliding_window_view(part.astype(np.float32, copy=False), CHUNK + _CONTEXT)
@@ -148,7 +150,7 @@ def _windows(samples: np.ndarray, first: int, last: int) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _package() -> tuple[Any, Any]:
-    """The package and its network for 16 kHz."""
+    """Returns the package and its network for 16 kHz."""
     import torch
 
     threads = torch.get_num_threads()
@@ -157,7 +159,7 @@ def _package() -> tuple[Any, Any]:
     except ImportError as error:
         raise Unavailable("voice activity detection needs the silero-vad package: pip install silero-vad") from error
     finally:
-        torch.set_num_threads(threads)  # importing the package sets it to one for everybody
+        torch.set_num_threads(threads)  # the import sets it to one for the whole process
     network = getattr(silero_vad.load_silero_vad(), "_model", None)
     if not hasattr(network, "run_extractors") or not hasattr(network, "encoder") or not hasattr(network, "decoder"):
         raise Unavailable(

@@ -1,6 +1,6 @@
-"""Stretches of a recording, and the cap on their length that a recogniser needs.
+"""Spans of a recording, and the limit on their length that a recogniser needs.
 
-All boundaries are put on the 16 kHz sample grid, and neighbouring pieces share theirs, so cutting a recording by spans
+All boundaries lie on the 16 kHz sample grid, and neighbouring pieces share theirs, so cutting a recording by spans
 neither loses nor repeats a sample. This file does not decide what is speech.
 """
 
@@ -13,14 +13,14 @@ import numpy as np
 from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
 from workbench.core.errors import BadInput
 
-_PAUSE_SECONDS = 0.2  # a cut goes to the middle of the quietest stretch of this length
+_PAUSE_SECONDS = 0.2  # a cut goes to the middle of the quietest part of this length
 _SHORTEST_CAP = 0.1  # seconds
-_SILENCE = 1e-10  # mean square below which a level is not told from digital silence: -100 dB
+_SILENCE = 1e-10  # mean square that counts as digital silence: -100 dB
 
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """From `start` to `end`, in seconds from the beginning of the recording."""
+    """A part of a recording, from `start` to `end` in seconds."""
 
     start: float
     end: float
@@ -36,7 +36,7 @@ class Span:
 
 
 def frame_levels(samples: np.ndarray) -> np.ndarray:
-    """The level of each 10 ms of samples [n], in dB relative to full scale, float32 [ceil(n / 160)]; at least -100."""
+    """Returns the level of each 10 ms of samples [n] in dB of full scale, float32 [ceil(n / 160)], at least -100."""
     whole = len(samples) // FRAME_SHIFT * FRAME_SHIFT
     frames = samples[:whole].reshape(-1, FRAME_SHIFT)
     power = np.einsum("ts,ts->t", frames, frames) / FRAME_SHIFT
@@ -47,9 +47,10 @@ def frame_levels(samples: np.ndarray) -> np.ndarray:
 
 
 def widened(spans: Sequence[Span], by: float, low: float, high: float) -> list[Span]:
-    """The spans with `by` seconds more at both ends, as far as that lies within `low` and `high`, which hold them all.
+    """Returns the spans, extended by `by` seconds at both ends, but not beyond `low` and `high`.
 
-    `spans` are in order and do not overlap. Neighbours that would meet share the middle of what lies between them.
+    `spans` are in order, do not overlap, and lie between `low` and `high`. Neighbours that would meet are cut at the
+    middle of the gap between them.
     """
     edges = [(max(span.start - by, low), min(span.end + by, high)) for span in spans]
     wide = [list(edge) for edge in edges]
@@ -60,10 +61,9 @@ def widened(spans: Sequence[Span], by: float, low: float, high: float) -> list[S
 
 
 def joined_short(spans: Sequence[Span], short: float, gap: float, longest: float) -> list[Span]:
-    """The spans, those below `short` seconds joined with neighbours up to `gap` seconds away.
+    """Returns the spans; those shorter than `short` seconds are joined with neighbours up to `gap` seconds away.
 
-    `spans` are in order and do not overlap. What lies between them is included; none becomes longer than `longest`
-    seconds by it.
+    `spans` are in order and do not overlap. A joined span includes the gap and is at most `longest` seconds long.
     """
     joined: list[Span] = []
     for span in spans:
@@ -81,7 +81,7 @@ def joined_short(spans: Sequence[Span], short: float, gap: float, longest: float
 
 
 def between(spans: Sequence[Span], seconds: float) -> list[Span]:
-    """What the spans, in order and disjoint, leave of a recording of `seconds`."""
+    """Returns the gaps that the spans (in order and disjoint) leave in a recording of `seconds`."""
     edges = [0.0, *(edge for span in spans for edge in (span.start, span.end)), seconds]
     return [Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end > start]
 
@@ -93,13 +93,13 @@ def cap_spans(
     frame_seconds: float = 0.01,
     merge_gap: float | None = None,
 ) -> list[Span]:
-    """The same speech in spans of at most `max_seconds`.
+    """Returns the same speech in spans of at most `max_seconds`.
 
-    `spans` are in order and do not overlap. One that is too long is cut where `loudness` [frames], any curve that is
-    low where a cut does least harm (levels, speech probabilities), is lowest in the later half of what the cap allows;
-    without the curve, into equal pieces. With `merge_gap`, neighbours not further apart than so many seconds become one
-    span, gap included, as far as the cap allows. Raises `BadInput` for a cap below 0.1 s and `ValueError` for spans out
-    of order.
+    `spans` are in order and do not overlap. A span that is too long is cut where `loudness` [frames] is lowest in the
+    later half of the allowed length. `loudness` is any curve that is low where a cut does least harm (levels, speech
+    probabilities); without it, the pieces are equal. With `merge_gap`, neighbours at most that many seconds apart
+    become one span, gap included, as far as the limit allows. Raises `BadInput` for a limit below 0.1 s and
+    `ValueError` for spans out of order.
     """
     if not max_seconds >= _SHORTEST_CAP:
         raise BadInput(f"segments are capped at {max_seconds:g} s; expected at least {_SHORTEST_CAP:g} s")
@@ -118,7 +118,7 @@ def cap_spans(
 
 
 def _smoothed(curve: np.ndarray, frame_seconds: float) -> np.ndarray:
-    """The mean around each frame: a pause is a better place to cut than one quiet frame inside a word."""
+    """Returns the mean around each frame: a pause is a better place to cut than one quiet frame inside a word."""
     width = max(1, round(_PAUSE_SECONDS / frame_seconds)) | 1
     padded = np.pad(curve.astype(np.float64), width // 2, mode="edge") if len(curve) else np.zeros(width - 1)
     sums = np.concatenate([[0.0], np.cumsum(padded)])
@@ -127,13 +127,13 @@ def _smoothed(curve: np.ndarray, frame_seconds: float) -> np.ndarray:
 
 
 def _cut(start: int, end: int, cap: int, curve: np.ndarray | None, frame: float) -> list[tuple[int, int]]:
-    """Pieces of at most `cap` samples that cover start ... end; `frame` is the length of the curve's frames."""
+    """Returns pieces of at most `cap` samples that cover start ... end; `frame` is the length of the curve's frames."""
     pieces = []
     while end - start > cap:
         parts = -(-(end - start) // cap)
         at = start + -(-(end - start) // parts)
         if curve is not None:
-            # Not before half the cap, so that pieces stay long, and not so late that a crumb is left.
+            # Not before half the cap, so that pieces stay long, and not so late that a tiny piece remains.
             earliest, latest = start + cap // 2, min(start + cap, end - cap // 4)
             at = _quietest(curve, earliest, latest, frame) or at
         pieces.append((start, at))
@@ -142,7 +142,9 @@ def _cut(start: int, end: int, cap: int, curve: np.ndarray | None, frame: float)
 
 
 def _quietest(curve: np.ndarray, earliest: int, latest: int, frame: float) -> int | None:
-    """The middle of the lowest frame whose middle lies in the range, the last of equals; None if there is none."""
+    """Returns the middle of the lowest frame (the last of equal ones) with its middle in the range; None without
+    frames.
+    """
     first, last = int(np.ceil(earliest / frame - 0.5)), int(np.floor(latest / frame - 0.5))
     part = curve[first : last + 1]
     if len(part) == 0:

@@ -1,8 +1,8 @@
-"""What a WAV header says about the length of its sound, against what the file really holds.
+"""Compares the length that a WAV header states with the bytes that the file really holds.
 
 Recorders that crash, programs that write to a pipe and careless editors leave a `data` chunk whose size is too large,
-too small, zero or the placeholder 0xFFFFFFFF. This file finds such a chunk and offers the same file with the size put
-right, as a readable object for libsndfile. It decodes nothing, and leaves RF64 and every other container alone.
+too small, zero or the placeholder 0xFFFFFFFF. This file finds such a chunk and offers the same file with the correct
+size, as a readable object for libsndfile. It decodes nothing, and leaves RF64 and every other container alone.
 """
 
 import io
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 _STREAMING = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # sizes that programs write when they do not know the length yet
-_LARGEST_CHUNK = 0xFFFFFFFF  # bytes a 32-bit size can state
+_LARGEST_CHUNK = 0xFFFFFFFF  # largest size in bytes that 32 bits can state
 _SIZE_OF_HEADER = 8  # bytes: four letters and a 32-bit size
-_SLACK_MS = 10  # less left over behind the data chunk is a stray tail, not sound
+_SLACK_MS = 10  # fewer bytes than this behind the data chunk are a stray tail, not audio
 
 
 @dataclass(frozen=True)
 class WavLayout:
-    """Where the sound of a RIFF/WAVE file lies; sizes in bytes."""
+    """The position and length of the audio in a RIFF/WAVE file; sizes in bytes."""
 
     data_offset: int
     promised: int  # the size in the header of the data chunk
-    present: int  # from the start of the data to where it really ends, whole sample frames only
+    present: int  # from the start of the data to its real end, whole sample frames only
     bytes_per_second: int
 
     @property
@@ -32,7 +32,7 @@ class WavLayout:
 
     @property
     def streaming(self) -> bool:
-        """Whether the stated size is a placeholder of a program that did not know the length."""
+        """Whether the stated size is a placeholder from a program that did not know the length."""
         return self.promised in _STREAMING or self.promised >= 0xFFFFFFFF - 1024
 
     @property
@@ -41,12 +41,12 @@ class WavLayout:
         return self.present <= _LARGEST_CHUNK - self.data_offset
 
     def seconds(self, size: int) -> float:
-        """The duration of `size` bytes of the data chunk; zero where the header states no data rate."""
+        """Returns the duration of `size` bytes of the data chunk; zero if the header states no data rate."""
         return size / self.bytes_per_second if self.bytes_per_second else 0.0
 
 
 def wav_layout(path: Path) -> WavLayout | None:
-    """The layout of a RIFF/WAVE file with a format and a data chunk; None for every other file."""
+    """Returns the layout of a RIFF/WAVE file with a format and a data chunk; None for every other file."""
     file_size = path.stat().st_size
     with path.open("rb") as file:
         riff = file.read(12)
@@ -64,14 +64,14 @@ def wav_layout(path: Path) -> WavLayout | None:
                 if block_align == 0:
                     return None
                 present = _sound_bytes(file, offset, size, file_size, max(1, bytes_per_second * _SLACK_MS // 1000))
-                # A partial last sample frame is not sound; a size that was right before stays as it was.
+                # A partial last sample frame is not audio; a correct size stays unchanged.
                 present = present if present == size else present - present % block_align
                 return WavLayout(offset, size, present, bytes_per_second)
     return None
 
 
 def _chunks(file: BinaryIO, offset: int) -> list[tuple[bytes, int, int]]:
-    """The chunks from `offset` up to and including the data chunk: (name, offset of the content, stated size)."""
+    """Returns name, content offset and stated size of each chunk from `offset` up to and including the data chunk."""
     found: list[tuple[bytes, int, int]] = []
     while True:
         file.seek(offset)
@@ -86,14 +86,14 @@ def _chunks(file: BinaryIO, offset: int) -> list[tuple[bytes, int, int]]:
 
 
 def _sound_bytes(file: BinaryIO, offset: int, promised: int, file_size: int, slack: int) -> int:
-    """How many bytes from `offset` on are sound: what was promised if the file bears it out, else all that is there."""
+    """Returns how many bytes from `offset` on are audio: the stated size if the file confirms it, else all the rest."""
     available = file_size - offset
     if promised >= available:
         return available
     position = offset + promised
     if promised and file_size - position < slack:
         return promised
-    # Behind an honest data chunk come other chunks up to the end of the file.
+    # After a data chunk with a correct size, only other chunks follow up to the end of the file.
     for start in (position + promised % 2, position):
         if promised and _only_chunks(file, start, file_size):
             return promised
@@ -101,7 +101,7 @@ def _sound_bytes(file: BinaryIO, offset: int, promised: int, file_size: int, sla
 
 
 def _only_chunks(file: BinaryIO, position: int, file_size: int) -> bool:
-    """Whether nothing but well-formed chunks lies between `position` and the end of the file."""
+    """Returns whether nothing but well-formed chunks lies between `position` and the end of the file."""
     while position + _SIZE_OF_HEADER <= file_size:
         file.seek(position)
         name, size = struct.unpack("<4sI", file.read(_SIZE_OF_HEADER))
@@ -112,7 +112,7 @@ def _only_chunks(file: BinaryIO, position: int, file_size: int) -> bool:
 
 
 class RepairedWav(io.RawIOBase):
-    """The bytes of a WAV file with the sizes in its header replaced by true ones, read-only and seekable."""
+    """A read-only, seekable file object of a WAV file with the correct sizes in its header."""
 
     def __init__(self, path: Path, layout: WavLayout) -> None:
         if not layout.repairable:

@@ -1,1 +1,1 @@
-"""Texts: their scripts, how far one is from a reference, and transcripts as files."""
+"""Texts: scripts, error rates, and transcripts as files."""

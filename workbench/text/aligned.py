@@ -11,9 +11,9 @@ _LABELS = ("reference ", "hypothesis ", "")
 
 
 def aligned_text(score: Score, width: int = 100) -> str:
-    """The rate, the counts and the two texts under each other, wrapped at `width` columns (wide characters count two).
+    """Returns the rate, the counts and both texts under each other, wrapped at `width` columns.
 
-    A single unit that is wider stands on a line of its own, unbroken.
+    Wide characters count two columns. A single unit that is wider than a line stands alone on its line, unbroken.
 
     `aligned_text(score("Three, seven one oh two nine.", "three eleven one two nine five"))` is
 
@@ -52,7 +52,7 @@ def aligned_text(score: Score, width: int = 100) -> str:
 
 
 def _cells(piece: Difference) -> tuple[list[str], int]:
-    """Reference, hypothesis and mark of one unit, filled up to the same number of columns, and that number."""
+    """Returns reference, hypothesis and mark of one unit, padded to the same number of columns, and that number."""
     columns = max(display_width(piece.reference), display_width(piece.hypothesis), 1)
     missing = "*" * columns
     cells = [piece.reference or missing, piece.hypothesis or missing, _MARKS[piece.kind]]

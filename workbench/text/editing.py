@@ -1,4 +1,4 @@
-"""A transcript with the segments its user changed, so that what is exported is what was on the page.
+"""Applies the user's edits to the segments of a transcript, so that an export shows what the page showed.
 
 Knows rows of values and transcripts; no file format and no page.
 """
@@ -18,19 +18,20 @@ from workbench.text.scripts import join_units
 from workbench.text.subtitles import tokens_in
 
 EDITED_NOTE = "segments edited by hand"
-_SAME_SECONDS = 0.0051  # times shown with two decimals come back this far from what they were
+_SAME_SECONDS = 0.0051  # times are shown with two decimals and come back with at most this error
 TIME = r"(?:(?:([0-9]{1,9}):)?([0-9]{1,9}):)?([0-9]{1,9}(?:[.,][0-9]*)?|[.,][0-9]+)"
-"""A time as people write it: seconds, or hours, minutes and seconds, as a regular expression of Python and JavaScript
-alike, with those three as its groups."""
+"""A regular expression for times that people write: seconds, or hours, minutes and seconds, which are its groups.
+
+Python and JavaScript both understand it."""
 
 
 def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
-    """The transcript with the rows (start, end, text) as its segments, sorted by start.
+    """Returns the transcript with the rows (start, end, text) as its segments, sorted by start.
 
     Times are seconds, as numbers or text, or clock times (1:02.5, 0:01:02,500). Segments may overlap. Empty rows are
-    left out. A row that was not changed is the segment it was; a changed one takes the tags of the segment it overlaps
-    most and the tokens spoken in it that its text still spells. The ids in `tokens` stay what the model emitted, and a
-    note says that the segments were edited. Without any change the transcript is returned as it is.
+    left out. An unchanged row keeps its segment. A changed row takes the tags of the segment that it overlaps most, and
+    those tokens spoken in it that its text still spells. The ids in `tokens` stay as the model emitted them, and a note
+    says that the segments were edited. Without any change, the same transcript is returned.
 
     Raises `BadInput`, naming the row, for a row without three cells, a time that is missing, negative or no number, and
     an end before its start.
@@ -66,8 +67,10 @@ def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
 
 
 def retold(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
-    """The transcript with the rows' texts, for a file without times: as `edited`; where a time of a row cannot be read,
-    without segments, and the texts are in the order of the rows."""
+    """Returns the transcript with the rows' texts, for a file format without times.
+
+    Works as `edited`. If a time of a row cannot be read, the result has no segments, and the texts are in row order.
+    """
     listed = [list(row) for row in rows]
     try:
         return edited(transcript, listed)
@@ -97,7 +100,7 @@ def _segment(
 
 
 def _is_blank(cell: Any) -> bool:
-    # Tables hand empty cells over as None, as NaN or as empty text.
+    # Tables pass empty cells as None, NaN or empty text.
     return cell is None or (isinstance(cell, float) and math.isnan(cell)) or not str(cell).strip()
 
 

@@ -1,7 +1,7 @@
-"""Transcripts as files: text, SubRip and WebVTT subtitles, JSON and CSV, as one table of formats.
+"""Export formats of transcripts, as one table: text, SubRip and WebVTT subtitles, JSON and CSV.
 
-A format is one entry: what it is called, how its files end, and a function from transcripts to text. The functions
-return text and write nothing. This file knows no model and no user interface.
+An entry has a title, a file extension and a function from transcripts to text. The functions return text and write no
+file. This file knows no model and no user interface.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ Writer = Callable[[Sequence[Transcript], Sequence[str]], str]
 
 @dataclass(frozen=True)
 class Format:
-    """One kind of file. `writer` takes the transcripts and, where known, the names of their recordings."""
+    """One export format. `writer` takes the transcripts and, if known, the names of their recordings."""
 
     title: str
     extension: str  # without the dot
     media_type: str
     several: bool  # whether one file can hold the transcripts of several recordings
     writer: Writer
-    encoding: str = "utf-8"  # of a file; what goes to a terminal or a browser needs no byte order mark
-    timed: bool = True  # whether its files say when something is said
+    encoding: str = "utf-8"  # of a file; a terminal or a browser needs no byte order mark
+    timed: bool = True  # whether its files hold times
 
     def write(self, transcripts: Transcript | Sequence[Transcript], files: Sequence[str] = ()) -> str:
-        """The content of a file with one or several transcripts, in the order given.
+        """Returns the content of a file with one or several transcripts, in their order.
 
-        `files` are the names of the recordings, one each or none at all. Raises `BadInput` for several transcripts in a
-        format whose files hold one.
+        `files` are the names of the recordings: one each, or none at all. Raises `BadInput` for several transcripts in
+        a format whose files hold one.
         """
         listed = [transcripts] if isinstance(transcripts, Transcript) else list(transcripts)
         if files and len(files) != len(listed):
@@ -51,7 +51,7 @@ class Format:
 
 
 def find_format(name: str) -> Format:
-    """The format of that name, with or without dot; `text` is txt. `BadInput` names the known ones otherwise."""
+    """Returns the format of that name, with or without dot; `text` is txt. Raises `BadInput` for an unknown name."""
     known = name.lower().removeprefix(".")
     try:
         return FORMATS["txt" if known == "text" else known]
@@ -60,7 +60,7 @@ def find_format(name: str) -> Format:
 
 
 def write_txt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
-    """One transcript as its text; several as one line each."""
+    """Returns one transcript as its text, several as one line each."""
     if len(transcripts) == 1:
         text = transcripts[0].text.strip()
         return f"{text}\n" if text else ""
@@ -68,9 +68,9 @@ def write_txt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
 
 
 def write_srt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
-    """SubRip: numbered cues with times as 00:00:01,500.
+    """Returns SubRip: numbered cues with times as 00:00:01,500.
 
-    The format has no escapes: `-->`, which would be read as a time line, becomes `->`, all else stays as it is.
+    The format has no escapes. `-->` would be read as a time line, so it becomes `->`; all other text stays unchanged.
     """
     blocks = []
     for number, cue in enumerate(_cues(transcripts), 1):
@@ -80,7 +80,7 @@ def write_srt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
 
 
 def write_vtt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
-    """WebVTT (W3C), with `&`, `<` and `>` escaped as the standard asks. Without cues it is the header alone."""
+    """Returns WebVTT (W3C), with `&`, `<` and `>` escaped as the standard demands; without cues, the header alone."""
     blocks = ["WEBVTT\n"]
     for cue in _cues(transcripts):
         text = "\n".join(cue.lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -89,15 +89,15 @@ def write_vtt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
 
 
 def write_json(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
-    """One JSON object per line and transcript: all its fields, those promised to scripts first."""
+    """Returns one JSON object per line and transcript with all its fields; the documented fields come first."""
     return "".join(each.to_json() + "\n" for each in transcripts)
 
 
 def write_csv(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
-    """One row per segment under one header: model, runtime, file (where given), start, end (seconds), text.
+    """Returns one row per segment under one header: model, runtime, file (if known), start, end (seconds), text.
 
     A text that begins with `=`, `+`, `-`, `@`, a tab or a line break gets an apostrophe in front, so that no
-    spreadsheet runs it as a formula; a program that reads such a file takes the apostrophe off.
+    spreadsheet runs it as a formula. A program that reads such a file removes the apostrophe.
     """
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
@@ -115,13 +115,13 @@ FORMATS = {
     "srt": Format("Subtitles, SubRip", "srt", "application/x-subrip", False, write_srt),
     "vtt": Format("Subtitles, WebVTT", "vtt", "text/vtt", False, write_vtt),
     "json": Format("JSON, one object per recording", "json", "application/json", True, write_json),
-    # Spreadsheets take a file for a legacy 8-bit encoding unless it begins with a byte order mark.
+    # Without a byte order mark, spreadsheets assume a legacy 8-bit encoding.
     "csv": Format("Table, CSV", "csv", "text/csv", True, write_csv, encoding="utf-8-sig"),
 }
 
 
 def _segments(transcript: Transcript) -> tuple[Segment, ...]:
-    """The segments; a text without any is one segment over the whole recording."""
+    """Returns the segments; a text without segments is one segment over the whole recording."""
     if transcript.segments or not transcript.text.strip():
         return transcript.segments
     return (Segment(0.0, transcript.audio_seconds, transcript.text),)
@@ -139,5 +139,5 @@ def _clock(milliseconds: int, decimal_mark: str) -> str:
 def _cell(text: str) -> str:
     text = text.replace("\r\n", "\n").replace(
         "\r", "\n"
-    )  # csv would leave a lone \r unquoted, and readers end the row there
+    )  # csv would leave a lone \r unquoted, and readers would end the row there
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\n")) else text

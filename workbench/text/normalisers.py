@@ -1,7 +1,7 @@
-"""What happens to a text before it is scored, as one table: name -> title, function, version.
+"""Normalisers for scoring, as one table: name -> title, function, version.
 
-A rate means nothing without the name and version of its normaliser, so both travel with every score; a change of
-what a function does is a new version. The raw texts are never changed by anything here.
+An error rate means nothing without the name and version of its normaliser, so every score carries both. If a function
+changes its result, its version changes. Nothing here changes the raw texts.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Normaliser:
 
 
 def no_change(text: str) -> str:
-    """The text as it is; scoring splits it at white space, which is all that is taken away."""
+    """Returns the text unchanged. Scoring splits it at white space, and that is all that is removed."""
     return text
 
 
 def basic(text: str) -> str:
-    """Unicode NFKC, lower case, no punctuation or symbols except apostrophes inside words, single spaces.
+    """Returns the text in Unicode NFKC and lower case, without punctuation and symbols, with single spaces.
 
-    A removed character separates words ("well-known" is two), except invisible format characters, which go without a
-    trace. `basic("Ｈello, it’s  3.5 — OK！😊")` is `"hello it's 3 5 ok"`.
+    Apostrophes inside words stay. A removed character separates words ("well-known" is two), but an invisible format
+    character disappears without separating. `basic("Ｈello, it’s  3.5 — OK！😊")` is `"hello it's 3 5 ok"`.
     """
     text = "".join(char for char in text if unicodedata.category(char) != "Cf")
-    # Lower case of a composed letter may be a decomposed one (Turkish İ), so compose again after it.
+    # The lower case of a composed letter may be decomposed (Turkish İ), so compose again.
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).translate(_APOSTROPHES)
     kept = []
     for index, char in enumerate(text):
@@ -51,9 +51,9 @@ def basic(text: str) -> str:
 
 
 def digits(text: str) -> str:
-    """`basic`, and every digit 0-9 becomes the English word it is read as, "oh" becoming "zero".
+    """Returns `basic` of the text with every digit 0-9 as its English word, and "oh" as "zero".
 
-    "371", "3 7 1" and "Three, seven, one." are the same text. Digits are read one by one: 42 is "four two", never
+    "371", "3 7 1" and "Three, seven, one." give the same text. Digits are read one by one: 42 is "four two", never
     "forty-two", so this is for digit strings, not for running English.
     """
     spelt = re.sub(r"[0-9]", lambda digit: f" {_DIGIT_WORDS[int(digit[0])]} ", basic(text))
@@ -68,7 +68,7 @@ NORMALISERS = {
 
 
 def find_normaliser(name: str) -> Normaliser:
-    """The table's entry of that name; `BadInput` naming the known ones if there is none."""
+    """Returns the table's entry of that name; raises `BadInput`, which lists the known names, if it does not exist."""
     try:
         return NORMALISERS[name]
     except KeyError:

@@ -1,12 +1,12 @@
-"""Error rates of a hypothesis against a reference, and where the two differ.
+"""Error rates of a hypothesis against a reference, and the differences between the two.
 
 The edit distance and its alignment come from `jiwer`. This file decides the units (words, characters or both), keeps
-counts that can be added up over recordings, and turns the alignment into pieces of text that a page can mark. It
-knows texts only: no audio, no models.
+counts that can be added up over recordings, and turns the alignment into pieces of text that a page can mark. It knows
+texts only: no audio, no models.
 
-Empty texts: both empty is a rate of 0. An empty hypothesis is a rate of 1, everything deleted. An empty reference
-against some hypothesis has no rate (there is nothing to divide by): the rate is None and the insertions are counted,
-so a recording of silence still weighs in a pooled rate.
+Empty texts: if both are empty, the rate is 0. An empty hypothesis has a rate of 1, because everything is deleted. For
+an empty reference and some hypothesis the rate is None, because nothing can be divided by; the insertions are counted,
+so a recording of silence still has weight in a pooled rate.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 Kind = Literal["equal", "substitute", "delete", "insert"]
 RateName = Literal["WER", "CER", "MER"]
 
-_BREAK = "\x1f"  # parts units for jiwer; white space to Python, so no unit contains it
-_PAIRING_LIMIT = 1000  # comparisons of two units (about 10 microseconds each) spent on one stretch without a match
+_BREAK = "\x1f"  # separates units for jiwer; Python counts it as white space, so no unit contains it
+_PAIRING_LIMIT = 1000  # most comparisons of two units (about 10 microseconds each) for one run without a match
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A piece of the alignment. `delete` has no hypothesis, `insert` no reference, `equal` the same on both sides."""
+    """A piece of the alignment. `delete` has no hypothesis, `insert` no reference, `equal` the same text twice."""
 
     kind: Kind
     reference: str
     hypothesis: str
-    separator: str = ""  # what running text has before this piece: a space between words, nothing between characters
+    separator: str = ""  # the separator before this piece in running text: a space between words, else nothing
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How the units of a reference fared."""
+    """The numbers of right, substituted, deleted and inserted units."""
 
     hits: int = 0
     substitutions: int = 0
@@ -60,7 +60,7 @@ class Counts:
 
     @property
     def rate(self) -> float | None:
-        """Errors per unit of the reference, may exceed 1; None where only the reference is empty."""
+        """The errors per unit of the reference, which may exceed 1; None if only the reference is empty."""
         if not self.reference_units:
             return None if self.insertions else 0.0
         return self.errors / self.reference_units
@@ -78,8 +78,8 @@ class ErrorRates:
 
     name: RateName
     counts: Counts  # in units of the primary rate
-    words: Counts  # between white space; means little for scripts without spaces
-    characters: Counts  # with a space between words counted as a character, none between CJK characters
+    words: Counts  # units between white space; they mean little for scripts without spaces
+    characters: Counts  # a space between words counts as a character; CJK characters have none between them
     normaliser: str
     normaliser_version: str
     recordings: int = 1
@@ -99,7 +99,7 @@ class ErrorRates:
 
     @property
     def summary(self) -> str:
-        """`WER 25.0 %`, or why there is no rate."""
+        """The primary rate as `WER 25.0 %`, or why there is no rate."""
         if self.rate is None:
             return f"{self.name} not defined: the reference is empty, {self.counts.insertions} inserted"
         return f"{self.name} {100 * self.rate:.1f} %"
@@ -107,7 +107,7 @@ class ErrorRates:
 
 @dataclass(frozen=True, kw_only=True)
 class Score(ErrorRates):
-    """The error rates of one recording, with both texts as compared (normalised) and their alignment."""
+    """The error rates of one recording, with both normalised texts and their alignment."""
 
     reference: str
     hypothesis: str
@@ -115,7 +115,7 @@ class Score(ErrorRates):
 
     @property
     def differences(self) -> list[Difference]:
-        """The alignment with neighbours of one kind made into runs, except substitutions, which stay unit by unit."""
+        """The alignment with neighbours of one kind joined into runs. Substitutions stay unit by unit."""
         runs: list[Difference] = []
         for piece in self.alignment:
             if runs and runs[-1].kind == piece.kind != "substitute":
@@ -130,7 +130,7 @@ class Score(ErrorRates):
 
 @dataclass(frozen=True)
 class _Units:
-    """What an error rate counts: how a text is split into it, and what running text has between two of them."""
+    """The units of an error rate: how a text is split into them, and what separates two of them in running text."""
 
     split: Callable[[str], list[str]]
     separator: Callable[[str, str], str]
@@ -150,11 +150,11 @@ _UNITS: dict[RateName, _Units] = {
 
 
 def score(reference: str, hypothesis: str, normaliser: str = "basic") -> Score:
-    """The error rates of `hypothesis` and its alignment, both texts normalised first.
+    """Returns the error rates of `hypothesis` and its alignment, after both texts are normalised.
 
     The reference decides the primary rate: CER if it is written in scripts without spaces, MER if it also has words of
-    other scripts, else WER. So all hypotheses of one reference get the same rate. An empty reference leaves that to
-    the hypothesis. Raises `BadInput` for an unknown normaliser. Example:
+    other scripts, else WER. So all hypotheses of one reference get the same rate. If the reference is empty, the
+    hypothesis decides. Raises `BadInput` for an unknown normaliser. Example:
 
         >>> score("three seven one", "Three eleven one.").summary
         'WER 33.3 %'
@@ -163,7 +163,7 @@ def score(reference: str, hypothesis: str, normaliser: str = "basic") -> Score:
     reference, hypothesis = chosen.function(reference), chosen.function(hypothesis)
     name = _rate_name(reference if reference.strip() else hypothesis)
     units = _UNITS[name]
-    wanted, heard = units.split(reference), units.split(hypothesis)
+    wanted, written = units.split(reference), units.split(hypothesis)
     aligned = {kind: _align(_UNITS[kind], reference, hypothesis) for kind in {name, "WER", "CER"}}
     counted = {
         kind: Counts(found.hits, found.substitutions, found.deletions, found.insertions)
@@ -177,16 +177,17 @@ def score(reference: str, hypothesis: str, normaliser: str = "basic") -> Score:
         normaliser=normaliser,
         normaliser_version=chosen.version,
         reference=units.join(wanted),
-        hypothesis=units.join(heard),
-        alignment=_pieces(units, wanted, heard, aligned[name].alignments[0]),
+        hypothesis=units.join(written),
+        alignment=_pieces(units, wanted, written, aligned[name].alignments[0]),
     )
 
 
 def pool_scores(scores: Sequence[ErrorRates]) -> ErrorRates:
-    """The rates of several recordings as of one long one: errors and units are added up, so long ones weigh more.
+    """Returns the rates of several recordings as of one long recording.
 
-    Recordings with different primary rates pool to a MER: words and characters count as one unit each. Raises
-    `BadInput` if there is nothing to pool or the scores come from different normalisers.
+    Errors and units are added up, so long recordings weigh more. Recordings with different primary rates pool to a MER:
+    words and characters count as one unit each. Raises `BadInput` if there are no scores, or if they come from
+    different normalisers.
     """
     if not scores:
         raise BadInput("there are no scores to pool; expected at least one recording with a reference")
@@ -208,7 +209,7 @@ def pool_scores(scores: Sequence[ErrorRates]) -> ErrorRates:
 
 def _rate_name(text: str) -> RateName:
     unspaced = any(is_unspaced(char) and char.isalnum() for char in text)
-    # Letters only: digits inside a Chinese sentence do not make it a bilingual one.
+    # Letters only: digits inside a Chinese sentence do not make it bilingual.
     spaced = any(char.isalpha() and not is_unspaced(char) for char in text)
     return "WER" if not unspaced else "MER" if spaced else "CER"
 
@@ -221,13 +222,13 @@ def _align(units: _Units, reference: str, hypothesis: str) -> WordOutput:
 
 
 def _pieces(
-    units: _Units, wanted: list[str], heard: list[str], chunks: Sequence[AlignmentChunk]
+    units: _Units, wanted: list[str], written: list[str], chunks: Sequence[AlignmentChunk]
 ) -> tuple[Difference, ...]:
     found: list[Difference] = []
     for equal, group in groupby(chunks, key=lambda chunk: chunk.type == "equal"):
         block = list(group)
         left = wanted[block[0].ref_start_idx : block[-1].ref_end_idx]
-        right = heard[block[0].hyp_start_idx : block[-1].hyp_end_idx]
+        right = written[block[0].hyp_start_idx : block[-1].hyp_end_idx]
         for reference, hypothesis in zip(left, right, strict=True) if equal else _pairs(left, right):
             kind: Kind = "equal" if equal else "insert" if not reference else "substitute" if hypothesis else "delete"
             separator = _separator(units, found[-1], reference, hypothesis) if found else ""
@@ -236,17 +237,17 @@ def _pieces(
 
 
 def _pairs(left: list[str], right: list[str]) -> list[tuple[str, str]]:
-    """Pairs up two stretches without a match; the longer one's surplus units stand alone (paired with "").
+    """Returns pairs of units of two runs without a match. Surplus units of the longer run are paired with "".
 
-    Any choice of the surplus costs the same number of edits, and an edit distance takes an arbitrary one. The one taken
-    here pairs units that look alike, so that "three" stands over "tree" and not over its neighbour.
+    Any choice of the surplus costs the same number of edits, and an edit distance takes an arbitrary one. This choice
+    pairs units that look alike, so that "three" stands over "tree" and not over its neighbour.
     """
     if len(left) > len(right):
         return [(one, other) for other, one in _pairs(right, left)]
     surplus = len(right) - len(left)
     if not surplus or not left or len(left) * (surplus + 1) > _PAIRING_LIMIT:
         return list(zip_longest(left, right, fillvalue=""))
-    # best[k]: the likeness of the units paired so far, and their partners, when k units on the right have stood alone.
+    # best[k]: the similarity of the units paired so far, and their partners, if k units on the right stay unpaired.
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] * (surplus + 1)
     for index, unit in enumerate(left):
         step = [
@@ -261,7 +262,7 @@ def _pairs(left: list[str], right: list[str]) -> list[tuple[str, str]]:
 
 
 def _separator(units: _Units, last: Difference, reference: str, hypothesis: str) -> str:
-    """A space if the text on either side of the join, whichever of the two texts it is from, would have one."""
+    """Returns a space if either text would have one between its units on both sides of the join."""
     lefts = [text for text in (last.reference, last.hypothesis) if text]
     rights = [text for text in (reference, hypothesis) if text]
     return max(units.separator(left, right) for left in lefts for right in rights)

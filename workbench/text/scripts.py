@@ -1,4 +1,5 @@
-"""Facts about writing systems: which are written without spaces, where a word ends, how wide a character is shown.
+"""Facts about writing systems: which have no spaces between words, where a word ends, how wide a character is
+displayed.
 
 This file knows nothing of scores, subtitles or models.
 """
@@ -10,10 +11,10 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-BROKEN = "\ufffd"  # what an unfinished character decodes to
+BROKEN = "\ufffd"  # an unfinished character decodes to this
 
-# Scripts where a space does not separate words, as inclusive code point ranges in ascending order. Hangul is among
-# them because writers disagree about its spaces and Korean is scored by characters for that reason.
+# Scripts in which a space does not separate words, as inclusive code point ranges in ascending order. Hangul is in
+# the list because writers disagree about its spaces; for that reason Korean is scored by characters.
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
@@ -39,32 +40,32 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def is_unspaced(char: str) -> bool:
-    """Whether a character belongs to a script (or its punctuation) in which spaces do not separate words."""
+    """Returns whether a character belongs to a script (or its punctuation) in which spaces do not separate words."""
     index = bisect.bisect_right(_FIRST, ord(char)) - 1
     return index >= 0 and ord(char) <= _UNSPACED[index][1]
 
 
 def is_hangul(char: str) -> bool:
-    """Whether a character is Korean: scored by characters, but written with spaces."""
+    """Returns whether a character is Korean, which is scored by characters but written with spaces."""
     return unicodedata.name(char, "").startswith("HANGUL")
 
 
 def is_mark(char: str) -> bool:
-    """Whether a character is written onto the one before it (an accent, a Thai vowel sign)."""
+    """Returns whether a character combines with the one before it (an accent, a Thai vowel sign)."""
     return unicodedata.category(char).startswith("M")
 
 
 def needs_space(left: str, right: str) -> bool:
-    """Whether running text has a space between two pieces: only where both sides belong to spaced scripts."""
+    """Returns whether running text has a space between two pieces: only if both sides belong to spaced scripts."""
     if not left or not right:
         return False
     return is_mark(right[0]) or not (is_unspaced(left[-1]) or is_unspaced(right[0]))
 
 
 def mixed_units(text: str) -> list[str]:
-    """A text as the units of a mixed error rate: each character of an unspaced script, each word of the others.
+    """Returns the units of a mixed error rate: each character of an unspaced script, each word of the others.
 
-    `mixed_units("打开 my app吧")` is `["打", "开", "my", "app", "吧"]`. Marks stay with the character they are on.
+    `mixed_units("打开 my app吧")` is `["打", "开", "my", "app", "吧"]`. Marks stay with their character.
     """
     units: list[str] = []
     for word in text.split():
@@ -83,7 +84,7 @@ def mixed_units(text: str) -> list[str]:
 
 
 def join_units(units: Iterable[str]) -> str:
-    """Running text of units: the inverse of `mixed_units`, with spaces between words only."""
+    """Returns running text made of units: the inverse of `mixed_units`, with spaces between words only."""
     pieces: list[str] = []
     for unit in units:
         if pieces and needs_space(pieces[-1], unit):
@@ -93,7 +94,7 @@ def join_units(units: Iterable[str]) -> str:
 
 
 def characters(text: str) -> list[str]:
-    """A text as the units of a character error rate: its characters, and one space between words of spaced scripts."""
+    """Returns the units of a character error rate: characters, and one space between words of spaced scripts."""
     found: list[str] = []
     for char in join_units(mixed_units(text)):
         if found and found[-1] != " " and is_mark(char):
@@ -119,7 +120,7 @@ def padded(text: str, columns: int) -> str:
 
 
 def settled_text(text: str) -> str:
-    """A text as far as it will not change: without a character of which only the first bytes were generated."""
+    """Returns the part of a text that will not change: without a last character whose bytes are incomplete."""
     return text.rstrip(BROKEN)
 
 

@@ -1,8 +1,9 @@
-"""Segments as subtitle cues that can be read in time: short lines, two at most, cut where speech and sentences pause.
+"""Turns segments into subtitle cues that people can read in time: one or two short lines, cut at pauses and sentence
+ends.
 
-The limits are those broadcasters and streaming services ask for: 42 columns a line (a CJK character takes two), two
-lines, seven seconds. Where the tokens of a segment have times, a cue begins and ends with its tokens; where they have
-none, the text is spread evenly over the segment's time. This file knows no file format and no model.
+The limits are those of broadcasters and streaming services: 42 columns a line (a CJK character takes two), two lines,
+seven seconds. If the tokens of a segment have times, a cue begins and ends with its tokens; otherwise the text is
+spread evenly over the segment's time. This file knows no file format and no model.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from workbench.text.scripts import display_width, mixed_units
 LINE_COLUMNS = 42
 LINES = 2
 LONGEST_SECONDS = 7.0
-LINGER_SECONDS = 1.0  # a cue stays up this long into a pause, so that pauses between words do not flicker
-MOMENT_SECONDS = 0.5  # given to a cue whose times are equal, which players would never show
-PAUSE_SECONDS = 0.3  # a silence worth cutting at
+LINGER_SECONDS = 1.0  # a cue stays visible this long into a pause, so that pauses between words do not flicker
+MOMENT_SECONDS = 0.5  # the duration of a cue with equal times, which players would not show otherwise
+PAUSE_SECONDS = 0.3  # a silence long enough for a cut
 _LOOK_AHEAD = (
     8  # letters of text that no token spells (punctuation, a number written out) before the next that one does
 )
@@ -30,7 +31,7 @@ _CLAUSE_ENDS = (",", ";", ":", "，", "、", "；", "：", "—", "–")
 
 @dataclass(frozen=True)
 class Cue:
-    """What is on the screen from `start` to `end`, in whole milliseconds; `end` is always later than `start`."""
+    """One or two lines on the screen from `start_ms` to `end_ms` (whole milliseconds, end after start)."""
 
     start_ms: int
     end_ms: int
@@ -39,10 +40,10 @@ class Cue:
 
 @dataclass(frozen=True)
 class _Atom:
-    """What no cut goes through: a word, or a CJK character, with its punctuation."""
+    """A piece of text that no cut divides: a word, or a CJK character, with its punctuation."""
 
     text: str
-    space: bool  # before it, in running text
+    space: bool  # whether running text has a space before it
     start: float
     end: float
 
@@ -52,7 +53,7 @@ class _Atom:
 
 
 def cues(segments: Iterable[Segment]) -> list[Cue]:
-    """The cues of segments in any order, sorted by start. A segment without text has none."""
+    """Returns the cues of segments in any order, sorted by start. A segment without text has none."""
     timed = [cue for segment in segments for cue in _segment_cues(segment)]
     timed.sort(key=lambda cue: (cue.start_ms, cue.end_ms))
     for index, cue in enumerate(timed):
@@ -64,10 +65,11 @@ def cues(segments: Iterable[Segment]) -> list[Cue]:
 
 
 def tokens_in(text: str, tokens: Iterable[Token]) -> list[tuple[Token, int, int]]:
-    """The tokens that the text spells, in order, each with the range of letters (characters but spaces) it stands for.
+    """Returns the tokens that the text spells, in order, each with its range of letters (characters except spaces).
 
-    Case and the pieces' word marks do not count. A token the text does not spell within a few letters of the last one
-    found is left out, so a text that was edited or rewritten (numbers, punctuation) keeps the tokens around the change.
+    Case and the pieces' word marks do not count. A token that the text does not spell within a few letters after the
+    last one is left out, so a text that was edited or rewritten (numbers, punctuation) keeps the tokens around the
+    change.
     """
     letters = _folded("".join(text.split()))
     found, at = [], 0
@@ -81,7 +83,7 @@ def tokens_in(text: str, tokens: Iterable[Token]) -> list[tuple[Token, int, int]
 
 
 def _folded(text: str) -> str:
-    """Lower case, letter by letter so that positions stay."""
+    """Returns the text in lower case, letter by letter, so that positions stay the same."""
     return "".join(char.lower() if len(char.lower()) == 1 else char for char in text)
 
 
@@ -107,8 +109,8 @@ def _segment_cues(segment: Segment) -> list[Cue]:
 
 
 def _atoms(segment: Segment) -> list[_Atom]:
-    """The segment's text in pieces that may be parted, each with its times."""
-    texts: list[tuple[str, bool]] = []  # and whether a space is before it
+    """Returns the segment's text in pieces that a cut may separate, each with its times."""
+    texts: list[tuple[str, bool]] = []  # a text, and whether a space is before it
     for word in segment.text.split():
         opening, space = "", True
         for unit in mixed_units(word):
@@ -138,7 +140,7 @@ def _is_opening(unit: str) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    """A text that is longer than a line, cut where the line is full."""
+    """Returns the pieces of a text that is longer than a line, cut where the line is full."""
     parts = [""]
     for char in text:
         if display_width(parts[-1] + char) > LINE_COLUMNS:
@@ -148,14 +150,17 @@ def _parts(text: str) -> list[str]:
 
 
 def _letter_times(segment: Segment) -> list[tuple[float, float]]:
-    """Start and end of each letter (character but space) of the text: from the tokens that spell it, evenly between."""
+    """Returns start and end of each letter (character except space) of the text.
+
+    The times come from the tokens that spell the letters; letters between tokens are spread evenly.
+    """
     letters = "".join(segment.text.split())
     times: list[tuple[float, float]] = []
     now, final = segment.start, max(segment.start, segment.end)
 
     def spread(until: int, end: float) -> None:
         nonlocal now
-        # Punctuation takes no time: else a comma would fill the pause after it.
+        # Punctuation takes no time, or a comma would fill the pause after it.
         weights = [display_width(char) if char.isalnum() else 0 for char in letters[len(times) : until]]
         begin, length, passed, whole = now, end - now, 0, sum(weights)
         for weight in weights:
@@ -174,7 +179,7 @@ def _letter_times(segment: Segment) -> list[tuple[float, float]]:
 
 
 def _fitting(atoms: Sequence[_Atom]) -> int:
-    """How many of the atoms fit into one cue; at least one."""
+    """Returns how many of the atoms fit into one cue; at least one."""
     lines, columns = 1, 0
     for index, atom in enumerate(atoms):
         wide = columns + (atom.space and columns > 0) + atom.columns
@@ -187,7 +192,7 @@ def _fitting(atoms: Sequence[_Atom]) -> int:
 
 
 def _cut(atoms: Sequence[_Atom], left: int) -> int:
-    """Where the first cue of the atoms ends: near an even share of the columns left, best after a sentence or pause."""
+    """Returns the end of the first cue: near an even share of the columns left, best after a sentence or pause."""
     most = _fitting(atoms)
     if most == len(atoms):
         return most
@@ -201,7 +206,7 @@ def _cut(atoms: Sequence[_Atom], left: int) -> int:
 
 
 def _lines(atoms: Sequence[_Atom]) -> tuple[str, ...]:
-    """The atoms as one line, or as two of about the same length, rather parted after a clause."""
+    """Returns the atoms as one line, or as two of similar length, preferably cut after a clause."""
     if _columns(atoms) <= LINE_COLUMNS:
         return (_text(atoms),)
     cuts = [
@@ -215,7 +220,7 @@ def _lines(atoms: Sequence[_Atom]) -> tuple[str, ...]:
 
 
 def _merit(atom: _Atom) -> float:
-    """How good it is to cut after the atom, as a share of a cue that may be lost for it."""
+    """Returns the value of a cut after the atom, as the share of a cue that may be lost for it."""
     closed = atom.text.rstrip("\"'”’」』）)")
     return 0.6 if closed.endswith(_SENTENCE_ENDS) else 0.35 if closed.endswith(_CLAUSE_ENDS) else 0.0
 

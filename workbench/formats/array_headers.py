@@ -1,7 +1,7 @@
-"""What files of arrays say of themselves, held against their size before any of it is believed: `.npy`, `.safetensors`.
+"""Headers of array files (`.npy`, `.safetensors`), checked against the file's size before any value is trusted.
 
-Nothing is unpickled, and no memory is taken for values: a header that claims ten gigabytes is refused for a file of ten
-bytes. What is wrong is said in one sentence, a `BadInput`. This file knows neither traces nor embeddings.
+Nothing is unpickled. No memory is reserved for values: a file of ten bytes whose header claims ten gigabytes is
+refused. Every fault raises `BadInput` with one sentence. This file knows neither traces nor embeddings.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 
-LONGEST_HEADER = 64 << 20  # bytes of a safetensors header: a hundred thousand tensors
+LONGEST_HEADER = 64 << 20  # bytes of a safetensors header; enough for a hundred thousand tensors
 MOST_ARRAYS = 100_000
-MOST_AXES = 64  # of an array of numpy's
+MOST_AXES = 64  # of a numpy array
 
 NUMPY_TYPES: Mapping[str, str] = {
     "F64": "<f8",
@@ -36,20 +36,23 @@ NUMPY_TYPES: Mapping[str, str] = {
     "BOOL": "|b1",
     "C64": "<c8",
 }
-"""numpy's types by the names that safetensors has for them."""
+"""numpy's types by their names in safetensors."""
 TENSOR_TYPES: Mapping[str, str] = {**NUMPY_TYPES, "BF16": "<u2"}
-"""The same and bfloat16, whose bytes are bits to numpy."""
+"""The same, and bfloat16 as raw bits, because numpy does not have that type."""
 
 _READ_HEADER = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
-    (3, 0): np.lib.format.read_array_header_2_0,  # other letters in the names of fields, which no array here has
+    (
+        3,
+        0,
+    ): np.lib.format.read_array_header_2_0,  # version 3 differs in the letters of field names, which no array here has
 }
 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What an `.npy` array says of itself; its values follow in the file."""
+    """The header of an `.npy` array; its values follow in the file."""
 
     shape: tuple[int, ...]
     fortran_order: bool
@@ -57,26 +60,26 @@ class ArrayHeader:
 
     @property
     def bytes(self) -> int:
-        """How many its values take."""
+        """The size of its values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """Where a tensor lies in a safetensors file, checked against the file's size."""
+    """The position of a tensor in a safetensors file, checked against the file's size."""
 
-    code: str  # its type as the format calls it
+    code: str  # the format's name of its type
     shape: tuple[int, ...]
-    start: int  # of its first byte, counted from the file's beginning
+    start: int  # position of its first byte in the file
     bytes: int
-    dtype: np.dtype  # of its bytes to numpy
+    dtype: np.dtype  # numpy's type for its bytes
 
 
 def read_array_header(file: IO[bytes], where: str) -> ArrayHeader:
-    """Reads an `.npy` header, up to where the values begin. Whether there are as many as it claims is left to check."""
+    """Reads an `.npy` header, up to where the values begin. The caller checks whether the values are all there."""
     try:
         shape, fortran_order, dtype = _READ_HEADER[np.lib.format.read_magic(file)](file)
-    except Exception as error:  # numpy parses headers as Python, with all the errors that has
+    except Exception as error:  # numpy parses headers as Python code, which can raise any error
         raise BadInput(f"{where} is truncated or no .npy array: {said(error)}") from error
     if not all(map(_is_whole, shape)):
         raise BadInput(f"{where} is no .npy array: it claims the shape {shape!s:.80}")
@@ -85,18 +88,19 @@ def read_array_header(file: IO[bytes], where: str) -> ArrayHeader:
 
 
 def _is_whole(number: Any) -> bool:
-    """Whether a number is whole and not negative; true and false, which Python counts, are none."""
+    """Returns whether a number is whole and not negative. True and False, which Python counts as numbers, are not."""
     return type(number) is int and number >= 0
 
 
 def check_shape(shape: Sequence[int], where: str) -> None:
-    """Raises `BadInput` where numpy has no such array, be it of no values.
+    """Raises `BadInput` if numpy has no array of this shape, even an empty one.
 
-    The product of its sides is safe to take then: that of thousands of long ones takes a minute.
+    Afterwards the product of the sides is safe to compute; without the check, thousands of long sides would take a
+    minute.
     """
     if len(shape) > MOST_AXES:
         raise BadInput(f"{where} claims a shape of {len(shape)} axes; expected at most {MOST_AXES}")
-    if math.prod(side for side in shape if side) >= 1 << 56:  # values; an address has 63 bits
+    if math.prod(side for side in shape if side) >= 1 << 56:  # number of values; an address has 63 bits
         raise BadInput(f"{where} claims the shape {'×'.join(map(_short, shape)):.120}, which no array has")
 
 
@@ -105,7 +109,7 @@ def _short(side: int) -> str:
 
 
 def check_claim(header: ArrayHeader, there: int, most: int, where: str) -> None:
-    """Raises `BadInput` unless an array's values fit into the bytes that are there, and into `most`."""
+    """Raises `BadInput` unless an array's values fit into `there` bytes of the file and into `most` bytes."""
     if header.bytes > there:
         raise BadInput(
             f"{where} is truncated: its shape {header.shape} of {header.dtype} is {header.bytes} bytes, "
@@ -122,7 +126,7 @@ def read_tensor_header(
     types: Mapping[str, str] = TENSOR_TYPES,
     longest: int = LONGEST_HEADER,
 ) -> tuple[dict[str, TensorPlace], dict[str, Any]]:
-    """The tensors of a safetensors file of `size` bytes by name, and its metadata.
+    """Returns the tensors of a safetensors file of `size` bytes by name, and its metadata.
 
     Types other than `types` and headers of more than `longest` bytes are refused.
     """
@@ -161,7 +165,7 @@ def _place(name: str, entry: Any, begin: int, size: int, file: str, types: Mappi
 
 
 def unique_names(entries: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose names stand once each; raises `ValueError` where one stands there twice."""
+    """Returns a JSON object from its entries; raises `ValueError` if a name occurs twice."""
     found = dict(entries)
     if len(found) < len(entries):
         twice, _ = Counter(name for name, _ in entries).most_common(1)[0]
@@ -170,10 +174,10 @@ def unique_names(entries: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(text: bytes, where: str, objects: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None) -> Any:
-    """The JSON value in a part of a file.
+    """Returns the JSON value in a part of a file.
 
     Args:
-        objects: makes an object of its names and values; raises `ValueError` where it is none.
+        objects: makes an object from its names and values; raises `ValueError` if they are invalid.
     """
     try:
         return json.loads(text, object_pairs_hook=objects)
@@ -182,5 +186,5 @@ def read_json(text: bytes, where: str, objects: Callable[[list[tuple[str, Any]]]
 
 
 def said(error: Exception) -> str:
-    """What another library says of a fault, on one short line."""
+    """Returns the message of another library's error, on one short line."""
     return " ".join(str(error).split())[:120] or type(error).__name__

@@ -1,8 +1,8 @@
 """Reads GGUF files, version 2 and 3: metadata, the table of tensors, and weights as numbers.
 
-Strict: a file that is damaged, cut short or makes no sense ends in `BadInput` when it is opened. Only what stands
-before the weights is read then; values are decoded and weights mapped when they are asked for. It knows nothing of
-models, and opens no file that somebody else has to close.
+The reader is strict: a file that is damaged, cut short or inconsistent raises `BadInput` when it is opened. Opening
+reads only the part before the weights; values are decoded and weights mapped on access. This file knows nothing of
+models, and it leaves no file open for the caller to close.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["GgufFile", "TensorInfo", "is_gguf", "read_gguf", "read_own_gguf"]
 
 
 class Metadata(Mapping[str, Any]):
-    """Key to value: int, float, bool, str, list of str, or an array of numbers or flags.
+    """A mapping from key to value: int, float, bool, str, list of str, or an array of numbers or flags.
 
-    Arrays and long texts are read from the file each time they are asked for; `BadInput` where that fails.
+    Each access to an array or a long text reads it from the file; raises `BadInput` if that fails.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
@@ -47,13 +47,13 @@ class Metadata(Mapping[str, Any]):
         return len(self._header.values)
 
     def span(self, key: str) -> ByteRange | None:
-        """Where a value is that would have to be read; None for others and for keys that are missing."""
+        """Returns the position of a value that must be read from the file; None for other values and missing keys."""
         value = self._header.values.get(key)
         return value if isinstance(value, ByteRange) else None
 
 
 class GgufFile:
-    """An opened GGUF file; see `read_gguf`."""
+    """An open GGUF file; see `read_gguf`."""
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
@@ -69,14 +69,14 @@ class GgufFile:
 
     @property
     def architecture(self) -> str:
-        """What `general.architecture` says."""
+        """The value of `general.architecture`."""
         return self.text("general.architecture")
 
     @cached_property
     def quantization(self) -> str:
-        """What the weights are stored as, such as f16: the type that most bytes of the matrices have.
+        """The type of the weights, such as f16: the type of most bytes of the matrices.
 
-        Of a file that says itself what it was converted to (`workbench.quantization`), that.
+        If the file states the type that it was converted to (`workbench.quantization`), that type.
         """
         stated = self._header.values.get("workbench.quantization")
         if isinstance(stated, str) and stated.upper() in BY_NAME:
@@ -87,7 +87,7 @@ class GgufFile:
         return max(bytes_of, key=lambda name: bytes_of[name], default="f32").lower()
 
     def whole(self, key: str, default: int | None = None, minimum: int = 0, maximum: int = 2**31 - 1) -> int:
-        """A whole number in the range; `BadInput` where it is missing without a default, or is something else."""
+        """Returns a whole number in the range; raises `BadInput` for another value, or for none without a default."""
         value = self._scalar(key, default)
         if type(value) is not int or not minimum <= value <= maximum:
             raise self._unexpected(key, value, f"a whole number from {minimum} to {maximum}")
@@ -96,21 +96,21 @@ class GgufFile:
     def number(
         self, key: str, default: float | None = None, minimum: float = -math.inf, maximum: float = math.inf
     ) -> float:
-        """A finite number in the range, whole or not; `BadInput` as with `whole`."""
+        """Returns a finite number in the range, whole or not; raises `BadInput` as `whole` does."""
         value = self._scalar(key, default)
         if type(value) not in (int, float) or not math.isfinite(value) or not minimum <= value <= maximum:
             raise self._unexpected(key, value, f"a number from {minimum:g} to {maximum:g}")
         return float(value)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """True or false; `BadInput` as with `whole`."""
+        """Returns true or false; raises `BadInput` as `whole` does."""
         value = self._scalar(key, default)
         if type(value) is not bool:
             raise self._unexpected(key, value, "true or false")
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text; `BadInput` as with `whole`."""
+        """Returns a text; raises `BadInput` as `whole` does."""
         span = self.metadata.span(key)
         value = self.metadata[key] if span and span.count is None else self._scalar(key, default)
         if type(value) is not str:
@@ -118,7 +118,7 @@ class GgufFile:
         return value
 
     def texts(self, key: str) -> list[str] | None:
-        """An array of texts, or None where there is none; `BadInput` where the key holds something else."""
+        """Returns an array of texts, or None if the key is missing; raises `BadInput` for another kind of value."""
         if key not in self.metadata:
             return None
         span = self.metadata.span(key)
@@ -128,7 +128,10 @@ class GgufFile:
         return found
 
     def numbers(self, key: str) -> np.ndarray | None:
-        """An array of numbers or flags, or None where there is none; `BadInput` where the key holds something else."""
+        """Returns an array of numbers or flags, or None if the key is missing.
+
+        Raises `BadInput` for another kind of value.
+        """
         if key not in self.metadata:
             return None
         span = self.metadata.span(key)
@@ -138,12 +141,15 @@ class GgufFile:
         return found
 
     def length(self, key: str) -> int | None:
-        """How many elements an array has, without reading it; None where the key is missing or holds no array."""
+        """Returns the number of elements of an array without reading it; None if the key is missing or no array."""
         span = self.metadata.span(key)
         return span.count if span else None
 
     def expect(self, name: str, shape: Sequence[int]) -> TensorInfo:
-        """The tensor, of that shape but for leading ones, which GGUF files may lack; `BadInput` where it is not so."""
+        """Returns the tensor.
+
+        Raises `BadInput` if it is missing or has another shape. Leading ones of the shape do not count.
+        """
         info, shape = self.tensors.get(name), tuple(shape)
         if info is None:
             raise BadInput(f"{self.name} has no tensor {name}; expected one of shape {shape}")
@@ -152,29 +158,29 @@ class GgufFile:
         return info
 
     def raw(self, name: str) -> np.ndarray:
-        """The bytes of a tensor as they are stored, uint8 [nbytes]: mapped, not read, and not to be written to."""
+        """Returns the stored bytes of a tensor, uint8 [nbytes]: memory-mapped and read-only."""
         info = self._info(name)
         return np.frombuffer(self._mapped, np.uint8, info.nbytes, info.offset)
 
     def mapped(self) -> np.ndarray:
-        """The whole file, uint8 [bytes]: mapped, not read, and not to be written to."""
+        """Returns the whole file, uint8 [bytes]: memory-mapped and read-only."""
         return np.frombuffer(self._mapped, np.uint8)
 
     def let_go(self, offset: int, nbytes: int) -> None:
-        """Gives the memory of a mapped stretch back to the system; it is read again when it is looked at."""
+        """Returns the memory of a mapped range to the system; the next access reads it again."""
         first, end = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
         if first < end and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED, first, end - first)
 
     def array(self, name: str) -> np.ndarray:
-        """A tensor's values, float32 in its shape. Of an F32 tensor they are the mapped ones, not to be written to."""
+        """Returns a tensor's values, float32 in its shape. Those of an F32 tensor are memory-mapped and read-only."""
         info = self._info(name)
         return self._dequantised(self._rows(info), info).reshape(info.shape)
 
     def rows(self, name: str, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Some rows of a matrix, in the order asked for, float32 [numbers, row]; the others are not looked at.
+        """Returns some rows of a matrix in the requested order, float32 [numbers, row], without reading the others.
 
-        Raises `BadInput` for a tensor that is no matrix, and for a row that it has not got.
+        Raises `BadInput` for a tensor that is no matrix, and for a row that does not exist.
         """
         info = self._info(name)
         wanted = np.asarray(numbers, dtype=np.int64).reshape(-1)
@@ -200,7 +206,7 @@ class GgufFile:
 
     @cached_property
     def _mapped(self) -> mmap.mmap:
-        """The whole file; it stays mapped as long as an array of it is in use."""
+        """The whole file, memory-mapped; it stays mapped as long as an array of it is in use."""
         try:
             with self.path.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -224,7 +230,7 @@ class GgufFile:
 
 
 def read_gguf(path: str | Path) -> GgufFile:
-    """Opens a GGUF file; raises `BadInput` where there is none, or where it is damaged or cut short."""
+    """Opens a GGUF file; raises `BadInput` if it does not exist, is damaged or is cut short."""
     path = Path(path)
     if not path.is_file():
         raise BadInput(f"there is no GGUF file {path}")
@@ -232,7 +238,7 @@ def read_gguf(path: str | Path) -> GgufFile:
 
 
 def read_own_gguf(path: str | Path) -> GgufFile:
-    """As `read_gguf`, of a file of the user's: where it is damaged, the error says where it lies."""
+    """Opens a GGUF file of the user as `read_gguf` does; the error for a damaged file says where the file is."""
     try:
         return read_gguf(path)
     except BadInput as error:
@@ -241,7 +247,7 @@ def read_own_gguf(path: str | Path) -> GgufFile:
 
 
 def is_gguf(path: str | Path) -> bool:
-    """Whether this is a file that begins as GGUF files do, sound or not. Never raises."""
+    """Returns whether this is a file that begins like a GGUF file, damaged or not. Never raises."""
     try:
         with Path(path).open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC

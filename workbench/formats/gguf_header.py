@@ -1,7 +1,7 @@
-"""Walks the head of a GGUF file: its metadata and its table of tensors, a window at a time.
+"""Reads the header of a GGUF file: its metadata and its table of tensors, one window at a time.
 
-Every count and length is checked against the bytes that are left before anything is looped over or made room for.
-Long values are passed over and decoded when they are asked for. It knows nothing of models.
+Every count and length is checked against the remaining bytes before any loop or allocation. Long values are skipped and
+decoded on access. This file knows nothing of models.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from workbench.core.errors import BadInput
 from workbench.formats.gguf_types import ARRAY, FLAG, NUMBERS, TENSOR_TYPES, TEXT
 
 MAGIC = b"GGUF"
-VERSIONS = (2, 3)  # they differ in nothing but that version 3 may be big-endian
+VERSIONS = (2, 3)  # the only difference is that version 3 may be big-endian
 DEFAULT_ALIGNMENT = 32
 LARGEST_ALIGNMENT = 1 << 16
 
-# Far beyond any file there is, so that a damaged or hostile one does not keep the reader busy.
+# Limits far beyond any real file, so that a damaged or hostile one does not keep the reader busy.
 MOST_KEYS = 1 << 14
 MOST_TENSORS = 1 << 15
-MOST_TEXTS = 1 << 21  # in all arrays together
+MOST_TEXTS = 1 << 21  # sum over all arrays
 LONGEST_KEY = (1 << 16) - 1
 LONGEST_TENSOR_NAME = 64
 MOST_DIMENSIONS = 4
 
 _WINDOW = 1 << 20  # bytes read at a time
-_SHORT = 1 << 12  # a text up to here is decoded at once
-_LEAST_PAIR = 8 + 1 + 4 + 1  # bytes of a key, a type and a value
+_SHORT = 1 << 12  # bytes; a text up to this length is decoded at once
+_LEAST_PAIR = 8 + 1 + 4 + 1  # fewest bytes of a key, a type and a value
 _LEAST_TENSOR = 8 + 1 + 4 + 4 + 8
 _SCALARS = {number: struct.Struct(code) for number, code in NUMBERS.items()}
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
@@ -42,44 +42,44 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor as the table of a file describes it."""
+    """A tensor as the file's table describes it."""
 
     name: str
-    shape: tuple[int, ...]  # slowest first, as numpy has it
+    shape: tuple[int, ...]  # slowest axis first, as in numpy
     type: str  # F32, Q8_0 ...
-    offset: int  # of its first byte in the file
+    offset: int  # position of its first byte in the file
     nbytes: int
 
 
 @dataclass(frozen=True)
 class ByteRange:
-    """A value that was passed over: where its bytes are, and how they are to be read."""
+    """A value that was skipped: the position of its bytes, and how to read them."""
 
     first: int
     end: int
-    kind: int  # of the text, or of the array's elements
-    count: int | None  # of the elements; None for a text alone
+    kind: int  # type of the text, or of the array's elements
+    count: int | None  # number of elements; None for a single text
 
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the weights."""
+    """The part of a file before the weights."""
 
-    values: Mapping[str, Any]  # scalars and short texts; `ByteRange` for what was passed over
+    values: Mapping[str, Any]  # scalars and short texts; `ByteRange` for values that were skipped
     tensors: Mapping[str, TensorInfo]
     alignment: int
-    bytes: int  # how long the file is
-    modified: int  # when it was last written, in ns
+    bytes: int  # length of the file
+    modified: int  # time of the last write, in ns
 
 
 class _Cursor:
-    """Goes forward through a file and never beyond its end."""
+    """A reader that moves forward through a file and never beyond its end."""
 
     def __init__(self, file: BinaryIO, name: str, size: int) -> None:
         self.name, self.size = name, size
         self._file = file
         self._window, self._at = b"", 0
-        self._begin = 0  # the file's byte that the window begins with
+        self._begin = 0  # position of the window's first byte in the file
         self.texts_left = MOST_TEXTS
 
     @property
@@ -112,7 +112,7 @@ class _Cursor:
             self._file.seek(self._begin)
 
     def skip_texts(self, count: int, what: str) -> None:
-        """Passes over so many texts; the loop is what opening a file with a large vocabulary consists of."""
+        """Skips `count` texts. For a file with a large vocabulary, this loop takes most of the opening time."""
         unpack, window, at = _U64.unpack_from, self._window, self._at
         for _ in range(count):
             if at + 8 > len(window):
@@ -129,7 +129,7 @@ class _Cursor:
         self._at = at
 
     def _hold(self, count: int, what: str) -> None:
-        """Has the next bytes in the window."""
+        """Makes sure that the next `count` bytes are in the window."""
         self._check(count, what)
         if self._at + count > len(self._window):
             self._begin, kept = self.position, self._window[self._at :]
@@ -146,7 +146,7 @@ class _Cursor:
 
 
 def read_header(path: Path) -> Header:
-    """Reads what stands before the weights; raises `BadInput` for a file that is no sound GGUF file."""
+    """Reads the part before the weights; raises `BadInput` for a file that is no valid GGUF file."""
     try:
         with path.open("rb", buffering=0) as file:
             status = os.fstat(file.fileno())
@@ -156,9 +156,9 @@ def read_header(path: Path) -> Header:
 
 
 def read_span(path: Path, header: Header, span: ByteRange, what: str) -> Any:
-    """A value that was passed over: a text, a list of texts, or an array of numbers or flags.
+    """Returns a value that was skipped: a text, a list of texts, or an array of numbers or flags.
 
-    Raises `BadInput` where it is damaged, or where the file is another than it was.
+    Raises `BadInput` if it is damaged, or if the file has changed since it was opened.
     """
     try:
         with path.open("rb") as file:
@@ -182,7 +182,7 @@ def read_span(path: Path, header: Header, span: ByteRange, what: str) -> Any:
 
 
 def decoded(content: bytes, name: str, what: str) -> str:
-    """The text that the bytes are in UTF-8; raises `BadInput` where they are none."""
+    """Returns the text that the bytes encode in UTF-8; raises `BadInput` if they are not valid."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -280,7 +280,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInf
         if info.name in tensors:
             raise BadInput(f"{name} has the tensor {_shown(info.name)} twice")
         tensors[info.name] = info
-    begin = -(-cursor.position // alignment) * alignment  # offsets in the file are from here
+    begin = -(-cursor.position // alignment) * alignment  # offsets in the table count from here
     end, before = begin, ""
     for info in sorted(tensors.values(), key=lambda each: each.offset):
         if begin + info.offset < end:
@@ -317,5 +317,5 @@ def _tensor(cursor: _Cursor, number: int, alignment: int) -> TensorInfo:
 
 
 def _shown(name: str) -> str:
-    """A name as a message can have it, whatever a damaged file makes of it."""
+    """Returns a name that is safe to show in a message, even from a damaged file."""
     return name if name.isprintable() and 0 < len(name) <= 64 else f"{name!r:.80}"

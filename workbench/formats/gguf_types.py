@@ -1,4 +1,4 @@
-"""The types of GGUF files: of metadata values, and of tensors, with their blocks and how they become float32.
+"""The types of GGUF files: of metadata values, and of tensors with their blocks and conversion to float32.
 
 A quantised row is a sequence of blocks, each of a fixed number of values in a fixed number of bytes. The package `gguf`
 has the same table (`GGML_QUANT_SIZES`), and a test compares the two; it is not imported for that, since it brings
@@ -28,20 +28,20 @@ NUMBERS: Mapping[int, str] = {
     11: "<q",
     12: "<d",
 }
-"""The metadata types that are numbers, as numpy and struct both write them."""
+"""The metadata types that are numbers, in the notation that numpy and struct share."""
 
-_CHUNK_VALUES = 1 << 20  # dequantised at a time: what is needed on the way stays in the processor's cache
+_CHUNK_VALUES = 1 << 20  # values dequantised at a time, so that intermediate results stay in the processor's cache
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """How a tensor's values are stored."""
+    """The storage type of a tensor's values."""
 
     number: int  # in a file, and in ggml
     name: str
     block: int  # values in a block
     block_bytes: int
-    dtype: str | None = None  # as numpy writes it, where a value is a number that numpy knows
+    dtype: str | None = None  # numpy's notation, if numpy knows the type
 
 
 TENSOR_TYPES: Mapping[int, TensorType] = {
@@ -84,24 +84,23 @@ TENSOR_TYPES: Mapping[int, TensorType] = {
         TensorType(42, "Q2_0", 64, 18),
     )
 }
-"""ggml's types by their number in a file. The numbers between are of types that ggml has given up."""
+"""ggml's types by their number in a file. The missing numbers belong to types that ggml has removed."""
 
 BY_NAME: Mapping[str, TensorType] = {kind.name: kind for kind in TENSOR_TYPES.values()}
 
 
 def dequantised(rows: np.ndarray, name: str, where: str) -> np.ndarray:
-    """The values of stored rows.
+    """Returns the values of stored rows.
 
     Args:
         rows: bytes, uint8 [rows, bytes of a row].
-        name: of the type, such as Q8_0.
+        name: the type, such as Q8_0.
         where: the tensor and its file, for messages.
 
-    Returns float32 [rows, values of a row]; of F32 it shares the memory of `rows`. Raises `BadInput` for a type that
-    has no definition in numpy, `Unavailable` where the package `gguf`, which has those of the quantised types, is
-    missing.
+    Returns float32 [rows, values of a row]; for F32 it shares the memory of `rows`. Raises `BadInput` for a type that
+    has no definition in numpy, and `Unavailable` if the package `gguf`, which defines the quantised types, is missing.
     """
-    with np.errstate(all="ignore"):  # what stands in damaged blocks may be no number, or too large for one
+    with np.errstate(all="ignore"):  # values in damaged blocks may be NaN or overflow
         return _dequantised(rows, BY_NAME[name], where)
 
 

@@ -1,8 +1,8 @@
-"""The types that weights are stored in, and which of them each tensor of a file gets.
+"""The storage types of weights, and which type each tensor of a file gets.
 
-A file is converted to one type, and that is the type of its large matrices. What is small or easily hurt stays in f32:
+A file is converted to one type, and that is the type of its large matrices. Small or sensitive tensors stay in f32:
 vectors, norms, biases, FSMN kernels, convolutions, the CIF output, position biases, the query embedding. Below 8 bits
-the token embeddings and the output matrices have q8_0, where errors are heard first. This file opens nothing.
+the token embeddings and the output matrices have q8_0, because errors matter most there. This file opens nothing.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ BLOCKS = {name: (BY_NAME[name.upper()].block, BY_NAME[name.upper()].block_bytes)
 """Values and bytes of a block of each, along the last axis."""
 
 FUNASR_TYPES = ("f32", "f16", "q8_0")
-"""What FunASR's own export scripts offer."""
+"""The types that FunASR's own export scripts offer."""
 
 ALIGNMENT = 32  # bytes; GGUF's default, where every tensor begins
-HALF_MOST = 65504.0  # the largest number in half precision, which the scales of the blocks are in
+HALF_MOST = 65504.0  # the largest number in half precision, the type of the blocks' scales
 
 
 AUTO = "auto"
-LARGE = 4e9  # bytes; a larger f32 file is not made unasked
+LARGE = 4e9  # bytes; larger f32 files are made only on request
 
 
 class Kind(Enum):
-    """What a tensor is, as far as its type depends on it."""
+    """The kind of a tensor, as far as its type depends on it."""
 
     EXACT = auto()  # always f32
     MATRIX = auto()
@@ -40,17 +40,17 @@ class Kind(Enum):
 
 
 def check_type(name: str, offered: Sequence[str] = TYPES) -> str:
-    """The name of a type that is offered; raises `BadInput` that lists those that are."""
+    """Returns the name of an offered type; raises `BadInput`, which lists the offered ones, for any other."""
     if name not in offered:
         raise BadInput(f"quantization is {name!r:.80}; expected one of {', '.join(offered)}")
     return name
 
 
 def resolve_quantization(name: str, sizes: Mapping[str, int]) -> str:
-    """The type that a name stands for: `auto` is f32 where that file stays below 4 GB, else f16; others are themselves.
+    """Returns the type for a name: `auto` is f32 if that file stays below 4 GB, else f16; other names stay.
 
     Args:
-        sizes: bytes of the file in each type that is offered.
+        sizes: the file's size in bytes, by offered type.
 
     Raises `BadInput` for a type that is not offered.
     """
@@ -60,7 +60,7 @@ def resolve_quantization(name: str, sizes: Mapping[str, int]) -> str:
 
 
 def stored_type(kind: Kind, shape: Sequence[int], quantization: str) -> str:
-    """The type of one tensor in a file of ours; rows that no whole blocks fill are f16."""
+    """Returns the type of one tensor in a file that we write; rows that are not whole blocks are f16."""
     if kind is Kind.EXACT or len(shape) != 2:
         return "f32"
     if kind is Kind.TABLE and quantization[:2] in ("q4", "q5"):
@@ -69,16 +69,16 @@ def stored_type(kind: Kind, shape: Sequence[int], quantization: str) -> str:
 
 
 def fits(shape: Sequence[int], quantization: str) -> bool:
-    """Whether rows of this shape are whole blocks of the type."""
+    """Returns whether rows of this shape are whole blocks of the type."""
     return shape[-1] % BLOCKS[quantization][0] == 0
 
 
 def stored_bytes(shape: Sequence[int], stored: str) -> int:
-    """Bytes of a tensor in a type, without padding."""
+    """Returns the bytes of a tensor in a type, without padding."""
     values, size = BLOCKS[stored]
     return math.prod(shape) // values * size
 
 
 def padded(size: int) -> int:
-    """Bytes up to where the next tensor may begin."""
+    """Returns the size, rounded up to where the next tensor may begin."""
     return -(-size // ALIGNMENT) * ALIGNMENT

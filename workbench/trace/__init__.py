@@ -1,1 +1,1 @@
-"""Traces: recording stages, keeping large ones on disk, writing, reading, and mapping the names of other programs."""
+"""Traces: recording stages, spilling large ones to disk, writing, reading, and mapping the names of other programs."""

@@ -1,25 +1,20 @@
-"""Foreign names and layouts made ours, by a small TOML or JSON file: another program's dumps compare as they are.
+"""Maps names and layouts of another program's arrays to ours, by a small TOML or JSON file.
 
-```toml
-[meta]                              # what the dumps do not say of themselves
-dtype = "float16"
+```toml [meta]                              # metadata that the dumps lack dtype = "float16"
 
-[stages]
-"encoder.output" = "enc_out"        # our name = theirs
-"encoder.layers.{n}" = { from = "blk.{n}.out", transpose = true }
-"decoder.layers.{n}" = [{ from = "dec.{n}" }, { from = "last.{n}", first = -16 }]
-"logits" = { from = "ctc", shape = [740, 25055], rows = [0, 736], scale = 0.5 }
-```
+[stages] "encoder.output" = "enc_out"        # our name = theirs "encoder.layers.{n}" = { from = "blk.{n}.out",
+transpose = true } "decoder.layers.{n}" = [{ from = "dec.{n}" }, { from = "last.{n}", first = -16 }] "logits" = { from =
+"ctc", shape = [740, 25055], rows = [0, 736], scale = 0.5 } ```
 
-`{n}` stands for the number of a layer; `first = 1` says that theirs count from 1, `first = -16` that their layer 0 is
-our 16. A list holds the parts of a stack that theirs is divided into. What is done to an array, in this
-order: `shape` lays its values out anew (one entry may be -1), `axes` or `transpose` changes the order of the axes,
-`squeeze` drops those of length 1, `rows` and `columns` keep a range (begin, end; negative ones count from the end),
+`{n}` stands for the number of a layer. `first = 1` says that the other program counts from 1; `first = -16` says that
+its layer 0 is our layer 16. A list names the parts of a stack that the other program has divided. Changes to an array
+apply in this order: `shape` reshapes it (one entry may be -1), `axes` or `transpose` changes the order of the axes,
+`squeeze` drops axes of length 1, `rows` and `columns` select a range (begin, end; negative numbers count from the end),
 `scale` multiplies. Arrays that the file does not name keep their names.
 
-Of several recordings in a batch that were padded to 40 frames, `shape = [-1, 512]` and `rows = [80, 115]` take the
+For several recordings in a batch that were padded to 40 frames, `shape = [-1, 512]` and `rows = [80, 115]` select the
 third, of 35 frames. In `[meta]`, `dtype` or `quantization` choose the tolerance, and the `input_digest` of the
-reference says that both were computed on one input.
+reference states that both were computed on the same input.
 """
 
 from __future__ import annotations
@@ -44,7 +39,7 @@ _NUMBER = "{n}"
 
 @dataclass(frozen=True)
 class Rule:
-    """Where a stage, or the layers of a stack, come from, and what is done to make them ours."""
+    """The source of a stage, or of the layers of a stack, and the changes that make it ours."""
 
     stage: str
     source: str
@@ -58,7 +53,7 @@ class Rule:
     scale: float | None = None
 
     def apply(self, array: np.ndarray) -> np.ndarray:
-        """The array as the stage; raises `BadInput` where its shape does not allow what is asked."""
+        """Returns the array as the stage; raises `BadInput` if its shape does not fit the rule."""
         try:
             if self.shape is not None:
                 array = array.reshape(self.shape)
@@ -72,7 +67,7 @@ class Rule:
                 array = array[slice(*self.rows)]
             if self.columns is not None:
                 array = array[..., slice(*self.columns)]
-            # In float64, since integers and halves do not hold what a scale makes of them.
+            # In float64, because integers and half precision cannot hold the scaled values.
             return array if self.scale is None else np.multiply(array, self.scale, dtype=_scaled(array))
         except (ValueError, IndexError, TypeError) as error:
             raise BadInput(
@@ -86,7 +81,7 @@ def _scaled(array: np.ndarray) -> type:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A stage of ours, the array it comes from, and the rule that makes it."""
+    """A stage of ours, the array that it comes from, and the rule that makes it."""
 
     stage: str
     source: str
@@ -102,7 +97,10 @@ class StageMapping:
     meta: Mapping[str, Any]
 
     def stages(self, arrays: list[str]) -> list[Mapped]:
-        """Our stages of a file with these arrays; raises `BadInput` where one is missing, or a name is taken twice."""
+        """Returns our stages of a file with these arrays.
+
+        Raises `BadInput` if one is missing or a name is used twice.
+        """
         found: dict[str, Mapped] = {}
         used = set()
         for rule in self.rules:
@@ -121,7 +119,7 @@ class StageMapping:
 
 
 def _nowhere(file: str, rule: Rule, arrays: list[str]) -> str:
-    """That what a rule names is not there, what is, and what may have been meant."""
+    """Returns the error message for a rule without a source: it lists the names that exist and a likely mistake."""
     said = f"{file} takes {rule.stage:.80} from {rule.source:.80}, which is not there"
     if rule.stage in arrays:
         said += f", while {rule.stage:.80} is: our name stands before the equals sign, theirs behind it"
@@ -140,7 +138,7 @@ def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
 
 
 def read_mapping(path: str | Path) -> StageMapping:
-    """Reads a mapping file, `.toml` or `.json`. Raises `BadInput` that names what is wrong in it."""
+    """Reads a mapping file, `.toml` or `.json`. Raises `BadInput`, which names the fault."""
     path = Path(path)
     is_json = path.suffix.lower() == ".json"
     try:
@@ -211,7 +209,7 @@ def _shape(value: Any) -> bool:
 
 
 def _range(value: Any) -> bool:
-    """Whether it is two numbers that can have something between them."""
+    """Returns whether the value is a pair of numbers that can enclose a range."""
     return _list(value) and len(value) == 2 and (value[0] < value[1] or value[0] >= 0 > value[1])
 
 

@@ -1,7 +1,7 @@
-"""In what order stages are computed, and what each holds: numbers, logits, token ids or a text.
+"""The order in which stages are computed, and the kind of each: numbers, logits, token ids or a text.
 
-The names are those of `Trace`. This file knows no models: the order is that of the names' groups, with layers by their
-number, and parts of a layer before the layer.
+The names are those of `Trace`. This file knows no models. It sorts by groups of names, then by layer number; parts of a
+layer come before the layer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 Kind = Literal["numbers", "logits", "tokens", "text", "logprobs"]
 
 GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "adaptor", "decoder", "llm", "codec")
-"""The first words of stages, in the order of the computation, which `_LAST` end."""
+"""The first words of stage names in the order of the computation; `_LAST` come at the end."""
 _WITHIN = {
     "frontend": ("fbank", "lfr", "features"),
     "encoder": ("input", "layers", "output"),
@@ -27,12 +27,12 @@ _LAST = ("logits", "ctc.posteriors", "tokens", "tokens.logprobs", "text")
 
 
 def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str]:
-    """The stages in the order of the computation.
+    """Returns the stages in the order of the computation.
 
     Args:
         stages: their names.
         recorded: whether they come in the order in which a pass recorded them. Then only the front end and the prompt
-            move to the front, where the search for a difference begins, and what was written to the end.
+            move to the front, where the search for a difference begins, and tokens and texts move to the end.
     """
     stages = list(stages)
     if not recorded:
@@ -42,13 +42,16 @@ def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str
 
 
 def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
-    """Sorts by group, then by place in the group, then by layer; parts of a layer stand before its output."""
+    """Returns the sort key of a stage: its group, its place in the group, its layer.
+
+    Parts of a layer come before the layer's output.
+    """
     head, *rest = stage.split(".")
     if stage in _LAST:
         return len(GROUPS) + 1, _LAST.index(stage), ()
     group = GROUPS.index(head) if head in GROUPS else len(GROUPS)
     within = _WITHIN.get(head, ())
-    # What a family adds, such as a norm halfway, stands before the end of its group.
+    # A stage that a family adds, such as a norm halfway, comes before the end of its group.
     place = 2 * within.index(rest[0]) if rest and rest[0] in within else 2 * len(within) - 3
     words = [head, *rest] if group == len(GROUPS) else rest
     parts = tuple((0, int(word), "") if re.fullmatch("[0-9]{1,15}", word) else (1, 0, word) for word in words)
@@ -56,13 +59,15 @@ def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
 
 
 def is_aside(stage: str) -> bool:
-    """Whether a stage says more of another and is not compared itself: `tokens.alternatives`, the ids of
-    `tokens.logprobs`."""
+    """Returns whether a stage only adds to another: `tokens.alternatives`, the ids of `tokens.logprobs`.
+
+    It is not compared.
+    """
     return stage.startswith("tokens.") and stage != "tokens.logprobs"
 
 
 def kind_of(stage: str, array: np.ndarray) -> Kind:
-    """What a stage holds, by its name and type."""
+    """Returns the kind of a stage, by its name and type."""
     last = stage.rpartition(".")[2]
     if stage == "tokens.logprobs":
         return "logprobs"
@@ -74,7 +79,7 @@ def kind_of(stage: str, array: np.ndarray) -> Kind:
 
 
 def layer_counts(stages: Iterable[str]) -> dict[str, int]:
-    """How many layers each stack has, such as `{"encoder.layers": 12}`; stacks with gaps are left out."""
+    """Returns how many layers each stack has, such as `{"encoder.layers": 12}`, for stacks without gaps."""
     numbers: dict[str, set[int]] = {}
     for stage in stages:
         if found := re.fullmatch(r"(.+\.layers)\.([0-9]{1,9})", stage):

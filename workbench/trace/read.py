@@ -1,7 +1,6 @@
-"""Reads traces, ours and other programs': `.safetensors`, `.npz`, a directory or `.zip` of `.npy` files.
+"""Reads traces, ours and those of other programs: `.safetensors`, `.npz`, a directory or `.zip` of `.npy` files.
 
-A trace read here keeps its arrays in the file until they are asked for, so two of them compare in the memory of one
-stage.
+A trace leaves its arrays in the file until they are used, so a comparison of two traces needs the memory of one stage.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from workbench.trace.trace import Trace
 
 
 class StoredTrace(Trace):
-    """A trace whose arrays are read from a file each time they are asked for; to another process goes its path."""
+    """A trace whose arrays are read from a file on each access; pickling it for another process sends its path."""
 
     def __init__(
         self, stored: Stored, stages: Mapping[str, Mapped], meta: Mapping[str, Any], read_from: tuple[Any, ...]

@@ -1,8 +1,8 @@
-"""Keeps the stages of a pass that a trace asks for, whatever computes them, and may give the pass others to go on with.
+"""Records the requested stages of a pass on any runtime, and can substitute stages from another trace.
 
-A network puts each of its named points here and goes on with what it gets back. In a trace of its own that is its own
-value; *isolated*, it is the value that another computation had there, so that every stage is computed of the other's
-input and shows its own error alone.
+A network passes each of its named points to the recorder and continues with the value that it gets back. In a normal
+trace that is the same value. In an *isolated* trace it is the value that another computation had there, so that every
+stage is computed from the other's input and shows only its own error.
 """
 
 from __future__ import annotations
@@ -17,67 +17,70 @@ from workbench.core.errors import BadInput
 from workbench.trace.spill import Spill
 
 Stages = Mapping[str, np.ndarray]
-"""Arrays by the names of stages."""
+"""Arrays by stage name."""
 
-_COUNTED = ("predictor.embeddings", "tokens")  # of which there may be none
+_COUNTED = ("predictor.embeddings", "tokens")  # stages that may have no rows
 ANY_ROWS = ("frontend.*", "prompt.tokens", "adaptor.output", "llm.embeddings", *_COUNTED)
-"""Stages of which another computation may have more or fewer rows, and everything after them as many as that one. All
-others meet values that came another way, with rows of their own."""
+"""Stages of which another computation may have more or fewer rows; all later stages then have as many as it has.
+
+Every other stage meets values from the rest of this pass, so its rows must match."""
 
 
 def stage_digest(array: np.ndarray) -> str:
-    """Of an array's type, shape and values: 16 hexadecimal digits, the same wherever the array came from."""
+    """Returns 16 hexadecimal digits of an array's type, shape and values, independent of where it was computed."""
     found = hashlib.sha256(f"{array.dtype.str.lstrip('<=>|')} {array.shape} ".encode())
     found.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
     return found.hexdigest()[:16]
 
 
 class Recorder:
-    """The wanted stages of a pass, in the order in which they came; a part of many is in a file (`spill`).
+    """The recorded stages of a pass in the order in which they came; large ones are spilled to a file (`spill`).
 
     Args:
-        wanted: tells by name whether to keep a stage; asked before a stage that costs something is computed or copied.
-        given: what to go on with in place of a stage's own value, by its name; other stages go on with their own.
+        wanted: returns for a name whether to record the stage; called before a stage is computed or copied at a cost.
+        given: the substituted stages by name, with which the pass continues; other stages continue with their own
+            value.
     """
 
     def __init__(self, wanted: Callable[[str], bool], given: Stages | None = None):
         self.wanted = wanted
-        self._kept = Spill()
-        self.isolated = given is not None  # whether stages go on with other values than their own
+        self._spill = Spill()
+        self.isolated = given is not None  # whether the pass continues with substituted stages
         self._given = given or {}
 
     @property
     def stages(self) -> dict[str, np.ndarray]:
-        """What was kept, in the order in which it came."""
-        return self._kept.arrays
+        """The recorded stages, in the order in which they came."""
+        return self._spill.arrays
 
     def clear(self) -> None:
-        """Gives up what was kept."""
-        self._kept.clear()
+        """Drops the recorded stages."""
+        self._spill.clear()
 
     def needs(self, stage: str) -> bool:
-        """Whether a stage is to be kept, or something else is given in its place."""
+        """Returns whether a stage is recorded or substituted."""
         return self.wanted(stage) or stage in self._given
 
     def put(self, stage: str, value: np.ndarray) -> np.ndarray:
-        """Keeps a wanted stage as it is, without a batch dimension; who goes on to change the array puts a copy.
+        """Records a stage if it is wanted, without a batch dimension and without a copy.
 
-        Returns what to go on with: the value itself, or what is given in its place (see `given`).
+        A caller that changes the array later passes a copy. Returns the value to continue with: the stage itself, or
+        the substituted one (see `given`).
         """
         if self.wanted(stage):
-            self._kept.put(stage, value)
+            self._spill.put(stage, value)
         other = self.given(stage, value.shape)
         return value if other is None else other
 
     def room(self, stage: str, shape: tuple[int, ...]) -> np.ndarray:
-        """An array of float32 zeros that is kept of a wanted stage, for who fills it row by row."""
-        return self._kept.room(stage, shape, np.float32)
+        """Returns an array of float32 zeros that the caller fills row by row, recorded as a wanted stage."""
+        return self._spill.room(stage, shape, np.float32)
 
     def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
-        """What is given in place of a stage that has come out in a shape; None where nothing is.
+        """Returns the substituted stage for a stage of this shape; None if none is substituted.
 
-        Of the stages that `ANY_ROWS` names it may have more or fewer rows. Raises `BadInput` where the shapes differ in
-        another way, or where an array does not hold numbers.
+        Stages in `ANY_ROWS` may differ in the number of rows. Raises `BadInput` if the shapes differ in another way, or
+        if an array does not hold numbers.
         """
         if stage not in self._given:
             return None

@@ -1,6 +1,6 @@
-"""Keeps arrays by their names: in memory up to a limit, and what is more in a file that nobody else sees.
+"""Stores arrays by name: in memory up to a limit, the rest in an unnamed temporary file.
 
-The file has no name, so it is gone with the arrays that read it, however their process ends.
+The file has no name, so it disappears with the arrays that read it, however their process ends.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 from workbench.core.errors import Unavailable
 from workbench.system.tempdirs import nameless_file
 
-MEMORY_BYTES = 256 << 20  # of all arrays that one keeper has in memory; a minute of speech has twice as much in stages
-SMALL_BYTES = 1 << 16  # an array of less stays in memory: it would fill no more than a few pages of a file
+MEMORY_BYTES = 256 << 20  # of all arrays that one spill has in memory; the stages of a minute of speech take twice that
+SMALL_BYTES = 1 << 16  # a smaller array stays in memory, because it would fill only a few pages of a file
 
 
 class Spill:
     """Arrays by name, in the order in which they came.
 
     Args:
-        limit: bytes of memory; `MEMORY_BYTES` where none is given.
+        limit: bytes of memory; `MEMORY_BYTES` by default.
     """
 
     def __init__(self, limit: int | None = None):
@@ -32,12 +32,12 @@ class Spill:
         self._limit = MEMORY_BYTES if limit is None else limit
         self._used = 0  # bytes in memory
         self._file: BinaryIO | None = None
-        self._end = 0  # of what is in the file
+        self._end = 0  # bytes in the file
 
     def put(self, name: str, array: np.ndarray) -> None:
-        """Keeps an array: itself while there is memory, else a copy in the file, which cannot be written to.
+        """Stores an array: the array itself while the limit allows, else a read-only copy in the file.
 
-        Raises `Unavailable` where the disk has no room for it.
+        Raises `Unavailable` if the disk has no space for it.
         """
         if self._fits(array.nbytes) or array.dtype.kind not in "biufc":
             self._used += array.nbytes
@@ -46,12 +46,12 @@ class Spill:
         file, start = self._place(array.nbytes)
         values = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         written = 0
-        while written < len(values):  # one call writes 2 GB at most
+        while written < len(values):  # one call writes at most 2 GB
             written += os.pwrite(file.fileno(), values[written:], start + written)
         self.arrays[name] = _mapped(file, start, array.shape, array.dtype, mmap.ACCESS_READ)
 
     def room(self, name: str, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        """An array of zeros to be filled by the caller, who may then `release` it. Raises as `put`."""
+        """Returns an array of zeros for the caller to fill, who may then `release` it. Raises as `put`."""
         kind = np.dtype(dtype)
         count = math.prod(shape) * kind.itemsize
         if self._fits(count):
@@ -72,13 +72,13 @@ class Spill:
         return count < SMALL_BYTES or self._used + count <= self._limit
 
     def _place(self, count: int) -> tuple[BinaryIO, int]:
-        """Room for so many bytes in the file, and where it begins."""
+        """Reserves `count` bytes in the file; returns the file and where they begin."""
         start = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         try:
             if self._file is None:
                 self._file = nameless_file()
             if hasattr(os, "posix_fallocate"):
-                # Room that gives out under a mapping would end the process.
+                # A disk that becomes full under a mapping would kill the process.
                 os.posix_fallocate(self._file.fileno(), start, count)
             else:
                 self._file.truncate(start + count)
@@ -92,7 +92,7 @@ class Spill:
 
 
 def release(array: np.ndarray) -> None:
-    """Gives back the memory in which the pages of an array in a file lie; they are read again when they are needed."""
+    """Frees the memory of an array's pages in a file; the next access reads them again."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -1,8 +1,8 @@
-"""The files that traces come in, opened so that an array is read when it is asked for.
+"""Opens the file formats of traces without reading any array: `.safetensors`, `.npz`, and directories of `.npy`, also
+zipped.
 
-`.safetensors`, `.npz`, and directories of `.npy`, also zipped. Everything a file claims is checked against its size
-before any memory is taken, nothing is unpickled, and what is wrong is said in one sentence, a `BadInput`. This file
-knows names and arrays, not which of them are stages.
+Every size that a file claims is checked against the file before memory is reserved. Nothing is unpickled. Every fault
+raises `BadInput` with one sentence. This file knows names and arrays, not which of them are stages.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from workbench.trace.order import GROUPS
 
 Reader = Callable[[], np.ndarray]
 
-LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech is a tenth of that
-LARGEST_PACKED = 256 << 20  # bytes of an array in an archive that may be packed to any part; it is unpacked in memory
-MOST_PACKED = 100  # times that a larger one may be larger than what it is packed to: numbers never are
-META = "meta.json"  # beside .npy files: who computed them
-LONGEST_META = 1 << 20  # bytes of it
+LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech has a tenth of that
+LARGEST_PACKED = 256 << 20  # bytes of an array that an archive may compress at any ratio; it is unpacked in memory
+MOST_PACKED = 100  # largest compression ratio of a larger array; numbers never reach it
+META = "meta.json"  # metadata beside .npy files
+LONGEST_META = 1 << 20  # bytes of that file
 _EXPECTED = "expected a .safetensors or .npz file, or a directory or .zip of .npy files"
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a file holds: for each array the call that reads it, and metadata as plain JSON values."""
+    """The content of a file: a function for each array that reads it, and metadata as plain JSON values."""
 
     arrays: Mapping[str, Reader]
     meta: Mapping[str, Any]
-    order: tuple[str, ...] = ()  # in which a trace of ours was recorded
-    texts: frozenset[str] = frozenset()  # arrays that are bytes of UTF-8
-    types: frozenset[str] = frozenset()  # of the arrays, such as float16 and bfloat16
+    order: tuple[str, ...] = ()  # the recorded order, if we wrote the trace
+    texts: frozenset[str] = frozenset()  # arrays that hold UTF-8 bytes
+    types: frozenset[str] = frozenset()  # types of the arrays, such as float16 and bfloat16
 
 
 def open_stored(path: str | Path, otherwise: str = "") -> Stored:
@@ -72,7 +72,7 @@ def open_stored(path: str | Path, otherwise: str = "") -> Stored:
 
 
 def _named(found: Stored, where: str) -> Stored:
-    """What was found, unless a name could not be shown as it is."""
+    """Returns the argument; raises `BadInput` if a name has unprintable characters."""
     strange = next((name for name in found.arrays if not name.isprintable()), None)
     if strange is not None:
         raise BadInput(f"{where} has an array with the name {strange!r:.80}; expected letters, digits and dots")
@@ -93,7 +93,7 @@ def _safetensors(path: Path) -> Stored:
     return Stored(arrays, meta, tuple(filter(_is_text, order)), frozenset(filter(_is_text, strings)), types)
 
 
-_PLAIN = ("model", "runtime", "dtype", "quantization", "input_digest")  # what other programs may say, without `meta`
+_PLAIN = ("model", "runtime", "dtype", "quantization", "input_digest")  # keys that other programs use, without `meta`
 _RECORDED: Mapping[str, type] = {"stages": list, "strings": list, "meta": dict}
 
 
@@ -102,7 +102,7 @@ def _is_text(value: object) -> bool:
 
 
 def _recorded(path: Path, metadata: Mapping[str, Any], key: str, kind: type) -> Any:
-    """What `Trace.save` wrote under a key of the metadata; empty in files of other programs."""
+    """Returns the value that `Trace.save` wrote under a key of the metadata; empty in files of other programs."""
     where = f"the metadata {key} of {path.name}"
     value = metadata.get(key)
     if value is None:
@@ -121,7 +121,7 @@ def _tensor(path: Path, place: TensorPlace) -> Reader:
             return np.empty(place.shape, np.float32 if place.code == "BF16" else place.dtype)
         try:
             mapped = np.memmap(path, np.uint8, "r", place.start, (place.bytes,))
-        except (ValueError, OSError) as error:  # the file is another one by now, or gone
+        except (ValueError, OSError) as error:  # the file has changed by now, or is gone
             raise BadInput(f"{path.name} cannot be read any more: {said(error)}") from error
         array = np.ndarray(place.shape, place.dtype, mapped)
         return (array.astype(np.uint32) << 16).view(np.float32) if place.code == "BF16" else array
@@ -138,7 +138,7 @@ def _npz(path: Path) -> Stored:
 
 
 def _zip(path: Path) -> Stored:
-    """A zipped directory; its own name, where all of it is in one, is no part of the names of the arrays."""
+    """Returns a zipped directory. If all members are in one folder, its name is no part of the arrays' names."""
     found = _archive(path, f"the .npy files of a directory, and {META}", (META,))
     parts = {name: name.removesuffix(".npy").split("/") for name in found.arrays}
     whole = len({each[0] for each in parts.values()}) == 1 and all(len(each) > 1 for each in parts.values())
@@ -155,10 +155,10 @@ def _zip(path: Path) -> Stored:
 
 
 def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> Stored:
-    """The arrays of an archive by the names of its members, and the object in the JSON file beside them.
+    """Returns the arrays of an archive by member name, and the object in the JSON file beside them.
 
     Args:
-        expected: what may be in it, for messages.
+        expected: the allowed content, for messages.
         beside: names of the JSON file.
     """
     try:
@@ -188,19 +188,19 @@ def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> Stored:
                     meta = _meta(file, path)
     except (BadInput, OSError):
         raise
-    except Exception as error:  # zipfile has no one error for what is damaged
+    except Exception as error:  # zipfile has no common error for damaged files
         raise BadInput(f"{path.name} is truncated or no {path.suffix.lower()} file: {said(error)}") from error
     arrays = {each.filename: _member(path, each.filename) for each in files}
     return Stored(arrays, meta, types=frozenset(types))
 
 
 def _is_litter(name: str) -> bool:
-    """Whether a file is one that macOS leaves beside those of its user."""
+    """Returns whether a file is one that macOS adds beside those of its user."""
     return any(part in ("__MACOSX", ".DS_Store") or part.startswith("._") for part in Path(name).parts)
 
 
 def _meta(file: IO[bytes], path: Path) -> dict[str, Any]:
-    """The object in the JSON file beside arrays, which are at `path`."""
+    """Returns the object in the JSON file beside the arrays of `path`."""
     text = file.read(LONGEST_META + 1)
     if len(text) > LONGEST_META:
         raise BadInput(
@@ -250,9 +250,9 @@ def _single(path: Path) -> Stored:
 
 
 def _file(path: Path) -> tuple[Reader, str]:
-    """One `.npy` file and its type, its header checked now; its values stay in the file."""
+    """Returns the reader of one `.npy` file, and its type. Checks its header now; the values stay in the file."""
     try:
-        if not path.is_file():  # one of another kind, such as a pipe, would be waited for
+        if not path.is_file():  # reading a pipe would block
             raise BadInput(f"{path.name} is no file that can be read; expected an .npy array")
         with path.open("rb") as file:
             kind = _header(file, path.stat().st_size, path.name)
@@ -269,7 +269,7 @@ def _file(path: Path) -> tuple[Reader, str]:
 
 
 def _header(file: IO[bytes], size: int, where: str) -> str:
-    """The type of an array in a file of that many bytes; what it says of itself is checked before it is believed."""
+    """Returns the type of an array in a file of `size` bytes, after a check of its header."""
     header = read_array_header(file, where)
     if header.dtype.hasobject or header.dtype.kind not in "biufcSU":
         raise BadInput(

@@ -1,4 +1,4 @@
-"""A trace: the arrays of one computation by stage, with who computed them; and which stages are wanted."""
+"""A trace: the arrays of one computation by stage, with metadata; and the filter of wanted stages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from workbench.core.errors import BadInput
 
 
 class Trace(Mapping[str, np.ndarray]):
-    """An ordered mapping from stage name to array, with who computed it.
+    """An ordered mapping from stage name to array, with metadata about the computation.
 
-    `meta` holds plain JSON values: model, runtime, dtype, versions, the options, the input's digest. The stage
-    `text` is a zero-dimensional string array; in a file it is UTF-8 bytes.
+    `meta` holds plain JSON values: model, runtime, dtype, versions, options, the input's digest. The stage `text` is a
+    zero-dimensional string array; in a file it is UTF-8 bytes.
     """
 
     def __init__(self, stages: Mapping[str, np.ndarray], meta: Mapping[str, Any]):
@@ -42,8 +42,8 @@ class Trace(Mapping[str, np.ndarray]):
     def save(self, path: str | Path) -> Path:
         """Writes a `.safetensors` file: the arrays, and `meta` and the order of the stages as JSON metadata.
 
-        One array is in memory at a time, where they are in a file. Raises `BadInput` where the path cannot be written
-        or the format has no place for an array.
+        If the arrays are in a file, only one is in memory at a time. Raises `BadInput` if the path cannot be written or
+        the format does not support an array.
         """
         from workbench.trace.write import write_trace
 
@@ -63,7 +63,7 @@ class Trace(Mapping[str, np.ndarray]):
 
 
 class StageFilter:
-    """Which stages a trace keeps: a glob such as `encoder.*`, several separated by commas, or `*` for all."""
+    """A filter of stages: a glob such as `encoder.*`, several separated by commas, or `*` for all."""
 
     def __init__(self, pattern: str = "*"):
         self.patterns = tuple(part.strip() for part in pattern.split(",") if part.strip())
@@ -75,8 +75,8 @@ class StageFilter:
 
 
 Given = Trace | str | Path | None
-"""What a trace is computed from in place of its own stages: a trace, or the path of one."""
+"""The source of substituted stages: a trace, or the path of one."""
 
 
 Out = str | Path | None
-"""The file that a trace is written to; none where it is only returned."""
+"""The file to write a trace to; None if the trace is only returned."""

@@ -1,7 +1,7 @@
-"""Writes a trace as a `.safetensors` file: an array at a time, and whole or not at all.
+"""Writes a trace as a `.safetensors` file, one array at a time; the file appears complete or not at all.
 
-The file is the format's own: eight bytes that count the header's, the header as JSON, the arrays' bytes. Until it is
-whole it has another name.
+The file follows the format: eight bytes with the header's length, the header as JSON, the arrays' bytes. It has another
+name until it is complete.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from workbench.trace.spill import release
 
 SUFFIX = ".safetensors"
 _NAMES = {np.dtype(kind): name for name, kind in NUMPY_TYPES.items()}
-_ALIGNMENT = 8  # of the first array's bytes in the file
+_ALIGNMENT = 8  # alignment of the first array in the file
 
 
 def trace_place(path: str | Path) -> Path:
-    """The absolute path of a trace that is to be written and then read from there.
+    """Returns the absolute path of a trace that will be written and then read again.
 
-    Raises `BadInput` where no file can be, or a reader would not know it by its name.
+    Raises `BadInput` if no file can be made there, or if a reader would not recognise its name.
     """
     place = Path(path).absolute()
     _check_folder(path, place)
@@ -37,21 +37,21 @@ def trace_place(path: str | Path) -> Path:
 
 
 def discard_partial(path: Path) -> None:
-    """Removes what a writer that was ended left of a file."""
+    """Removes the unfinished file of a writer that was killed."""
     with contextlib.suppress(OSError):
         _partial(path).unlink(missing_ok=True)
 
 
 def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Path:
-    """Writes arrays, and `meta` and their order as the file's metadata; a file that was there is replaced.
+    """Writes arrays, and `meta` and their order as the file's metadata; replaces an existing file.
 
-    One array is in memory at a time, where they are in a file or are read as they are asked for. Raises `BadInput`
-    where the path cannot be written or the format has no place for an array; then nothing is left there.
+    If the arrays are in a file or are read on access, only one is in memory at a time. Raises `BadInput` if the path
+    cannot be written or the format does not support an array; then no file is left there.
     """
     place = Path(path)
     _check_folder(path, place)
     kept = {name: _described(path, name, stages[name]) for name in stages}
-    # The larger types first, so that each array stands at a multiple of its type's size.
+    # Larger types first, so that each array starts at a multiple of its type's size.
     order = sorted(kept, key=lambda name: -kept[name][1].itemsize)
     header = _header(kept, order, meta)
     try:
@@ -68,7 +68,7 @@ def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mappin
 
 def _check_folder(path: str | Path, place: Path) -> None:
     try:
-        _partial(place).is_dir()  # the longer name of the two, which a system may refuse
+        _partial(place).is_dir()  # the longer of the two names, which a system may refuse
     except OSError as error:
         raise BadInput(f"the trace cannot be written to {path}: {error.strerror or error}") from error
     if place.is_dir() or not place.parent.is_dir():
@@ -82,7 +82,7 @@ def _partial(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Any]:
-    """A file to write to, which gets its name at the end of the block and is gone where that is not reached."""
+    """Yields a file to write to. Renames it at the end of the block, or removes it if the block fails."""
     try:
         with _partial(path).open("wb") as file:
             yield file
@@ -93,7 +93,7 @@ def _whole(path: Path) -> Iterator[Any]:
 
 
 def _described(path: str | Path, name: str, array: np.ndarray) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
-    """Shape and type of an array in the file, and whether it is a text there."""
+    """Returns the shape and type of an array in the file, and whether it is a text there."""
     if array.dtype.kind == "U" and not array.ndim:
         return (len(_text(array)),), np.dtype(np.uint8), True
     if array.dtype.kind not in "biufc":
@@ -118,7 +118,7 @@ def _header(kept: Mapping[str, tuple[tuple[int, ...], np.dtype[Any], bool]], ord
 
 
 def _bytes(array: np.ndarray, kind: np.dtype[Any]) -> memoryview | bytes:
-    """What stands in the file of an array, without a copy where it lies in memory like that."""
+    """Returns the bytes of an array in the file, without a copy if its memory already has that layout."""
     if array.dtype.kind == "U":
         return _text(array)
     return np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data

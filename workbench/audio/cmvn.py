@@ -23,8 +23,9 @@ _FLOATS = {b"FM ": "<f4", b"DM ": "<f8"}  # Kaldi's matrices, by the token at th
 
 @dataclass(frozen=True, eq=False)
 class Cmvn:
-    """The normalisation y = (x + shift) * scale, with shift = -mean and scale = 1 / deviation, as wide as a feature
-    frame.
+    """The normalisation y = (x + shift) * scale, with shift = -mean and scale = 1 / deviation.
+
+    Both vectors are as wide as a feature frame.
     """
 
     shift: np.ndarray  # float32 [width]

@@ -89,9 +89,7 @@ def silero_probabilities(samples: np.ndarray, on_progress: Callable[[float], Non
 
 
 def fresh_probabilities(samples: np.ndarray) -> np.ndarray:
-    """Returns probabilities as `silero_probabilities` does: the highest over windows of 4 s that start with a fresh
-    state.
-    """
+    """Returns the probabilities like `silero_probabilities`: the highest over windows of 4 s with a fresh state."""
     import torch
 
     count = -(-len(samples) // CHUNK)

@@ -142,9 +142,7 @@ def _cut(start: int, end: int, cap: int, curve: np.ndarray | None, frame: float)
 
 
 def _quietest(curve: np.ndarray, earliest: int, latest: int, frame: float) -> int | None:
-    """Returns the middle of the lowest frame (the last of equal ones) with its middle in the range; None without
-    frames.
-    """
+    """Returns the middle of the lowest frame (the last of equal ones) in the range; None without frames."""
     first, last = int(np.ceil(earliest / frame - 0.5)), int(np.floor(latest / frame - 0.5))
     part = curve[first : last + 1]
     if len(part) == 0:

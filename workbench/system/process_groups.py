@@ -73,9 +73,7 @@ def _members(group: int) -> Sequence[int]:
 
 
 def is_tracker(pid: int) -> bool:
-    """Returns whether a process is Python's tracker of shared memory, which lives as long as the process that started
-    it.
-    """
+    """Returns whether a process is Python's tracker of shared memory, which lives as long as its parent."""
     import psutil
 
     try:

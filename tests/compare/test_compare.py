@@ -119,7 +119,7 @@ def test_other_inputs_are_refused_unless_they_are_wanted() -> None:
     said = "the traces are of different inputs (digests a1b2 and other)"
     with pytest.raises(BadInput) as caught:
         compare(computed(), other_input(computed()))
-    assert str(caught.value) == f"{said}; expected two traces of one input, or to be forced to compare them (--force)"
+    assert str(caught.value) == f"{said}; expected two traces of one input, or --force to compare them anyway"
     assert compare(computed(), other_input(computed()), force=True).warnings == (said,)
     silent = Trace(computed(), {})
     assert compare(computed(), silent).warnings[0].startswith("one of the traces does not say what input")
@@ -242,7 +242,7 @@ def test_the_likeliest_tokens_of_each_step_give_the_margins_at_any_place() -> No
     assert "4 and 5, no near tie (margins 3e-05 and at least 8.9)" in judge(clear).sentence
 
 
-def test_the_logits_go_before_the_likeliest_tokens_where_they_hold_the_row() -> None:
+def test_logits_take_precedence_over_the_likeliest_tokens() -> None:
     ours, theirs, row = nudged(1e-6)
     steps = [([int(token), 39], [-0.1, -0.2]) for token in ours["tokens"]]
     traces = [Trace({**trace, **dict(list(reporting(trace, *steps).items())[-2:])}, META) for trace in (ours, theirs)]
@@ -253,7 +253,7 @@ def test_the_logits_go_before_the_likeliest_tokens_where_they_hold_the_row() -> 
 @pytest.mark.parametrize(
     ("dtype", "within"), [("float32", False), ("float16", False), ("bfloat16", False), ("q4_0", True)]
 )
-def test_what_is_told_of_tokens_is_compared(dtype: str, within: bool) -> None:
+def test_reported_log_probabilities_are_compared(dtype: str, within: bool) -> None:
     trace = computed()
     ours, theirs = reporting(trace, SAME, SAME), reporting(trace, SAME, ([1, 2, 3], [-2.0, -3.0, -4.5]))
     found = compare(ours, Trace(theirs, META | {"dtype": dtype}))
@@ -293,7 +293,7 @@ def test_after_other_tokens_the_log_probabilities_are_of_other_texts() -> None:
     assert held is not None and held.steps == 2 and held.worst == pytest.approx((2 / 3) ** 0.5 * 0.01, rel=1e-3)
 
 
-def test_what_is_not_told_of_tokens_is_named() -> None:
+def test_missing_alternatives_are_named() -> None:
     trace = computed()
     ours, theirs = reporting(trace, SAME), reporting(trace, SAME)
     for one, other, whose in (
@@ -304,7 +304,7 @@ def test_what_is_not_told_of_tokens_is_named() -> None:
         assert found.within
         assert found.warnings == (f"not compared, since the {whose} does not have them: tokens.logprobs",)
     assert compare(ours, without(theirs, "tokens.alternatives")).warnings == (
-        "not compared, since the candidate does not tell of which tokens (tokens.alternatives): tokens.logprobs",
+        "not compared, since the candidate does not name the tokens (tokens.alternatives): tokens.logprobs",
     )
     theirs = reporting(trace, ([1, 3, 2], [-0.7, -2.0, -8.0]))
     exact = Trace(dict(ours), META | {"dtype": "float64"})
@@ -312,7 +312,7 @@ def test_what_is_not_told_of_tokens_is_named() -> None:
     assert [each.stage for each in compare(ours, theirs, stages="tokens.*").stages] == ["tokens.logprobs"]
 
 
-def test_where_one_side_does_not_tell_there_are_no_margins() -> None:
+def test_without_alternatives_on_one_side_there_are_no_margins() -> None:
     trace = computed()
     ours, theirs = reporting(trace, SAME), reporting(trace, ([2, 1, 3], [-0.5, -0.6, -9.0]))
     for one, other in ((without(ours, "tokens.logprobs"), theirs), (ours, without(theirs, "tokens.alternatives"))):

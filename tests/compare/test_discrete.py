@@ -54,7 +54,7 @@ def test_ids_come_as_other_programs_write_them(array: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("array", [np.array([1.5]), np.array([np.nan]), np.array(["1"]), np.array([1j])])
-def test_what_is_no_id_is_refused(array: np.ndarray) -> None:
+def test_values_that_are_no_ids_are_refused(array: np.ndarray) -> None:
     with pytest.raises(BadInput, match=r"^stage tokens holds .* expected whole numbers$"):
         as_tokens("tokens", array)
 
@@ -67,6 +67,6 @@ def test_text_comes_as_a_string_or_as_bytes(array: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("array", [np.array(1.0), np.array(["a", "b"]), np.array([1, 2])])
-def test_what_is_no_text_is_refused(array: np.ndarray) -> None:
+def test_values_that_are_no_text_are_refused(array: np.ndarray) -> None:
     with pytest.raises(BadInput, match=r"^stage text holds .* expected one string or bytes of UTF-8$"):
         as_text("text", array)

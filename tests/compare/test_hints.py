@@ -17,20 +17,23 @@ SQUARE = np.random.default_rng(4).standard_normal((5, 5)).astype(np.float32)
 @pytest.mark.parametrize(
     "candidate, said",
     [
-        (X.T, "the shapes are 6×4 and 4×6: the candidate is transposed; what then is compared differs by 0 %"),
-        (X[None], "the candidate has a dimension of 1 more, such as a batch; what then is compared differs by 0 %"),
-        (np.vstack([X, X[:1]]), "the candidate has 1 row more at the end; what then"),
-        (np.vstack([X[:1] + 9, X]), "the candidate has 1 row more at the beginning; what then"),
-        (np.vstack([X, 0 * X[:2]]), "the candidate has 2 rows more of zeros, padding, at the end; what then"),
-        (X[1:], "the reference has 1 row more at the beginning; what then"),
-        (np.hstack([X, 0 * X]), "the candidate has 4 columns more of zeros, padding, at the end; what then"),
-        (X.reshape(4, 6) * 1.001, "the same number of values is laid out in another shape; what then is compared diff"),
-        (X.T + 9, "as if the candidate is transposed, but the numbers differ then too"),
+        (X.T, "the shapes are 6×4 and 4×6: the candidate is transposed; after this change they differ by 0 %"),
+        (X[None], "the candidate has a dimension of 1 more, such as a batch; after this change they differ by 0 %"),
+        (np.vstack([X, X[:1]]), "the candidate has 1 row more at the end; after this change"),
+        (np.vstack([X[:1] + 9, X]), "the candidate has 1 row more at the beginning; after this change"),
+        (np.vstack([X, 0 * X[:2]]), "the candidate has 2 rows more of zeros, padding, at the end; after this change"),
+        (X[1:], "the reference has 1 row more at the beginning; after this change"),
+        (np.hstack([X, 0 * X]), "the candidate has 4 columns more of zeros, padding, at the end; after this change"),
+        (
+            X.reshape(4, 6) * 1.001,
+            "the same number of values is laid out in another shape; after this change they diff",
+        ),
+        (X.T + 9, "as if the candidate is transposed, but after this change the numbers differ too"),
         (np.ones((5, 3)), "the shapes are 6×4 and 5×3: 6 and 5 along axis 0, 4 and 3 along axis 1"),
         (np.ones((2, 5, 3)), "the reference has 2 dimensions, the candidate 3"),
         (np.array(1.0), "the shapes are 6×4 and a scalar"),
         (np.ones((0, 4)), "the shapes are 6×4 and 0×4"),
-        (X.T[None], "one has a dimension of 1 more, and is transposed; what"),
+        (X.T[None], "one has a dimension of 1 more, and is transposed; after"),
     ],
 )
 def test_another_shape_is_explained(candidate: np.ndarray, said: str) -> None:
@@ -82,7 +85,7 @@ def zeroed(rows: object, columns: object) -> np.ndarray:
         (zeroed(slice(0, 30), slice(0, 20)), None),
     ],
 )
-def test_where_the_difference_is_is_said(candidate: np.ndarray, said: str | None) -> None:
+def test_the_place_of_the_difference_is_reported(candidate: np.ndarray, said: str | None) -> None:
     found = explain_numbers(TALL, candidate, measure(TALL, candidate))
     assert found is None if said is None else found is not None and found.startswith(said)
 

@@ -29,7 +29,7 @@ def softmax(row: np.ndarray) -> list[float]:
 
 
 @given(LOGITS, LOGITS)
-def test_measures_are_what_their_definitions_say(reference: np.ndarray, candidate: np.ndarray) -> None:
+def test_measures_match_their_definitions(reference: np.ndarray, candidate: np.ndarray) -> None:
     found = measure_logits(reference, candidate)
     divergence = [
         math.fsum(p * math.log(p / q) for p, q in zip(softmax(r), softmax(c)))
@@ -87,9 +87,9 @@ def test_log_softmax_and_softmax_are_recognised(error: float) -> None:
     logits = 10 * rng.standard_normal((12, 40))
     constants = np.log(np.exp(logits).sum(axis=1, keepdims=True))
     found = explain_logits(logits, logits - constants + error * rng.standard_normal(logits.shape))
-    assert found and found.startswith("each row is the reference's plus a constant, as where log-softmax was taken")
+    assert found and found.startswith("each row is the reference's plus a constant, as after log-softmax")
     assert explain_logits(logits, np.exp(logits - constants)) == (
-        "each row is of at least 0 and has the sum 1, as of probabilities: a softmax was taken"
+        "each row is nonnegative and has the sum 1, like probabilities: a softmax was taken"
     )
     assert explain_logits(logits, logits + 0.03 * rng.standard_normal(logits.shape)) is None
     assert explain_logits(logits, logits[::-1]) is None
@@ -143,7 +143,7 @@ def test_a_token_that_is_not_among_the_likeliest_leaves_a_bound() -> None:
     assert banned is not None and banned.reference_at_least and banned.reference_margin == pytest.approx(2.9)
 
 
-def test_larger_logits_do_not_change_what_a_near_tie_is() -> None:
+def test_the_size_of_logits_does_not_affect_near_ties() -> None:
     small = Choice(0, 1, 2, 1e-4, 1e-4, 1.0)
     large = Choice(0, 1, 2, 1e-1, 1e-1, 1e3)
     for noise in (1e-6, 1e-5, 1e-4, 1e-3):

@@ -26,7 +26,7 @@ def pairs(draw: st.DrawFn, elements: st.SearchStrategy[float] = FLOATS) -> tuple
 
 
 @given(pairs(), st.sampled_from([1, 5, 1 << 16]))
-def test_measures_are_what_their_definitions_say(both: tuple[np.ndarray, np.ndarray], block: int) -> None:
+def test_measures_match_their_definitions(both: tuple[np.ndarray, np.ndarray], block: int) -> None:
     reference, candidate = (each.astype(np.float64) for each in both)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "BLOCK_VALUES", block)
@@ -111,7 +111,7 @@ def test_the_distance_is_the_same_both_ways(both: tuple[np.ndarray, np.ndarray])
 
 
 @given(npst.arrays(np.float32, (5, 3), elements=st.sampled_from([1.0, 2.0, math.nan, math.inf, -math.inf])), st.data())
-def test_what_is_not_finite_is_counted_and_left_out(reference: np.ndarray, data: st.DataObject) -> None:
+def test_values_that_are_not_finite_are_counted_and_left_out(reference: np.ndarray, data: st.DataObject) -> None:
     candidate = data.draw(npst.arrays(np.float32, (5, 3), elements=st.sampled_from([1.0, math.nan, math.inf])))
     found = measure(reference, candidate)
     fine = np.isfinite(reference) & np.isfinite(candidate)

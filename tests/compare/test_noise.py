@@ -59,7 +59,7 @@ def test_an_exact_reference_allows_a_rounding_all_the_same() -> None:
     assert noise_or_bug(exact, rounded, exact).first_bug is None
 
 
-def test_a_reference_that_is_off_itself_is_said_to_be() -> None:
+def test_a_reference_beyond_its_bound_is_reported() -> None:
     off = computed(faults={"encoder.layers.2": lambda x: 1.1 * x})
     found = noise_or_bug(off, computed(), computed("float64"))
     assert found.stages[4].reference_is_off
@@ -75,7 +75,7 @@ def traces(*arrays: np.ndarray, stage: str = "encoder.output", isolated: bool = 
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-def test_a_change_of_every_position_stands_out_of_few_that_are_far(isolated: bool) -> None:
+def test_a_change_of_every_position_stands_out_from_few_far_positions(isolated: bool) -> None:
     draw = np.random.default_rng(0)
     x = draw.standard_normal((40, 30))
     amplified = np.where(np.arange(40) < 2, 100, 1)[:, None]  # rounding, in two rows much larger
@@ -172,7 +172,7 @@ def test_quantised_weights_are_no_excuse_for_a_front_end(key: str) -> None:
     assert [each.is_bug for each in found.stages] == [key == "quantization", False]
 
 
-def test_what_float64_has_in_float32_is_judged_less_strictly_and_so_is_what_follows() -> None:
+def test_float32_stages_of_a_float64_trace_and_later_ones_have_wider_bounds() -> None:
     draw = np.random.default_rng(0)
     x, y = (draw.standard_normal((30, 20)) for _ in range(2))
     far = 3e-6 * draw.standard_normal(x.shape)
@@ -204,7 +204,7 @@ def test_no_bug_is_seen_behind_a_reference_that_is_off() -> None:
     assert early.first_bug and early.first_bug.stage == "encoder.layers.2"
 
 
-def test_what_cannot_be_measured_is_infinitely_far() -> None:
+def test_unmeasurable_stages_are_infinitely_far() -> None:
     cut = computed(faults={"encoder.layers.2": lambda x: x[1:], "encoder.output": lambda x: x * np.nan})
     found = noise_or_bug(computed(), cut, computed("float64"))
     distances = {each.stage: each.candidate for each in found.stages}
@@ -216,7 +216,7 @@ def test_what_cannot_be_measured_is_infinitely_far() -> None:
 
 def test_the_third_trace_must_be_in_float64_and_of_the_same_input() -> None:
     with pytest.raises(
-        BadInput, match=r"^the trace to tell noise from bugs by is of 'float32'; expected one computed in"
+        BadInput, match=r"^the trace that tells noise from bugs states the dtype 'float32'; expected one computed in"
     ):
         noise_or_bug(computed(), computed(), computed())
     other = Trace(computed("float64"), {"dtype": "torch.float64", "input_digest": "other"})

@@ -72,7 +72,7 @@ def test_rules_change_limits_of_stages_in_turn() -> None:
 @pytest.mark.parametrize(
     "text", ["relative_l2", "l2=1", "relative_l2=x", "peak=-1", "peak=nan", ":peak=1", "", "a:", "peak=1,"]
 )
-def test_a_rule_that_is_none_is_refused_in_one_sentence(text: str) -> None:
+def test_an_invalid_rule_raises_one_sentence(text: str) -> None:
     with pytest.raises(BadInput, match=r"^tolerance .*; expected ") as caught:
         read_rules([text])
     assert "\n" not in str(caught.value)

@@ -83,7 +83,7 @@ def test_changed_limits_and_distances_from_float64_are_shown() -> None:
 def test_a_mismatch_is_a_row_too() -> None:
     comparison = compare(computed(), computed(faults={"encoder.layers.3": lambda x: x[1:]}))
     row = next(line for line in table(comparison, judge(comparison)) if "encoder.layers.3 " in line and line[0] == "!")
-    assert row.endswith("the reference has 1 row more at the beginning; what then is compared differs by 0 %")
+    assert row.endswith("the reference has 1 row more at the beginning; after this change they differ by 0 %")
 
 
 def test_wide_text_in_metadata_and_stages_of_any_name_do_not_break_it() -> None:
@@ -108,7 +108,7 @@ def test_a_table_fits_the_screen(width: int) -> None:
     assert set(words) - set(shown) <= {word for word in words if word[0].isdigit() or word[0] == "-" or word == "inf"}
 
 
-def test_on_a_low_screen_the_verdict_stands_below_too() -> None:
+def test_on_a_low_screen_the_verdict_is_repeated_below() -> None:
     comparison = compare(computed(), faulty())
     result = Result(comparison, judge(comparison), None)
     high = list(result.lines(screen=os.terminal_size((80, 100))))
@@ -118,7 +118,7 @@ def test_on_a_low_screen_the_verdict_stands_below_too() -> None:
     assert list(result.lines()) == list(table(comparison, result.verdict))
 
 
-def test_nothing_is_said_of_values_where_none_is_finite_on_both_sides() -> None:
+def test_no_measures_are_reported_without_common_finite_values() -> None:
     nothing = Trace({**computed(), "encoder.output": np.full((24, 64), np.nan)}, META)
     comparison = compare(computed(), nothing)
     verdict = judge(comparison)

@@ -71,7 +71,7 @@ def test_one_flip_of_the_best_is_let_off_but_not_under_exact() -> None:
     assert not compare_stage("logits", logits, other, F32).passes
 
 
-def test_what_is_not_finite_on_one_side_never_passes() -> None:
+def test_values_not_finite_on_one_side_never_pass() -> None:
     broken = X.copy()
     broken[3, 4] = np.inf
     found = compare_stage("encoder.output", X, broken, Tolerances(PRESETS["q4"]).of("x"))
@@ -109,7 +109,7 @@ def test_whole_numbers_against_others_are_numbers_unless_they_are_tokens() -> No
         compare_stage("tokens", np.array([3, 4]), np.array([3.5, 4.0]), F32)
 
 
-def test_a_text_against_numbers_is_said_to_be_one() -> None:
+def test_a_text_against_numbers_is_named() -> None:
     with pytest.raises(BadInput) as caught:
         compare_stage("encoder.output", X, np.array("seven"), F32)
     assert str(caught.value) == (
@@ -120,4 +120,4 @@ def test_a_text_against_numbers_is_said_to_be_one() -> None:
 
 def test_logits_after_log_softmax_are_called_so() -> None:
     found = compare_stage("logits", X, X - np.log(np.exp(X).sum(axis=1, keepdims=True)), F32)
-    assert not found.passes and found.hint and "as where log-softmax was taken" in found.hint
+    assert not found.passes and found.hint and "as after log-softmax" in found.hint

@@ -39,9 +39,7 @@ def test_a_planted_fault_is_found_where_it_was_planted(stage: str, fault: str) -
     st.integers(0, 1000),
     st.sampled_from([("float32", 0.01), ("float16", 0.1), ("q8_0", 0.5)]),
 )
-def test_a_fault_in_any_layer_stands_out_of_the_noise_of_its_arithmetic(
-    layer: int, seed: int, case: tuple[str, float]
-) -> None:
+def test_a_fault_in_any_layer_stands_out_from_noise(layer: int, seed: int, case: tuple[str, float]) -> None:
     dtype, size = case
     stage = f"encoder.layers.{layer}"
 
@@ -73,7 +71,7 @@ def test_equal_traces_are_identical_and_noise_is_within() -> None:
     assert noise.sentence.startswith("Within tolerance f32: 15 stages, relative L2 at most ")
 
 
-def test_the_sentence_says_what_happened() -> None:
+def test_the_sentence_describes_the_result() -> None:
     scaled = judge(compare(computed(), computed(faults={"encoder.input": lambda x: 8 * x}))).sentence
     assert "(it is 8 times the reference" in scaled
     assert "the error grows most there too, from 0 at the stage before to 7;" in scaled
@@ -91,7 +89,7 @@ def test_the_sentence_says_whether_tokens_still_agree() -> None:
     assert other.tokens_agree is False
     assert "; the tokens differ from place " in other.sentence and "no near tie (margins " in other.sentence
     no_logits = [Trace({k: v for k, v in t.items() if k != "logits"}, META) for t in (computed(), computed(seed=1))]
-    assert "of whose choice the traces hold neither logits nor alternatives" in judge(compare(*no_logits)).sentence
+    assert "and the traces hold neither logits nor alternatives for that choice" in judge(compare(*no_logits)).sentence
     ended = computed(faults={"tokens": lambda ids: ids[:3]})
     assert " and the end, " in judge(compare(computed(), ended)).sentence
     no_tokens = [Trace({"encoder.input": t["encoder.input"]}, META) for t in (computed(), computed())]
@@ -127,7 +125,7 @@ def test_a_bug_is_named_before_the_stage_at_which_it_grows_beyond_tolerance() ->
     assert (alone.faulty_stage, alone.found_by, alone.first_bug) == ("encoder.output", "tolerance", None)
 
 
-def test_what_both_find_is_said_once() -> None:
+def test_a_finding_of_both_checks_is_reported_once() -> None:
     ours, bug = computed(), computed(faults={"encoder.layers.3": lambda x: 1.01 * x})
     verdict = judge(compare(ours, bug), noise_or_bug(ours, bug, computed("float64")))
     assert (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "tolerance and float64")
@@ -174,7 +172,7 @@ def test_tolerance_names_no_fault_where_float64_finds_rounding_alone() -> None:
         assert ("so no stage is at fault" in verdict.sentence) == (found_by is None)
 
 
-def test_what_the_same_model_is_off_in_that_precision_is_within() -> None:
+def test_an_error_like_that_of_the_peer_is_within() -> None:
     draw = np.random.default_rng(0)
     x, y = draw.standard_normal((2, 400, 30))
     truth = {"encoder.layers.0": x, "encoder.output": y}
@@ -188,7 +186,10 @@ def test_what_the_same_model_is_off_in_that_precision_is_within() -> None:
     noise = noise_or_bug(ours, port, exact, peer=peer)
     verdict = judge(compare(ours, port), noise)
     assert verdict.within and verdict.faulty_stage is None and verdict.first_divergent == "encoder.layers.0"
-    said = "As near as this model in bfloat16: 2 stages, though encoder.layers.0 is beyond tolerance bf16, relative L2 "
+    said = (
+        "As near to float64 as this model in bfloat16: 2 stages, though encoder.layers.0 is beyond tolerance bf16, "
+        "relative L2 "
+    )
     assert verdict.sentence.startswith(said)
     asked = judge(compare(ours, port, Tolerances(PRESETS["bf16"])), noise)
     assert not asked.within and asked.sentence.endswith(", so no stage is at fault.")
@@ -209,7 +210,7 @@ def test_isolated_a_text_is_not_named_beside_its_tokens() -> None:
     assert text.faulty_stages == ("text",)
 
 
-def test_isolated_what_only_float64_finds_is_named_too() -> None:
+def test_isolated_faults_that_only_float64_finds_are_named() -> None:
     def isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})
 
@@ -225,15 +226,15 @@ def test_isolated_what_only_float64_finds_is_named_too() -> None:
     )
 
 
-def test_other_tokens_of_the_same_logits_are_the_doing_of_what_makes_them() -> None:
+def test_other_tokens_from_the_same_logits_point_to_the_decoding() -> None:
     def without_prompt(trace: Trace) -> Trace:
         return Trace({stage: trace[stage] for stage in trace if stage != "prompt.tokens"}, META)
 
     other = computed(faults={"tokens": lambda ids: ids + 1})
     said = judge(compare(*map(without_prompt, (computed(), other)))).sentence
-    assert "though every row of the logits has the same favourite on both sides: what makes tokens of them" in said
+    assert "though every row of the logits has the same best token on both sides: the decoding differs" in said
     more = {"logits": lambda x: np.vstack([x, x[-1:]]), "tokens": lambda ids: ids + 1}
     longer = judge(compare(*map(without_prompt, (computed(), computed(faults=more))))).sentence
-    assert "of whose choice logits of different shapes do not tell" in longer
+    assert "and logits of different shapes do not show that choice" in longer
     with_prompt = judge(compare(computed(), other)).sentence
-    assert "of whose choice the traces hold no row of logits" in with_prompt
+    assert "and the traces hold no row of logits for that choice" in with_prompt

@@ -1,11 +1,11 @@
-"""Two traces held against each other: the first stage where they part ways, and whether that is noise or a bug.
+"""Comparison of two traces: finds the first stage where they diverge, and tells noise from bugs.
 
 >>> comparison = compare(reference, candidate)
 >>> judge(comparison).sentence
 'encoder.layers.3 is the first of 76 stages beyond tolerance f32: relative L2 0.013, limit 0.0001; ...'
 
-The parts: `measures` and its neighbours say how far two arrays are apart, `presets` says what to expect,
-`verdict` and `noise` say what it means, and `report` writes it down. All of it knows arrays and `Trace`, no models;
+The parts: `measures` and its neighbours compute how far two arrays are apart, `presets` says what to expect, `verdict`
+and `noise` say what it means, and `report` formats it. All of it knows arrays and `Trace`, no models;
 `workbench.trace.read` reads traces of any program.
 """
 

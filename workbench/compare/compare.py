@@ -1,7 +1,7 @@
-"""Two traces held against each other, stage by stage in the order of the computation.
+"""Compares two traces stage by stage in the order of the computation.
 
-This file reads one stage of each at a time, so traces that are read from files as they are asked for (see
-`workbench.trace.read`) need the memory of one stage.
+This file reads one stage of each trace at a time. If the traces are read from files on access (see
+`workbench.trace.read`), a comparison needs the memory of one stage.
 """
 
 from __future__ import annotations
@@ -24,36 +24,38 @@ from workbench.trace.order import computation_order, is_aside, layer_counts
 from workbench.trace.trace import StageFilter, Trace
 
 AS_ASKED = "as asked"  # the reason for a tolerance that was chosen
-_WRITTEN = ("tokens", "tokens.logprobs", "text")  # by the whole model
-_FLOOR = 0.1  # of a stage's limit, and at least one rounding: errors below it are no news
+_WRITTEN = ("tokens", "tokens.logprobs", "text")  # results of the whole model, not of one stage
+_FLOOR = 0.1  # share of a stage's limit, but at least one rounding; smaller errors do not count
 
 
 @dataclass(frozen=True)
 class FirstToken:
-    """The first token that differs, and the choice that made it, where the traces hold that row of the logits or the
-    likeliest tokens of each step."""
+    """The first token that differs, with the choice that decided it.
+
+    `choice` is known if the traces hold that row of the logits, or the likeliest tokens of each step.
+    """
 
     place: int
-    reference: int | None  # None where the sequence has ended
+    reference: int | None  # None if the sequence has ended
     candidate: int | None
     choice: Choice | None
-    near_tie: bool  # both sides' margins are within what the tolerance's arithmetic explains
+    near_tie: bool  # whether the tolerance's arithmetic explains both sides' margins
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that was found between a reference and a candidate."""
+    """The complete result of a comparison of a reference and a candidate."""
 
-    stages: tuple[StageComparison, ...]  # those that both have, in the order of the computation
+    stages: tuple[StageComparison, ...]  # the common stages, in the order of the computation
     tolerances: Tolerances
-    reason: str  # why this tolerance
+    reason: str  # why this tolerance was chosen
     reference: dict[str, Any]  # metadata
     candidate: dict[str, Any]
     only_reference: tuple[str, ...]  # stages
     only_candidate: tuple[str, ...]
     first_token: FirstToken | None
     warnings: tuple[str, ...]
-    inputs: Whose | None = None  # as `whose_inputs`
+    inputs: Whose | None = None  # see `whose_inputs`
 
     def __getitem__(self, stage: str) -> StageComparison:
         try:
@@ -62,13 +64,13 @@ class Comparison:
             raise KeyError(f"no stage {stage!r} was compared") from None
 
     def passes(self, stage: StageComparison) -> bool:
-        """Whether a stage is within tolerance: by its limits, or, of tokens and text, as a near tie explains it."""
+        """Returns whether a stage is within tolerance: by its limits, or, for tokens and text, by a near tie."""
         excused = stage.kind in ("tokens", "text") and not stage.stage.startswith("prompt.")
         return stage.passes or (excused and self.first_token is not None and self.first_token.near_tie)
 
     @property
     def isolated(self) -> bool:
-        """Whether both were computed from the same input of each stage, so that errors do not add up."""
+        """Whether both sides computed each stage from the same input, so that errors do not add up."""
         return self.inputs is not None
 
     @property
@@ -78,7 +80,7 @@ class Comparison:
 
     @property
     def tokens_agree(self) -> bool | None:
-        """Whether the same tokens were written; None where the traces do not both hold them."""
+        """Whether both sides wrote the same tokens; None if a trace does not hold them."""
         return next((not each.differs for each in self.stages if each.stage == "tokens"), None)
 
 
@@ -91,18 +93,18 @@ def compare(
     on_stage: Callable[[int, int, str], None] | None = None,
     reason: str = AS_ASKED,
 ) -> Comparison:
-    """Compares the stages that both traces have and the glob matches.
+    """Compares the stages that both traces have and that the glob matches.
 
     Args:
-        tolerances: without, the preset of the coarsest arithmetic that the traces' metadata name.
+        tolerances: the limits; by default the preset of the coarsest arithmetic that the traces' metadata name.
         stages: a glob such as `encoder.*`, several separated by commas.
-        force: compare also traces of different inputs, or of models with different numbers of layers; a warning then
-            stands in the result.
-        on_stage: told before each stage how many are done, of how many, and its name.
-        reason: why these tolerances.
+        force: also compare traces of different inputs, or of models with different numbers of layers; the result then
+            holds a warning.
+        on_stage: called before each stage with the number of finished stages, the number of all, and the name.
+        reason: why these tolerances were chosen.
 
-    Raises `BadInput` where no stage is left to compare, a part of the glob matches none that both have, a rule of the
-    tolerances is for none of the reference's, or without `force` the inputs or the numbers of layers differ.
+    Raises `BadInput` if no stage is left to compare, if a part of the glob matches no common stage, if a rule of the
+    tolerances fits no stage of the reference, or, without `force`, if the inputs or the numbers of layers differ.
     """
     wanted = StageFilter(stages)
     warnings = _same_input(reference, candidate, force)
@@ -115,7 +117,7 @@ def compare(
     both = [stage for stage in compared if stage in held]
     silent = [whose for whose, trace in (("reference", reference), ("candidate", candidate)) if told(trace) is None]
     if LOGPROBS in both and silent:
-        warnings.append(f"not compared, since the {silent[0]} does not tell of which tokens ({IDS}): {LOGPROBS}")
+        warnings.append(f"not compared, since the {silent[0]} does not name the tokens ({IDS}): {LOGPROBS}")
         held.discard(LOGPROBS)
         compared.remove(LOGPROBS)
         both.remove(LOGPROBS)
@@ -150,7 +152,7 @@ def compare(
             found.append(compare_logprobs(reference, candidate, tolerances.of(stage)))
             continue
         found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess))
-        guess = guess and (found[-1].passes or found[-1].sequence is not None)  # what comes later has the same cause
+        guess = guess and (found[-1].passes or found[-1].sequence is not None)  # later errors have the same cause
     return Comparison(
         stages=tuple(_alone(found) if inputs else _with_growth(found, tolerances)),
         tolerances=tolerances,
@@ -166,18 +168,18 @@ def compare(
 
 
 def _alone(found: list[StageComparison]) -> Iterable[StageComparison]:
-    """Each stage of numbers with its whole error as its own, and no growth: none of it comes from other stages."""
+    """Yields each stage of numbers with its whole error as its own and no growth, for isolated traces."""
     for each in found:
         measured = each.numbers if each.numbers and not each.numbers.nonfinite_differences else None
         yield replace(each, own=measured.relative_l2) if measured and not each.sequence else each
 
 
 def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterable[StageComparison]:
-    """Each stage of numbers with what it added to the error of the stage of numbers before it.
+    """Yields each stage of numbers with what it added to the error of the previous stage of numbers.
 
-    The first one's error is all its own. A stage that was not measured leaves the next one without a stage before it to
-    compare with, and so without growth. Where the error grows most is asked of errors that are at least the floor, so
-    that the step from nothing to rounding is none.
+    The first stage's error is all its own. After a stage without measures, the next one has no growth, because it has
+    nothing to compare with. The search for the largest growth raises errors to the floor first, so that the step from
+    zero to rounding is none.
     """
     before: float | None = 0.0
     first = True
@@ -216,16 +218,16 @@ def _first_token(
         choice = None if row is None else choice_at(*logits, row)
     if choice is None and ids[0] is not None and ids[1] is not None:
         choice = _reported_choice(reference, candidate, place, (ids[0], ids[1]))
-    # A comparison for exact equality does not make a clear choice of a near tie: float32 is the least that is meant.
+    # Under the preset `exact` a near tie is still no clear choice, so at least float32's limit applies.
     noise = max(tolerances.preset.limits.relative_l2, 1e-4)
     return FirstToken(place, ids[0], ids[1], choice, choice is not None and choice.is_near_tie(noise))
 
 
 def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[int, int]) -> Choice | None:
-    """The choice at a place by the likeliest tokens that both traces report there; None where one does not.
+    """Returns the choice at a place from the likeliest tokens that both traces report there; None if one reports none.
 
-    What deviation the logits have there, they do not tell. It is taken from the last row of logits that a trace holds,
-    or, where none holds any, from the log-probabilities reported.
+    These do not state the deviation of the logits. It is taken from the last row of logits in a trace, or, without
+    logits, from the reported log-probabilities.
     """
     ours, theirs = (_step(told(trace), place) for trace in (reference, candidate))
     if ours is None or theirs is None:
@@ -235,15 +237,15 @@ def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[
 
 
 def _step(found: Told | None, place: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """(ids, log-probabilities) of the likeliest tokens at a place; None where the trace does not tell."""
+    """Returns (ids, log-probabilities) of the likeliest tokens at a place; None if the trace does not hold them."""
     return None if found is None or place >= len(found.ids) else (found.ids[place], found.logprobs[place])
 
 
 def _prompt_positions(trace: Trace) -> int | None:
-    """How many positions the prompt of a language model has; None for other models, and where nobody can tell."""
+    """Returns the number of positions of a language model's prompt; None for other models or if it is unknown."""
     if "llm.embeddings" in trace:
         return len(trace["llm.embeddings"])
-    if "prompt.tokens" not in trace or (trace["prompt.tokens"] < 0).any():  # a mark for speech of any length
+    if "prompt.tokens" not in trace or (trace["prompt.tokens"] < 0).any():  # a placeholder for speech of unknown length
         return None
     return int(np.size(trace["prompt.tokens"]))
 
@@ -258,7 +260,7 @@ def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
     shown = [f"{each!s:.32}" if str(each).isprintable() else f"{each!r:.32}" for each in digests]
     said = f"the traces are of different inputs (digests {shown[0]} and {shown[1]})"
     if not force:
-        raise BadInput(f"{said}; expected two traces of one input, or to be forced to compare them (--force)")
+        raise BadInput(f"{said}; expected two traces of one input, or --force to compare them anyway")
     return [said]
 
 
@@ -269,8 +271,8 @@ def _same_layers(reference: list[str], candidate: list[str], force: bool) -> lis
             said = f"the reference has {counts[0][stack]} {stack} and the candidate {counts[1][stack]}"
             if not force:
                 raise BadInput(
-                    f"{said}; expected traces of one model, or to be forced to compare the layers "
-                    "that both have (--force, or --stages)"
+                    f"{said}; expected traces of one model, or --force or --stages to compare only the layers "
+                    "that both have"
                 )
             return [said]
     return []
@@ -286,7 +288,7 @@ def _nothing_common(reference: Trace, candidate: Trace, stages: str) -> str:
 
 
 def _names(stages: list[str], most: int = 5) -> str:
-    """Some stages by name, and how many more there are."""
+    """Returns some stages by name, and the number of the others."""
     ordered = computation_order(stages)
     if not ordered:
         return "none"

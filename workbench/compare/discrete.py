@@ -1,4 +1,4 @@
-"""How two sequences of token ids, or two texts, differ: aligned, through the project's scoring."""
+"""Aligns two sequences of token ids, or two texts, and measures their difference with the project's scoring."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.text.rates import score
 
-_EXCERPT = 200  # runs of an edit script that are kept
+_EXCERPT = 200  # most runs of an edit script that are returned
 
 
 @dataclass(frozen=True)
@@ -23,21 +23,21 @@ class Edit:
 
 @dataclass(frozen=True)
 class SequenceMeasures:
-    """Two aligned sequences, in units of tokens, words or characters."""
+    """The measures of two aligned sequences, in units of tokens, words or characters."""
 
-    unit: str  # token; for texts WER, CER or MER, the rate that the reference's script asks for
+    unit: str  # token; for texts WER, CER or MER, chosen by the reference's script
     errors: int  # substituted, deleted and inserted
     reference_length: int
     candidate_length: int
-    error_rate: float  # errors per unit of the reference, or of the candidate where the reference is empty
-    first_difference: int | None  # place of the first token, or character, that differs
-    edits: tuple[Edit, ...]  # the script that makes the reference the candidate; its first runs where it is long
-    wer: float | None = None  # of texts, as compared: case and punctuation count
+    error_rate: float  # errors per unit of the reference, or of the candidate if the reference is empty
+    first_difference: int | None  # index of the first token or character that differs
+    edits: tuple[Edit, ...]  # the script that turns the reference into the candidate; the first runs of a long one
+    wer: float | None = None  # for texts; case and punctuation count
     cer: float | None = None
 
 
 def as_tokens(stage: str, array: np.ndarray) -> np.ndarray:
-    """The ids as int64 in one dimension; raises `BadInput` where a value is no whole number."""
+    """Returns the ids as int64 in one dimension; raises `BadInput` if a value is no whole number."""
     flat = array.reshape(-1)
     if flat.dtype.kind in "iub":
         return flat.astype(np.int64)
@@ -47,7 +47,7 @@ def as_tokens(stage: str, array: np.ndarray) -> np.ndarray:
 
 
 def as_text(stage: str, array: np.ndarray) -> str:
-    """The text of a stage: a string, or bytes of UTF-8; raises `BadInput` for anything else."""
+    """Returns the text of a stage: a string, or bytes of UTF-8; raises `BadInput` for anything else."""
     if array.dtype.kind == "U" and array.size == 1:
         return str(array.reshape(-1)[0])
     if array.dtype.kind == "S" and array.size == 1:
@@ -58,7 +58,7 @@ def as_text(stage: str, array: np.ndarray) -> str:
 
 
 def measure_tokens(reference: np.ndarray, candidate: np.ndarray) -> SequenceMeasures:
-    """The aligned difference of two sequences of ids."""
+    """Returns the measures of two sequences of ids after alignment."""
     texts = [" ".join(map(str, ids.tolist())) for ids in (reference, candidate)]
     found = score(texts[0], texts[1], normaliser="none")
     common = min(len(reference), len(candidate))
@@ -76,7 +76,7 @@ def measure_tokens(reference: np.ndarray, candidate: np.ndarray) -> SequenceMeas
 
 
 def measure_text(reference: str, candidate: str) -> SequenceMeasures:
-    """The error rates of a text against another, raw: a capital letter is a difference."""
+    """Returns the error rates of a text against another without normalisation: a capital letter is a difference."""
     found = score(reference, candidate, normaliser="none")
     place = next(
         (i for i, (a, b) in enumerate(zip(reference, candidate)) if a != b), min(len(reference), len(candidate))

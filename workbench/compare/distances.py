@@ -1,4 +1,4 @@
-"""How far a stage is from the same stage in float64: all of it, its median and worst position, each of its channels."""
+"""Distances of a stage from the same stage in float64: of the whole, the median and worst position, each channel."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ import numpy as np
 
 from workbench.compare.measures import as_table, measure
 
-_SMALL = 0.01  # of the usual size: relative errors of smaller positions say nothing
-_BLOCK_VALUES = 1 << 22  # of channels that are sorted at a time
+_SMALL = 0.01  # share of the usual size; relative errors of smaller positions have no meaning
+_BLOCK_VALUES = 1 << 22  # values that are sorted at a time
 
 
 @dataclass(frozen=True)
 class Distances:
-    """Relative L2 of the difference from the truth."""
+    """The relative L2 of the difference from float64."""
 
     whole: float
-    typical: float  # of the median position that is not all zeros
-    worst: float  # of the worst position, positions a hundred times smaller than usual counting as just that small
-    position: int = 0  # that is worst
+    typical: float  # of the median position, without positions of zeros
+    worst: float  # of the worst position; smaller positions count with a hundredth of the usual size
+    position: int = 0  # the worst position
 
 
 def distances(truth: Any, side: Any) -> Distances:
-    """The distances of a side. Of few values, such as one for each position, no position is told from the whole."""
+    """Returns the distances of a side.
+
+    If each position has few values, such as one, all three distances are the same.
+    """
     if truth.shape != side.shape:
         return Distances(math.inf, math.inf, math.inf)
     found = measure(truth, side)
@@ -43,11 +46,10 @@ def distances(truth: Any, side: Any) -> Distances:
 
 
 def by_channel(truth: Any, side: Any) -> np.ndarray | None:
-    """Of each channel the median over positions of the absolute difference over the position's root mean square; None
-    where there are no channels, or the shapes differ.
+    """Returns for each channel the median over positions of |difference| / root mean square of the position.
 
-    The median leaves aside the few positions where a network amplifies whatever comes in; what is wrong with a channel
-    is wrong at every position.
+    Returns None without channels or for different shapes. The median ignores the few positions where a network
+    amplifies any rounding; an error in a channel shows at every position.
     """
     if truth.shape != side.shape or truth.ndim < 2 or not truth.size:
         return None
@@ -66,7 +68,7 @@ def by_channel(truth: Any, side: Any) -> np.ndarray | None:
 
 
 def _sizes(truth: Any) -> np.ndarray:
-    """The root mean square of each position."""
+    """Returns the root mean square of each position."""
     rows = as_table(truth).reshape(len(truth), -1)
     found: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64) / rows.shape[1])
     return found

@@ -1,7 +1,7 @@
-"""What may have happened to an array that has another shape than the reference, or other numbers.
+"""Explains why an array may have another shape or other numbers than the reference.
 
-Guesses are checked: each is tried on the numbers, and the one under which the two arrays are nearest is named with the
-error that is left. This file compares arrays; it knows no stages.
+Each guess is tried on the numbers. The result names the guess under which the two arrays are nearest, with the
+remaining error. This file compares arrays; it knows no stages.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 
 from workbench.compare.measures import Measures, measure
 
-_MUCH_NEARER = 0.1  # of the error that there is, for a guess to be worth naming
+_MUCH_NEARER = 0.1  # a guess is named if at most this share of the error remains
 _NEAR = 0.5  # relative L2 above which two arrays have nothing in common
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
 _MOST_REORDERED = 64  # rows; each is compared with each
-_FITTED_ROWS = 8  # fewer could be fitted by chance
-_FEW = 0.1  # of all rows or channels
+_FITTED_ROWS = 8  # with fewer rows, a fit may succeed by chance
+_FEW = 0.1  # share of all rows or channels
 
 Guess = tuple[str, np.ndarray, np.ndarray]
 
 
 def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
-    """Both shapes in words: `740×512 and 512×740`."""
+    """Returns both shapes in words: `740×512 and 512×740`."""
     return " and ".join("×".join(map(str, array.shape)) or "a scalar" for array in (reference, candidate))
 
 
 def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
-    """Why the candidate may have another shape than the reference, in one sentence without a full stop."""
+    """Returns why the candidate may have another shape than the reference, as one sentence without a full stop."""
     said = f"the shapes are {shapes(reference, candidate)}"
     best: tuple[float, str] | None = None
     fits = ""
@@ -38,9 +38,9 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
         if one.size and (best is None or _left(one, other) < best[0]):
             best = _left(one, other), words
     if best and best[0] <= _NEAR:
-        return f"{said}: {best[1]}; what then is compared differs by {_percent(best[0])}"
+        return f"{said}: {best[1]}; after this change they differ by {_percent(best[0])}"
     if fits:
-        return f"{said}, as if {fits}, but the numbers differ then too"
+        return f"{said}, as if {fits}, but after this change the numbers differ too"
     if reference.ndim != candidate.ndim:
         return f"{said}: the reference has {reference.ndim} dimensions, the candidate {candidate.ndim}"
     axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
@@ -49,30 +49,30 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
 
 
 def explain_numbers(reference: np.ndarray, candidate: np.ndarray, found: Measures) -> str | None:
-    """What may have happened to an array of the right shape; None where nothing simple has."""
+    """Returns what may have happened to an array of the right shape; None if no simple change explains it."""
     if not found.relative_l2 or not math.isfinite(found.relative_l2) or found.nonfinite_differences:
         return None
     enough = _MUCH_NEARER * min(found.relative_l2, 1.0)
     if found.factor_residual <= enough and found.factor:
         beside = _percent(found.factor_residual)
-        return f"it is {found.factor:.6g} times the reference, beside which it differs by {beside}"
+        return f"it is {found.factor:.6g} times the reference, and otherwise differs by {beside}"
     if reference.ndim != 2 or reference.dtype.kind == "c":
         return None
     for words, one, other in _rearranged(reference, candidate):
         if (left := _left(one, other)) <= enough:
-            return f"{words}, beside which it differs by {_percent(left)}"
+            return f"{words}, and otherwise differs by {_percent(left)}"
     if place := _reordered(reference, candidate, found, enough) or _concentrated(found):
         return place
     if (left := _affine_left(reference, candidate)) <= enough:
         return (
             "each channel is a multiple of the reference's plus a constant, as where CMVN or a norm is left out or "
-            f"done twice, beside which it differs by {_percent(left)}"
+            f"done twice, and otherwise it differs by {_percent(left)}"
         )
     return None
 
 
 def _rearranged(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
-    """Ways in which an array of the right shape can have come out of order, each with what is compared then."""
+    """Yields possible changes of order in an array of the right shape, each with the arrays to compare then."""
     rows, columns = reference.shape
     if rows == columns and rows > 1:
         yield "it is transposed", reference.T, candidate
@@ -84,19 +84,21 @@ def _rearranged(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]
 
 
 def _reordered(reference: np.ndarray, candidate: np.ndarray, found: Measures, enough: float) -> str | None:
-    """Whether the few rows that differ are each other's."""
+    """Returns the description of a permutation, if the few rows that differ are in each other's places; else None."""
     rows = _standing_out(found.by_position)
     if not 2 <= len(rows) <= _MOST_REORDERED:
         return None
     one, other = reference[rows].astype(np.float64), candidate[rows].astype(np.float64)
-    order = ((one * one).sum(axis=1) - 2 * other @ one.T).argmin(axis=1)  # the nearest, without a cube of differences
+    order = ((one * one).sum(axis=1) - 2 * other @ one.T).argmin(
+        axis=1
+    )  # the nearest row, without an array of all differences
     if len(set(order.tolist())) < len(rows) or _left(one[order], other) > enough:
         return None
     return f"rows {_listed(rows)} hold what the reference has in rows {_listed(rows[order])}"
 
 
 def _affine_left(reference: np.ndarray, candidate: np.ndarray) -> float:
-    """The relative L2 that is left when each channel is fitted by a multiple of the reference's and a constant."""
+    """Returns the relative L2 that remains if each channel is fitted by a factor and a constant."""
     if len(reference) < _FITTED_ROWS:
         return math.inf
     most = max(_FITTED_ROWS, _TRIED_VALUES // max(reference.shape[1], 1))
@@ -110,7 +112,7 @@ def _affine_left(reference: np.ndarray, candidate: np.ndarray) -> float:
 
 
 def _concentrated(found: Measures) -> str | None:
-    """Where the difference is, if that is in a few rows or channels only."""
+    """Returns where the difference is, if only a few rows or channels differ; else None."""
     for errors, what in ((found.by_position, "row"), (found.by_channel, "channel")):
         places = _standing_out(errors)
         if len(places) <= _FEW * len(errors):
@@ -120,7 +122,7 @@ def _concentrated(found: Measures) -> str | None:
 
 
 def _standing_out(errors: np.ndarray) -> np.ndarray:
-    """The places with nearly all of the error: those above a hundredth of the largest."""
+    """Returns the places with nearly all of the error: those above a hundredth of the largest."""
     return np.flatnonzero(errors > 0.01 * errors.max(initial=0.0))
 
 
@@ -130,7 +132,7 @@ def _listed(places: np.ndarray, most: int = 8) -> str:
 
 
 def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
-    """Ways in which the candidate can be given the reference's shape, each with what is compared then."""
+    """Yields changes that give the candidate the reference's shape, each with the arrays to compare then."""
     if reference.ndim == candidate.ndim == 2 and reference.shape == candidate.shape[::-1]:
         yield "the candidate is transposed", reference, candidate.T
     if reference.ndim != candidate.ndim:
@@ -173,7 +175,7 @@ def _longer(reference: np.ndarray, candidate: np.ndarray, axis: int) -> Iterator
 
 
 def _left(one: np.ndarray, other: np.ndarray) -> float:
-    """Relative L2 of two arrays of one shape, of their first rows where they are large; infinite where not numbers."""
+    """Returns the relative L2 of two arrays of one shape, or of their first rows; infinite without numbers."""
     if one.ndim and one.size > _TRIED_VALUES:
         rows = max(1, _TRIED_VALUES * len(one) // one.size)
         one, other = one[:rows], other[:rows]

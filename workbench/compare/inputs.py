@@ -1,7 +1,7 @@
-"""From whose inputs the stages of two traces were computed, where that was not each from its own.
+"""Determines whether the stages of one trace were computed from the other's stages.
 
-A trace that goes on from the stages of another one (`workbench trace --given`) shows the error of each stage alone,
-held against that other one. It may be the candidate, or, where the candidate cannot be computed like that, the
+A trace with substituted stages of another trace (`workbench trace --given`) shows the error of each stage alone when it
+is compared with that other trace. It may be the candidate, or, if the candidate's runtime cannot substitute stages, the
 reference.
 """
 
@@ -16,14 +16,14 @@ Whose = Literal["reference", "candidate"]
 
 
 def whose_inputs(reference: Trace, candidate: Trace) -> Whose | None:
-    """Whose inputs both were computed from, stage by stage; None where each went on from its own values to the end."""
+    """Returns whose inputs both sides computed their stages from; None if each used its own values throughout."""
     if candidate.meta.get("isolated"):
         return "reference"
     return "candidate" if goes_on_from(reference, candidate) else None
 
 
 def goes_on_from(trace: Trace, other: Trace) -> bool:
-    """Whether a trace was computed from the stages of the other one: whether these are those it names."""
+    """Returns whether a trace was computed from the stages of the other one, by the digests that it names."""
     given = trace.meta.get("given")
     if not trace.meta.get("isolated") or not isinstance(given, dict) or not given:
         return False

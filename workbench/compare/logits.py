@@ -1,4 +1,4 @@
-"""How far two sets of logits are apart as predictions: divergence, agreement of the best, and how clear a choice was.
+"""Differences between two sets of logits as predictions: divergence, agreement of the best, and margin of a choice.
 
 Rows are positions or frames, columns the vocabulary. Softmax is computed in float64, a few rows at a time.
 """
@@ -10,36 +10,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
-TOP = 5  # how many of the best candidates are compared as a set
+TOP = 5  # number of best candidates that are compared as a set
 _BLOCK_VALUES = 1 << 20
-_UNITY = 0.01  # how far the sum of probabilities in float16 may be from 1
-_MUCH_NEARER = 0.1  # of the difference, and of the logits, that may be left where a constant explains it
+_UNITY = 0.01  # tolerance for the sum of probabilities in float16
+_MUCH_NEARER = 0.1  # share of the difference, and of the logits, that may remain if a constant explains it
 
 
 @dataclass(frozen=True)
 class LogitMeasures:
-    """Two sets of logits of one shape, row by row."""
+    """The measures of two sets of logits of one shape, row by row."""
 
     kl_mean: float  # Kullback-Leibler divergence of the candidate from the reference, nats; infinite where not finite
     kl_max: float
     kl_worst_row: int  # -1 without rows
     top1_agreement: float  # share of rows with the same best candidate
-    flips: int  # rows without
-    top_overlap: float  # mean share of the reference's best `top` that are among the candidate's
+    flips: int  # rows with different best candidates
+    top_overlap: float  # mean share of the reference's `top` best that are also among the candidate's
     top: int
     rows: int
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A row in which the two sides prefer different tokens, and how clearly.
+    """A row in which the two sides prefer different tokens, and by how much.
 
-    A margin is the logit of the side's own favourite less that of the other side's; `spread` is the root mean square of
-    the reference's logits in that row around their mean. Where a side's likeliest tokens are all that is known of a
-    row and the other's favourite is not among them, the margin is at least that to the last of them.
+    A margin is the logit of the side's own favourite minus that of the other side's; `spread` is the root mean square
+    of the reference's logits in that row around their mean. If only a side's likeliest tokens are known and the other's
+    favourite is not among them, the margin is a lower bound: the difference to the last of them.
     """
 
-    row: int | None  # of the logits; None where what is known are the likeliest tokens
+    row: int | None  # row of the logits; None if only the likeliest tokens are known
     reference_token: int
     candidate_token: int
     reference_margin: float
@@ -49,10 +49,10 @@ class Choice:
     candidate_at_least: bool = False
 
     def is_near_tie(self, relative_l2: float) -> bool:
-        """Whether errors of that relative size explain the choice; a margin that is not known in full is none.
+        """Returns whether errors of that relative size explain the choice; False if a margin is only a lower bound.
 
         The difference of two logits with independent errors of `relative_l2 * spread` has sqrt(2) times their
-        deviation; four deviations are taken, since the row is the least certain of many.
+        deviation. The limit is four deviations, because the row is the least certain of many.
         """
         noise = 4 * math.sqrt(2) * relative_l2 * self.spread
         known = not (self.reference_at_least or self.candidate_at_least)
@@ -60,7 +60,7 @@ class Choice:
 
 
 def measure_logits(reference: np.ndarray, candidate: np.ndarray) -> LogitMeasures:
-    """The measures of logits [rows, vocabulary], both of one shape."""
+    """Returns the measures of logits [rows, vocabulary], both of one shape."""
     rows, vocabulary = reference.shape
     top = min(TOP, vocabulary)
     if not rows or not vocabulary:
@@ -88,8 +88,10 @@ def measure_logits(reference: np.ndarray, candidate: np.ndarray) -> LogitMeasure
 
 
 def _divergence(r: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """sum p (log p - log q) of each row, at least 0; infinite where q lacks what p has, or where a row has no
-    softmax and is not the same on both sides."""
+    """Returns sum p (log p - log q) of each row, at least 0.
+
+    It is infinite where q is zero and p is not, or where a row has no softmax and differs between the sides.
+    """
     with np.errstate(all="ignore"):
         log_p, log_q = (side - side.max(axis=1, keepdims=True) for side in (r, c))
         log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
@@ -103,28 +105,28 @@ def _divergence(r: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
-    """What the candidate holds in place of logits, if it is known; of large arrays, by their first rows."""
+    """Returns what the candidate holds instead of logits, if it is recognised; tests only the first rows."""
     most = max(1, _BLOCK_VALUES // max(reference.shape[1], 1))
     r, c = reference[:most].astype(np.float64), candidate[:most].astype(np.float64)
     if not r.size or not (np.isfinite(r).all() and np.isfinite(c).all()):
         return None
     if c.min() >= 0 and np.allclose(c.sum(axis=1), 1, atol=_UNITY) and not np.allclose(r.sum(axis=1), 1, atol=_UNITY):
-        return "each row is of at least 0 and has the sum 1, as of probabilities: a softmax was taken"
+        return "each row is nonnegative and has the sum 1, like probabilities: a softmax was taken"
     apart = float(np.linalg.norm(c - r))
     r, c = (side - side.mean(axis=1, keepdims=True) for side in (r, c))
     left, size = float(np.linalg.norm(c - r)), float(np.linalg.norm(r))
     if size and left <= _MUCH_NEARER * min(apart, size):
         return (
-            "each row is the reference's plus a constant, as where log-softmax was taken, beside which it differs by "
+            "each row is the reference's plus a constant, as after log-softmax, and otherwise differs by "
             f"{100 * left / size:.2g} %"
         )
     return None
 
 
 def choice_at(reference: np.ndarray, candidate: np.ndarray, row: int) -> Choice | None:
-    """The choice in a row of logits; None where both sides prefer the same token, or one has no order."""
+    """Returns the choice in a row of logits; None if both sides prefer the same token, or if a row has no order."""
     r, c = reference[row].astype(np.float64), candidate[row].astype(np.float64)
-    one, other = int(r.argmax()), int(c.argmax())  # of a row with NaN, that
+    one, other = int(r.argmax()), int(c.argmax())  # the NaN, in a row with one
     if one == other or not np.isfinite([r[one], c[other]]).all():
         return None
     return Choice(
@@ -138,7 +140,7 @@ def choice_at(reference: np.ndarray, candidate: np.ndarray, row: int) -> Choice 
 
 
 def spread_of(row: np.ndarray) -> float:
-    """The root mean square of a row of logits around their mean, those left out that are not finite."""
+    """Returns the root mean square of a row of logits around their mean, without values that are not finite."""
     finite = row[np.isfinite(row)].astype(np.float64)
     return float(finite.std()) if len(finite) else 0.0
 
@@ -149,16 +151,16 @@ def choice_among(
     tokens: tuple[int, int],
     spread: float,
 ) -> Choice | None:
-    """The choice of different tokens after the same ones, of the likeliest tokens of both sides.
+    """Returns the choice of different tokens after the same ones, from the likeliest tokens of both sides.
 
     Log-probabilities of one side differ as its logits do.
 
     Args:
         reference: (ids, log-probabilities), likeliest first.
-        tokens: which each side chose.
+        tokens: the token that each side chose.
         spread: of the logits.
 
-    None where a side's own choice is not among its likeliest.
+    Returns None if a side's own choice is not among its likeliest.
     """
     ours, theirs = _margin(*reference, *tokens), _margin(*candidate, *tokens[::-1])
     if ours is None or theirs is None:
@@ -167,7 +169,7 @@ def choice_among(
 
 
 def _margin(ids: np.ndarray, logprobs: np.ndarray, own: int, other: int) -> tuple[float, bool] | None:
-    """(by how much a side prefers its own token, whether by that much at least)."""
+    """Returns by how much a side prefers its own token, and whether that is only a lower bound."""
     known = {number: value for number, value in zip(ids.tolist(), logprobs.tolist()) if math.isfinite(value)}
     if own not in known:
         return None
@@ -181,16 +183,16 @@ def deciding_row(
     place: int,
     prompt: int | None = None,
 ) -> int | None:
-    """The row of the logits that decided on the token at `place`, the first in which two sequences of tokens differ.
+    """Returns the row of the logits that decided the token at `place`, where two sequences first differ.
 
     Args:
         reference: logits [rows, vocabulary]; those of the candidate have the same shape.
         tokens: the tokens of both.
-        prompt: how many positions the prompt of a language model has, where there is one.
+        prompt: the number of positions in the prompt of a language model, if there is one.
 
-    Three layouts are known: a row for each token; the positions of a prompt, whose last row decides on the first token,
-    and perhaps of the tokens after it; frames of a CTC model, recognised by giving the tokens when repeats are merged
-    and blanks dropped. None where the layout is none of these, or the row is not there.
+    Three layouts are known: one row for each token; the positions of a prompt (its last row decides the first token),
+    possibly followed by those of the later tokens; frames of a CTC model, which give the tokens after repeats are
+    merged and blanks dropped. Returns None for another layout or a missing row.
     """
     rows = len(reference)
     if rows == prompt:
@@ -206,14 +208,14 @@ def deciding_row(
 
 
 def _deciding_frame(paths: tuple[np.ndarray, np.ndarray], begins: list[np.ndarray], place: int) -> int | None:
-    """The last frame with different favourites up to where either side's token of that place begins."""
+    """Returns the last frame with different favourites, up to where either side's token of that place begins."""
     first = min(int(begin[place]) if place < len(begin) else len(paths[0]) - 1 for begin in begins)
     differing = np.flatnonzero(paths[0][: first + 1] != paths[1][: first + 1])
     return int(differing[-1]) if len(differing) else None
 
 
 def _begins(best: np.ndarray, blank: int) -> np.ndarray:
-    """The frames at which the tokens of a CTC path begin."""
+    """Returns the frames at which the tokens of a CTC path begin."""
     changed = np.ones(len(best), bool)
     changed[1:] = best[1:] != best[:-1]
     return np.flatnonzero(changed & (best != blank))

@@ -1,7 +1,7 @@
-"""How far two sides' log-probabilities of the tokens they wrote are apart, step by step.
+"""Compares two sides' log-probabilities of the tokens that they wrote, step by step.
 
-They are compared while both have written the same tokens, up to the first one that differs: from there on, they are of
-other texts. Each step tells the likeliest tokens with their ids, and these are what is aligned.
+The comparison covers the steps up to and including the first token that differs; after it, the texts differ. Each step
+holds the likeliest tokens with their ids, and these are aligned.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ STAGE, IDS = "tokens.logprobs", "tokens.alternatives"
 
 @dataclass(frozen=True)
 class LogprobMeasures:
-    """The differences of two sides' log-probabilities, in nats."""
+    """The differences between two sides' log-probabilities, in nats."""
 
-    worst: float  # the largest root mean square of a step's; infinite where a token can come on one side only
-    worst_step: int  # -1 where no step was compared
+    worst: float  # the largest root mean square of a step; infinite if a token is possible on one side only
+    worst_step: int  # -1 if no step was compared
     mean: float  # mean of all absolute differences
-    steps: int  # compared
-    tokens: int  # that both sides tell of in them, or one side beside the least likely that the other tells of
+    steps: int  # number of compared steps
+    tokens: int  # compared tokens: reported by both sides, or by one and bounded by the other's least likely
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a trace tells of the tokens at each step."""
+    """The likeliest tokens of each step that a trace reports."""
 
     ids: np.ndarray  # int64 [steps, k]
     logprobs: np.ndarray  # float64 [steps, k]
 
 
 def told(trace: Trace) -> Told | None:
-    """The likeliest tokens of each step; None where a trace does not tell, or not of which tokens.
+    """Returns the likeliest tokens of each step; None if a trace lacks them or their ids.
 
-    Log-probabilities of the written tokens alone, one for each, need no ids beside them. Raises `BadInput` where ids
-    and log-probabilities do not fit together.
+    Log-probabilities of the written tokens alone, one for each, need no ids. Raises `BadInput` if ids and
+    log-probabilities do not fit together.
     """
     if STAGE not in trace:
         return None
@@ -61,7 +61,7 @@ def told(trace: Trace) -> Told | None:
 
 
 def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
-    """The measures of two traces that both tell."""
+    """Returns the measures of two traces that both report log-probabilities."""
     ours, theirs = told(reference), told(candidate)
     assert ours is not None and theirs is not None
     steps = min(len(ours.ids), len(theirs.ids), _same_context(reference, candidate, ours, theirs))
@@ -79,7 +79,7 @@ def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
 
 
 def _same_context(reference: Trace, candidate: Trace, ours: Told, theirs: Told) -> int:
-    """How many steps follow the same tokens: one more than are equal."""
+    """Returns how many steps follow the same tokens: one more than the number of equal tokens."""
     written = [
         as_tokens("tokens", trace["tokens"]) if "tokens" in trace else side.ids[:, 0]
         for trace, side in ((reference, ours), (candidate, theirs))
@@ -90,8 +90,11 @@ def _same_context(reference: Trace, candidate: Trace, ours: Told, theirs: Told) 
 
 
 def _differences(ours: dict[int, float], theirs: dict[int, float]) -> list[float]:
-    """The absolute differences of a step's tokens. Of one that a side does not tell, its least likely one says how
-    likely it is at most: what it is less than the other side's by, it is apart by at least."""
+    """Returns the absolute differences of a step's tokens.
+
+    If a side does not report a token, its least likely reported token is an upper bound. The difference is then how far
+    this bound lies below the other side's value.
+    """
     found = [_apart(ours[token], theirs[token]) for token in ours.keys() & theirs.keys()]
     for one, other in ((ours, theirs), (theirs, ours)):
         least = min(other.values(), default=-math.inf)
@@ -100,7 +103,7 @@ def _differences(ours: dict[int, float], theirs: dict[int, float]) -> list[float
 
 
 def _apart(one: float, other: float) -> float:
-    if one == other:  # of tokens that cannot come, too
+    if one == other:  # also for impossible tokens, which are both -inf
         return 0.0
     difference = abs(one - other)
     return math.inf if math.isnan(difference) else difference

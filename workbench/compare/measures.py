@@ -1,8 +1,8 @@
-"""How far one array of numbers is from another, in one pass over both.
+"""Measures how far one array of numbers is from another, in one pass over both.
 
-Everything is accumulated in float64 over blocks of rows, so neither array is copied as a whole. Positions are axis 0,
-channels the last axis. A value that is infinite or not a number on both sides in the same way is left out of the
-measures; one that is so on one side only, or in another way, is counted, since no measure has a place for it.
+All sums are accumulated in float64 over blocks of rows, so neither array is copied as a whole. Positions are axis 0,
+channels the last axis. A value that is infinite or NaN on both sides in the same way is left out of the measures. If
+only one side is so, or in another way, the value is counted separately, because no measure can include it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-BLOCK_VALUES = 1 << 16  # of each array at a time: the float64 copies stay in the processor's cache
-_SMALLEST, _LARGEST = 1e-200, 1e200  # sums of squares beyond which some squares were lost, or may have been
-_TINY = 1e-6  # cosine distances below it have lost too many digits when they come from the cosine
+BLOCK_VALUES = 1 << 16  # values of each array at a time, so that float64 copies stay in the processor's cache
+_SMALLEST, _LARGEST = 1e-200, 1e200  # outside these sums of squares, some squares may have under- or overflowed
+_TINY = 1e-6  # smaller cosine distances lose too many digits if they are computed from the cosine
 
 
 @dataclass(frozen=True)
 class Worst:
-    """The element that differs most."""
+    """The element with the largest difference."""
 
     index: tuple[int, ...]
     reference: float
@@ -31,22 +31,22 @@ class Worst:
 class Measures:
     """The difference of a candidate from a reference of the same shape, d = candidate - reference."""
 
-    values: int  # compared
+    values: int  # number of compared values
     max_abs: float  # largest |d|
     mean_abs: float
-    relative_l2: float  # ||d|| / ||reference||; infinite where only the reference is all zeros
+    relative_l2: float  # ||d|| / ||reference||; infinite if only the reference is all zeros
     snr_db: float  # 20 log10(||reference|| / ||d||): infinite for equal arrays
-    cosine_distance: float  # 1 - cosine of the angle between the two, accurate also where it is tiny
+    cosine_distance: float  # 1 - cosine of the angle between the two, accurate even if tiny
     peak: float  # max_abs / root mean square of the reference
     factor: float  # the multiple of the reference that is nearest to the candidate
-    factor_residual: float  # relative L2 that is left of the candidate after that factor is taken out
+    factor_residual: float  # relative L2 that remains after division by that factor
     reference_rms: float
-    worst: Worst | None  # None where nothing differs
+    worst: Worst | None  # None if nothing differs
     reference_nonfinite: int
     candidate_nonfinite: int
-    nonfinite_differences: int  # places that are finite on one side only, or infinite in another way
+    nonfinite_differences: int  # places that are finite on one side only, or not finite in different ways
     by_position: np.ndarray = field(repr=False, compare=False)  # root mean square of d in each row, [positions]
-    by_channel: np.ndarray = field(repr=False, compare=False)  # and in each column, [channels]
+    by_channel: np.ndarray = field(repr=False, compare=False)  # the same in each column, [channels]
 
     @property
     def cosine(self) -> float:
@@ -55,7 +55,7 @@ class Measures:
 
     @property
     def identical(self) -> bool:
-        """Whether every value is the same; zeros of either sign are."""
+        """Whether every value is the same; zeros of either sign are equal."""
         return self.max_abs == 0 and not self.nonfinite_differences
 
 
@@ -63,7 +63,7 @@ class Measures:
 class _Sums:
     by_row: np.ndarray  # sums of squares of the difference
     by_column: np.ndarray
-    counted_rows: np.ndarray  # values in each
+    counted_rows: np.ndarray  # number of values in each
     counted_columns: np.ndarray
     difference: float = 0.0  # sum of squares
     reference: float = 0.0
@@ -79,7 +79,10 @@ class _Sums:
 
 
 def as_table(array: np.ndarray) -> np.ndarray:
-    """The array as [positions, channels] of real numbers: axes between count as positions, complex ones are pairs."""
+    """Returns the array as [positions, channels] of real numbers; middle axes count as positions.
+
+    Complex numbers become pairs of real numbers.
+    """
     if array.dtype.kind == "c":
         array = np.ascontiguousarray(array).view(array.real.dtype.str)
     if array.ndim == 1:
@@ -88,11 +91,14 @@ def as_table(array: np.ndarray) -> np.ndarray:
 
 
 def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
-    """The measures of two arrays of one shape, of any numeric types. Raises `ValueError` for different shapes."""
+    """Returns the measures of two arrays of one shape and any numeric types.
+
+    Raises `ValueError` for different shapes.
+    """
     if reference.shape != candidate.shape:
         raise ValueError(f"shapes {reference.shape} and {candidate.shape} differ")
     one, other = as_table(reference), as_table(candidate)
-    if one.shape != other.shape:  # complex against real
+    if one.shape != other.shape:  # one is complex, the other real
         one, other = as_table(reference.astype(np.complex128)), as_table(candidate.astype(np.complex128))
     scale = 1.0
     sums = _summed(one, other, scale)
@@ -103,7 +109,7 @@ def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
 
 
 def _summed(one: np.ndarray, other: np.ndarray, scale: float) -> _Sums:
-    """The sums over two tables of one shape, times a scale."""
+    """Returns the sums over two tables of one shape, multiplied by a scale."""
     rows, columns = one.shape
     sums = _Sums(np.zeros(rows), np.zeros(columns), np.zeros(rows), np.zeros(columns))
     height = max(1, BLOCK_VALUES // max(columns, 1))
@@ -136,8 +142,7 @@ def _summed(one: np.ndarray, other: np.ndarray, scale: float) -> _Sums:
 
 
 def _scale_of(one: np.ndarray, other: np.ndarray) -> float:
-    """A power of two that takes the largest finite value of both to about one, where squares neither overflow nor
-    vanish."""
+    """Returns a power of two that scales the largest finite value to about one, so that squares do not overflow."""
     largest = 0.0
     height = max(1, BLOCK_VALUES // max(one.shape[1], 1))
     for table in (one, other):
@@ -150,7 +155,7 @@ def _scale_of(one: np.ndarray, other: np.ndarray) -> float:
 def _measures(sums: _Sums, scale: float, reference: np.ndarray, candidate: np.ndarray) -> Measures:
     by_row, counted_rows = sums.by_row, sums.counted_rows
     positions = reference.shape[0] if reference.ndim else 1
-    if positions and len(by_row) > positions:  # more than two axes: a position has several rows
+    if positions and len(by_row) > positions:  # with more than two axes, a position has several rows
         by_row, counted_rows = (each.reshape(positions, -1).sum(axis=1) for each in (by_row, counted_rows))
     with np.errstate(over="ignore"):
         by_position = np.sqrt(by_row / np.maximum(counted_rows, 1)) / scale
@@ -167,13 +172,15 @@ def _measures(sums: _Sums, scale: float, reference: np.ndarray, candidate: np.nd
 
 
 def _product(one: np.ndarray, other: np.ndarray) -> float:
-    """The sum of the products of two blocks. Not by BLAS, whose threads wait for each other far longer than they
-    compute where the processors are at work otherwise."""
+    """Returns the sum of the products of two blocks.
+
+    Does not use BLAS: on busy processors its threads wait for each other far longer than they compute.
+    """
     return float(np.einsum("ij,ij->", one, other))
 
 
 def _clean(r: np.ndarray, c: np.ndarray, sums: _Sums) -> np.ndarray | None:
-    """Zeroes, on both sides, the places where either is not finite; returns the mask of the others, None for all."""
+    """Sets the places to zero where either side is not finite; returns the mask of the other places, None for all."""
     if math.isfinite(float(r.sum() + c.sum())):
         return None
     fine, right = np.isfinite(r), np.isfinite(c)
@@ -195,7 +202,7 @@ def _ratios(sums: _Sums, scale: float) -> dict[str, Any]:
     if reference and candidate:
         distance = 1 - sums.product / (reference * candidate)
         if distance < _TINY:
-            # ||d||^2 = (||c|| - ||r||)^2 + 2 ||c|| ||r|| (1 - cosine), which loses nothing to 1 - 0.9999999.
+            # ||d||^2 = (||c|| - ||r||)^2 + 2 ||c|| ||r|| (1 - cosine); 1 - 0.9999999 would lose digits.
             distance = (difference**2 - (candidate - reference) ** 2) / (2 * reference * candidate)
         distance = min(max(distance, 0.0), 2.0)
     else:
@@ -217,6 +224,6 @@ def _ratios(sums: _Sums, scale: float) -> dict[str, Any]:
 
 def _worst(flat: int, reference: np.ndarray, candidate: np.ndarray) -> Worst:
     if reference.dtype.kind == "c" or candidate.dtype.kind == "c":
-        flat //= 2  # pairs of real numbers
+        flat //= 2  # a complex number is two real ones
     index = tuple(int(i) for i in np.unravel_index(flat, reference.shape)) if reference.ndim else ()
     return Worst(index, float(np.real(reference[index])), float(np.real(candidate[index])))

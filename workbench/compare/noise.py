@@ -1,10 +1,10 @@
-"""Noise or bug: how far reference and candidate are from the reference computed in float64.
+"""Tells noise from bugs by the distances of reference and candidate from the reference computed in float64.
 
-Rounding is the distance that the float32 reference itself has. A candidate of the same arithmetic that is about as far
-away has only rounded otherwise; one that is much farther computes something else. Of a candidate with coarser
-arithmetic, rounding errors are larger in proportion to its unit roundoff, but not beyond what its preset expects. That
-lets much pass; where the reference's own model was computed in the candidate's precision too, its *peer*, the candidate
-is held to the distance that this one has.
+The distance of the float32 reference is its rounding error. A candidate of the same arithmetic at a similar distance
+has only rounded in another way; a candidate much farther away computes something else. For coarser arithmetic, the
+allowed rounding error grows with the unit roundoff, up to the limit of its preset. That limit is loose. If the
+reference's own model was also computed in the candidate's precision (its *peer*), the candidate is held to the peer's
+distance.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from workbench.trace.order import computation_order, is_aside, kind_of
 from workbench.trace.trace import StageFilter, Trace
 
 REFERENCE = "the reference"
-_MIDDLE = 0.67  # of errors that are normally distributed, the median over the root mean square
-_FEW = 10  # positions at which the factors are twice those of many, or more
+_MIDDLE = 0.67  # median / root mean square of the absolute value of normally distributed errors
+_FEW = 10  # with this many positions, the factors are at least twice those for many positions
 
 
 @dataclass(frozen=True)
 class Factors:
-    """How many times the reference's distance from float64 is still noise."""
+    """The multiples of the reference's distance from float64 that still count as noise."""
 
-    whole: float  # of the stage's relative L2
-    typical: float  # of that of its median position
-    worst: float = math.inf  # of that of its worst position
-    channel: float = math.inf  # of a channel's at the median position, see `by_channel`
+    whole: float  # for the stage's relative L2
+    typical: float  # for that of its median position
+    worst: float = math.inf  # for that of its worst position
+    channel: float = math.inf  # for that of a channel at the median position, see `by_channel`
 
     def of(self, positions: int) -> Factors:
-        """The factors for a stage of so many positions.
+        """Returns the factors for a stage with `positions` positions.
 
-        Of few, the reference's own distance is a draw of few: by chance it is several times smaller than usual. In
-        recordings of a third of a second, of 5 to 12 frames, right kernels were up to 22 times the reference's
-        distance, where attention amplified the rounding of one frame.
+        With few positions the reference's own distance varies: by chance it is several times smaller than usual. In
+        recordings of a third of a second (5 to 12 frames), correct kernels were up to 22 times the reference's distance
+        away, where attention amplified the rounding of one frame.
         """
         more = 1 + _FEW / max(positions, 1)
         one = (1.6 * _FEW / max(positions, 1)) ** 2
@@ -50,92 +50,99 @@ class Factors:
 
 
 END_TO_END = Factors(5.0, 4.0)
-"""Where errors add up: rounding otherwise, right kernels differ by a few times.
+"""Factors where errors add up (end to end): correct kernels that round in another way differ by a few times.
 
-Measured with 9,000 stages of PyTorch in two layouts of weights and with one and two threads, of ggml and of vLLM, all
-in float32, on the demo models with all short recordings, 40 small models of random weights and a SenseVoice of the
-published size: at most 2.8 times the reference's distance, 3.0 times at the median position, 99.9 % below 2.0. Few
-positions, where a network amplifies whatever comes in, make the largest; the median does not see them, so that it tells
-a small change of all positions, such as another epsilon, from noise.
+Measured with 9,000 stages of PyTorch (two layouts of weights, one and two threads), ggml and vLLM, all in float32, on
+the demo models with all short recordings, 40 small models with random weights and a SenseVoice of the published size:
+at most 2.8 times the reference's distance, 3.0 times at the median position, 99.9 % below 2.0. The largest come from
+few positions where a network amplifies any rounding. The median ignores these positions, so it separates a small change
+of all positions, such as another epsilon, from noise.
 """
 
 ALONE = Factors(4.0, 2.5)
-"""Where each stage is computed from the reference's own inputs, likewise: at most 2.5 times in 5,000 stages, 1.5 times
-at the median position."""
+"""Factors where each stage is computed from the reference's own inputs.
+
+Measured in the same way: at most 2.5 times in 5,000 stages, 1.5 times at the median position."""
 
 SAME = Factors(8.0, 2.6, 12.0, 4.5)
-"""Where the reference's own model was computed in the candidate's half precision too, each step rounded by itself.
+"""Factors beside a peer: the reference's own model in the candidate's half precision, with every step rounded.
 
-In float32, right kernels differ by how they sum. In half precision they all round the same weights, and sum in float32;
-what they differ by is which steps they round. Measured with 600 ports of the demo models in bfloat16 and float16
-(`tests.support.ports`), of recordings and prompts of 20 to 139 positions, with 14,760 stages: at most 2.7 times the
-peer's distance at the median position, 3 times for 99.9 % of the wholes, 7 times where attention amplified one, and
-channels at most 83 % of their bound. A port that rounds the mean or the variance inside a norm is none of them.
+In float32, correct kernels differ in the order of their sums. In half precision they all round the same weights and sum
+in float32; they differ in the steps that they round. Measured with 600 ports of the demo models in bfloat16 and float16
+(`tests.support.ports`), on recordings and prompts of 20 to 139 positions, with 14,760 stages: at most 2.7 times the
+peer's distance at the median position; for whole stages at most 3 times in 99.9 %, and 7 times where attention
+amplified one; channels at most 83 % of their bound. A port that rounds the mean or variance inside a norm is not one of
+them.
 """
 
 ROUNDED = 0.42
-"""The root mean square of the relative errors of one rounding, over the unit roundoff: what a stage that happens to be
-exact in the peer may be off. Errors are uniform in half a step on either side, and values in one binade are up to twice
-as large: sqrt(1/3) times the root mean square of 1/m for m evenly in 1 to 2, which is sqrt(1/2)."""
+"""The root mean square of the relative errors of one rounding, divided by the unit roundoff.
+
+It is the allowed error of a stage that happens to be exact in the peer. Errors are uniform within half a step on either
+side, and values in one binade differ by up to a factor of two: sqrt(1/3) times the root mean square of 1/m for m
+uniform in 1 to 2, which is sqrt(1/2)."""
 
 SIMILAR = 2.5
-"""How many times farther a candidate may be at the median position than its peer and have all its channels excused by
-that: where attention amplifies rounding, it does in every channel."""
+"""The largest multiple of the peer's median distance that also widens the bounds of all channels.
+
+Where attention amplifies rounding, it does so in every channel."""
 
 APART = 7.0
-"""By how many deviations, of the logarithms of all channels' multiples of their peer's, one may be farther, and twice
-at least. One wrong row of a matrix is one channel that stands out, however little that is of the whole. Right kernels
-were at most 5.3 deviations apart."""
+"""How far one channel may stand out, in deviations of the logarithms of all channels' multiples of the peer's distance.
+
+A factor of two is always allowed. One wrong row of a matrix makes one channel stand out, however small its share of the
+whole is. Correct kernels were at most 5.3 deviations apart."""
 
 WORST = 10.0
-"""How many times the relative L2 that a candidate's preset lets pass one position may be off, and of finer types than
-blocks of 4 bits never more than all of itself: among many positions one that is wrong, as of a swapped token, changes
-the whole by little.
+"""The largest allowed relative L2 of one position, as a multiple of the limit of the candidate's preset.
 
-Right kernels were at most once its preset's limit off in float32, twice in float16 and in blocks of 4 bits, four times
-in blocks of 8.
+For types finer than blocks of 4 bits it never exceeds 1. One wrong position among many, such as a swapped token,
+changes the whole only a little, so it needs a separate limit. Correct kernels reached 1 times the preset's limit in
+float32, 2 times in float16 and in blocks of 4 bits, 4 times in blocks of 8 bits.
 """
 
 LEADING = 0.6
-"""The share of its bound from which a stage just before a bug is one itself, end to end. A fault that is barely within
-its bound grows in the stages after it, and the first beyond theirs is not where it is. Shares of noise are rarely as
-large, and hardly ever just there."""
+"""The share of its bound from which a stage just before a bug counts as a bug too, end to end.
+
+A fault that is barely within its bound grows in later stages, and the first stage beyond its bound is then not the
+faulty one. Noise rarely takes such a large share, and hardly ever just before a bug."""
 
 LEADING_PEER = 0.85
-"""The same, held against a peer, whose bounds are narrower."""
+"""The same beside a peer, whose bounds are narrower."""
 
 FRONT_END = 1e-6
-"""The distance of a float32 reference from float64 where a trace in float64 has a stage in float32, as it has those of
-the front end. Filter banks of the shipped recordings are 5e-7 from their definition in float64, features after CMVN,
-whose values are smaller, twice as far."""
+"""The assumed distance of the reference from float64 where the float64 trace holds a stage in float32 (the front end).
+
+Filter banks of the shipped recordings are 5e-7 from their definition in float64. Features after CMVN have smaller
+values and are twice as far."""
 
 
 @dataclass(frozen=True)
 class StageNoise:
-    """One stage's distances from float64, as relative L2: of all of it, of its median position and of its worst."""
+    """The distances of one stage from float64 as relative L2: of the whole, of the median position and of the worst."""
 
     stage: str
     reference: float
     candidate: float
-    bound: float  # farther than this is a bug
-    reference_bound: float  # farther than this, the reference itself is not float32's noise
+    bound: float  # a larger distance is a bug
+    reference_bound: float  # with a larger distance, the reference itself is not noise of float32
     reference_typical: float
     candidate_typical: float
-    typical_bound: float  # farther than this is a bug too
+    typical_bound: float  # a larger distance is a bug too
     reference_worst: float
     candidate_worst: float
-    worst_bound: float  # and farther than this
-    worst_position: int  # of the candidate
-    leads_to: str | None = None  # the stage that is beyond its bound, where this one comes near its own just before
-    beside: str = REFERENCE  # what `reference` and its like are of, in words
-    reference_channel: float = 0.0  # at the median position, of the candidate's worst channel
+    worst_bound: float  # and so is a larger distance of the worst position
+    worst_position: int  # the candidate's worst position
+    leads_to: str | None = None  # a stage beyond its bound, if this one is near its own bound just before it
+    beside: str = REFERENCE  # the name of the side that `reference` and similar fields describe
+    reference_channel: float = 0.0  # of the candidate's worst channel, at the median position
     candidate_channel: float = 0.0
     channel_bound: float = math.inf
     worst_channel: int = 0
 
     @property
     def is_bug(self) -> bool:
-        """Whether the candidate is farther from float64 than its arithmetic explains, or about to be (`LEADING`)."""
+        """Whether the candidate is farther from float64 than its arithmetic explains, or close to it (`LEADING`)."""
         return self.leads_to is not None or not (
             self.candidate <= self.bound
             and self.candidate_typical <= self.typical_bound
@@ -145,13 +152,15 @@ class StageNoise:
 
     @property
     def share(self) -> float:
-        """How much of its bound the candidate takes: of that of the whole, or of that of the median position."""
+        """The share of its bound that the candidate takes: the larger of the whole and the median position."""
         return max(self.candidate / self.bound, self.candidate_typical / self.typical_bound)
 
     @property
     def deciding(self) -> tuple[float, float, float, str]:
-        """The candidate's distance, the reference's and the bound, and of what, in words: of the whole, or of what else
-        is too far, the median position or one."""
+        """The candidate's distance, the reference's distance, the bound, and the place in words.
+
+        They belong to the whole stage, or to the median position, worst position or channel that is beyond its bound.
+        """
         if self.is_bug and self.candidate <= self.bound:
             near = self.leads_to is not None and self.candidate_typical / self.typical_bound == self.share
             if self.candidate_typical > self.typical_bound or near:
@@ -166,7 +175,7 @@ class StageNoise:
 
     @property
     def distances(self) -> str:
-        """How far both are, in words."""
+        """The distances of both sides, as a phrase."""
         candidate, reference, bound, where = self.deciding
         if math.isinf(candidate):
             return f"{self.stage} of the candidate has another shape, or values that are not finite"
@@ -177,35 +186,38 @@ class StageNoise:
 
     @property
     def reference_is_off(self) -> bool:
-        """Whether the reference is: then it, or the float64 trace, is of another computation."""
+        """Whether the reference is beyond its bound: then it or the float64 trace belongs to another computation."""
         return not self.reference <= self.reference_bound
 
 
 @dataclass(frozen=True)
 class NoiseReport:
-    """Every stage that all three traces have, in the order of the computation."""
+    """The distances of every stage that all three traces have, in the order of the computation."""
 
     stages: tuple[StageNoise, ...]
-    preset: Preset  # of the candidate's arithmetic
-    isolated: bool = False  # as `Comparison.isolated`
-    coarser: bool = False  # whether that arithmetic is coarser than that of what it is held against
-    beside: str = REFERENCE  # what it is held against, in words: the reference, or its model in the same precision
+    preset: Preset  # the preset of the candidate's arithmetic
+    isolated: bool = False  # see `Comparison.isolated`
+    coarser: bool = False  # whether the candidate's arithmetic is coarser than that of the other side
+    beside: str = REFERENCE  # the other side in words: the reference, or its model in the same precision
 
     @property
     def first_bug(self) -> StageNoise | None:
-        """The first stage at which the candidate is no longer noise; None where the reference is not noise by then."""
+        """The first stage at which the candidate is not noise; None if the reference is off before that stage."""
         first = next((each for each in self.stages if each.is_bug or each.reference_is_off), None)
         return first if first and not first.reference_is_off else None
 
     @property
     def bugs(self) -> tuple[StageNoise, ...]:
-        """All stages at which the candidate is no longer noise; end to end, those after the first inherit its error."""
+        """All stages at which the candidate is not noise; end to end, those after the first inherit its error."""
         return tuple(each for each in self.stages if each.is_bug) if self.first_bug else ()
 
     @property
     def noise(self) -> frozenset[str]:
-        """The stages at which a candidate of arithmetic like the reference's is as near to float64 as that explains,
-        whatever a tolerance says of them: where a network amplifies rounding, right kernels may be far apart."""
+        """The stages at which a candidate with the reference's arithmetic is as near to float64 as noise explains.
+
+        They count as noise whatever a tolerance says: where a network amplifies rounding, correct kernels may be far
+        apart.
+        """
         if self.coarser:
             return frozenset()
         held = self.stages[: self.stages.index(self._off)] if self._off else self.stages
@@ -213,12 +225,12 @@ class NoiseReport:
 
     @property
     def _off(self) -> StageNoise | None:
-        """The first stage at which the reference is of another computation."""
+        """The first stage at which the reference belongs to another computation."""
         return next((each for each in self.stages if each.reference_is_off), None)
 
     @property
     def sentence(self) -> str:
-        """What this comes to, without capital and full stop."""
+        """The conclusion, without capital letter and full stop."""
         if bug := self.first_bug:
             return f"a bug, not noise: {bug.distances}"
         if off := self._off:
@@ -227,7 +239,7 @@ class NoiseReport:
                 f"{'float32' if self.beside == REFERENCE else 'that precision'} explains, so noise cannot be told from "
                 "a bug"
             )
-        # End to end, the last stage has the errors of all.
+        # End to end, the last stage holds the errors of all stages.
         shown = max(self.stages, key=lambda each: each.candidate) if self.isolated else self.stages[-1]
         return f"arithmetic noise: {shown.distances}"
 
@@ -235,15 +247,15 @@ class NoiseReport:
 def noise_or_bug(
     reference: Trace, candidate: Trace, exact: Trace, stages: str = "*", peer: Trace | None = None
 ) -> NoiseReport:
-    """Both distances from the reference in float64, and which is noise, for every stage of numbers that all three have.
+    """Returns the distances of both sides from float64, and which are noise, for each stage of numbers that all have.
 
     Args:
-        peer: the reference's own model computed in the candidate's half precision, each step rounded by itself
-            (`workbench trace --dtype bfloat16 --stepwise`). It then stands in the reference's place.
+        peer: the reference's own model computed in the candidate's half precision, with every step rounded (`workbench
+            trace --dtype bfloat16 --stepwise`). It then takes the reference's place.
 
-    Stages whose shapes differ count as infinitely far. Raises `BadInput` where there is no such stage, where the third
-    trace says that it was not computed in float64, or on another input, or where it was not computed from the same
-    stages as what it is to judge.
+    Stages with different shapes count as infinitely far. Raises `BadInput` if there is no such stage, if the third
+    trace says that it was not computed in float64 or has another input, or if it was not computed from the same stages
+    as the trace that it judges.
     """
     _check(reference.meta, exact.meta)
     isolated = _alone(reference, candidate, exact)
@@ -255,7 +267,9 @@ def noise_or_bug(
     wanted, usual = StageFilter(stages), SAME if peer is not None else ALONE if isolated else END_TO_END
     found = []
     least_of_all = base.roundoff * (1 if peer is None else ROUNDED)
-    entering = least_of_all  # what the candidate's front end, which float64 does not judge, leaves to all that follows
+    entering = (
+        least_of_all  # the error of the candidate's front end, which float64 does not judge, enters all later stages
+    )
     for stage in computation_order([s for s in reference if wanted(s)], recorded=bool(reference.meta)):
         if is_aside(stage) or any(stage not in each for each in (candidate, exact, yardstick)):
             continue
@@ -264,10 +278,10 @@ def noise_or_bug(
             continue
         ours, theirs = (distances(truth, side) for side in (near, other))
         factors = usual.of(len(truth) if truth.ndim else 1)
-        # Quantised weights leave the front end, which has none, as exact as it is.
+        # Quantisation does not affect the front end, which has no weights.
         own = base if stage.startswith("frontend.") and candidate.meta.get("quantization") else preset
         least = entering if truth.dtype.itemsize >= 8 else max(FRONT_END, least_of_all)
-        # Where the reference happens to be exact, as of copied values, one rounding is allowed all the same.
+        # If the reference happens to be exact, such as copied values, one rounding is still allowed.
         bound, typical_bound = (
             _bound(factor * max(distance, least), own, base)
             for factor, distance in (
@@ -314,11 +328,11 @@ def _channels(
     least: float,
     factors: Factors,
 ) -> dict[str, Any]:
-    """The channel in which the candidate is farthest beside its peer, as fields of a `StageNoise`."""
+    """Returns the channel in which the candidate is farthest relative to its peer, as fields of a `StageNoise`."""
     one, far = by_channel(truth, near), by_channel(truth, other)
     if one is None or far is None or math.isinf(theirs.whole):
         return {}
-    one = np.maximum(one, max(float(np.median(one)), _MIDDLE * least))  # a channel that happens to be near says nothing
+    one = np.maximum(one, max(float(np.median(one)), _MIDDLE * least))  # no channel counts as exact by chance
     farther = min(max(theirs.typical / max(ours.typical, least), 1.0), SIMILAR)
     times = far / one
     worst = int(times.argmax())
@@ -335,7 +349,7 @@ def _channels(
 
 
 def _lead(found: list[StageNoise], share: float) -> None:
-    """Has the stages just before the first bug that are near their own bounds count as bugs."""
+    """Marks the stages just before the first bug that are near their own bounds as bugs."""
     first = next((place for place, each in enumerate(found) if each.is_bug), 0)
     place = first
     while place and found[place - 1].share > share:
@@ -344,7 +358,7 @@ def _lead(found: list[StageNoise], share: float) -> None:
 
 
 def _most_off(preset: Preset) -> float:
-    """How far one position may be off. In few bits a position of small values may be off by more than all of itself."""
+    """Returns the allowed relative L2 of one position. With few bits, a position of small values may exceed 1."""
     most = WORST * preset.limits.relative_l2
     return most if preset.limits.relative_l2 >= PRESETS["q4"].limits.relative_l2 else min(most, 1.0)
 
@@ -356,7 +370,10 @@ def _bound(noise: float, preset: Preset, base: Preset) -> float:
 
 
 def _alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
-    """Whether each stage is judged alone. Raises `BadInput` where float64 was not computed as what it judges was."""
+    """Returns whether each stage is judged alone.
+
+    Raises `BadInput` if the float64 trace was not computed in the same way as the trace that it judges.
+    """
     whose = whose_inputs(reference, candidate)
     if whose == "candidate" and goes_on_from(exact, candidate):
         return True
@@ -364,14 +381,14 @@ def _alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
     if bool(whose) != bool(exact.meta.get("isolated")) or whose == "candidate":
         alone, whole = (told, "float64 trace") if whose else ("float64 trace", told)
         raise BadInput(
-            f"the {alone} was computed from given stages and the {whole} end to end, or from others; expected both in "
-            "one way (workbench trace --dtype float64, with the same --given, or without)"
+            f"the {alone} was computed from substituted stages and the {whole} end to end, or from other stages; "
+            "expected the same for both (workbench trace --dtype float64, with the same --given, or without)"
         )
     return bool(whose)
 
 
 def _check_peer(peer: Trace, candidate: Trace, exact: Trace) -> None:
-    """Raises `BadInput` unless both have the same half precision, and were computed on one input in one way."""
+    """Raises `BadInput` unless both have the same half precision, the same input and the same way of computation."""
     named = [half_of(trace.meta) for trace in (peer, candidate)]
     if named[0] is None or named[0] != named[1]:
         said = [f"{trace.meta.get('quantization') or trace.meta.get('dtype')!s:.40}" for trace in (peer, candidate)]
@@ -384,15 +401,17 @@ def _check_peer(peer: Trace, candidate: Trace, exact: Trace) -> None:
         raise BadInput("the trace in the same precision is of another input than the float64 trace; expected the same")
     if bool(peer.meta.get("isolated")) != bool(exact.meta.get("isolated")):
         raise BadInput(
-            "of the trace in the same precision and the float64 trace, one was computed from given stages and one end "
-            "to end; expected both in one way"
+            "of the trace in the same precision and the float64 trace, one was computed from substituted stages and "
+            "one end to end; expected the same for both"
         )
 
 
 def _check(reference: Mapping[str, Any], exact: Mapping[str, Any]) -> None:
     dtype = exact.get("dtype")
     if isinstance(dtype, str) and dtype.lower().removeprefix("torch.") not in ("float64", "f64", "fp64", "double"):
-        raise BadInput(f"the trace to tell noise from bugs by is of {dtype!r:.40}; expected one computed in float64")
+        raise BadInput(
+            f"the trace that tells noise from bugs states the dtype {dtype!r:.40}; expected one computed in float64"
+        )
     digests = reference.get("input_digest"), exact.get("input_digest")
     if None not in digests and digests[0] != digests[1]:
         raise BadInput("the float64 trace is of another input than the reference; expected the same")

@@ -1,27 +1,27 @@
-"""What difference is expected after each kind of arithmetic, and limits of one's own.
+"""Presets of the expected difference for each kind of arithmetic, and rules that change single limits.
 
-All limits are relative to the reference's own size, so a stage whose values are near 1e-3 and one whose values are in
-the thousands are held to the same. Where the numbers come from:
+All limits are relative to the reference's own size, so stages with values near 1e-3 and stages with values in the
+thousands are judged alike. The origin of the numbers:
 
 - The *unit roundoff* u is the relative error of one rounding: 2^-24 in float32, 2^-11 in float16, 2^-8 in bfloat16. In
-  blocks of 32 with one scale, a normally distributed block's largest value is near 2.4 deviations: q8_0 has steps of
-  2.4/127 and an error (step / sqrt(12)) of 0.55 %, q4_0 steps of 2.4/8 and 8.7 %, of each value's deviation.
-- A residual network of L blocks adds up their errors as sqrt(L) where they are independent. The largest relative L2 of
-  any stage of the demo models, whose stacks have up to 7 blocks, between PyTorch in float32 and ggml is 3e-6 in f32,
+  blocks of 32 with one scale, the largest value of a normally distributed block is near 2.4 deviations: q8_0 has steps
+  of 2.4/127 and an error (step / sqrt(12)) of 0.55 %, q4_0 steps of 2.4/8 and 8.7 %, of each value's deviation.
+- A residual network of L blocks adds up their errors as sqrt(L) if they are independent. For the demo models, whose
+  stacks have up to 7 blocks, the largest relative L2 of any stage between PyTorch in float32 and ggml is 3e-6 in f32,
   1e-3 in f16, 7e-3 in q8_0 and 5e-2 in q4_0. With sqrt(70 / 7) for the longest networks here and a margin of two to
-  three (in float32 of ten, since orders of sums, exp and sqrt differ between libraries) that makes 1e-4, 1e-2, 4e-2 and
+  three (ten in float32, because orders of sums, exp and sqrt differ between libraries) that gives 1e-4, 1e-2, 4e-2 and
   0.3; bfloat16, with eight times float16's u, has five times its limit.
-- `peak` is the largest single difference over the root mean square of the reference. Among some 1e5 to 1e7 values the
-  largest of normally distributed errors is five deviations; values that are ten times the usual size, which
-  transformers have, carry ten times the error: 50 times the relative L2 in all.
+- `peak` is the largest single difference divided by the root mean square of the reference. Among 1e5 to 1e7 normally
+  distributed errors the largest is five deviations; values that are ten times the usual size, which transformers have,
+  carry ten times the error: together 50 times the relative L2.
 - `cosine_distance` of an error e without direction is e^2 / 2; the limit is e^2, at least 1e-12.
 - `kl`, the mean over rows in nats: errors of deviation s in the logits give about s^2 / 2, and logits have a root mean
   square of up to ten: 50 e^2, but never more than 1.
-- `logprob`, the root mean square over the tokens told of in the worst step, in nats: such logits have errors of the
+- `logprob`, the root mean square over the reported tokens in the worst step, in nats: such logits have errors of the
   deviation 10 e, and a log-probability, which is a difference of two, of sqrt(2) times that; among thousands of steps
   with ten tokens each, the worst has a root mean square of less than twice the deviation: 25 e.
-- `top1`: share of rows that keep their best candidate; one row is always let off, but under `exact`.
-- `token_errors`, `text_errors`: in float arithmetic, tokens only change at near ties, which are let off by themselves.
+- `top1`: share of rows with the same best candidate; one row may always differ, except under `exact`.
+- `token_errors`, `text_errors`: in float arithmetic, tokens change only at near ties, which are excused separately.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from workbench.core.errors import BadInput
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest difference that is let pass, per measure (`top1`: the smallest agreement). See the module's head."""
+    """The largest allowed difference per measure (for `top1`, the smallest agreement). See the module's docstring."""
 
     relative_l2: float
     peak: float
@@ -56,7 +56,7 @@ MEASURES = tuple(each.name for each in fields(Limits))
 
 @dataclass(frozen=True)
 class Preset:
-    """What is expected of one kind of arithmetic."""
+    """The expected difference for one kind of arithmetic."""
 
     name: str
     title: str
@@ -82,7 +82,7 @@ PRESETS: Mapping[str, Preset] = {
         _preset("q4", "weights in blocks of 4 to 6 bits", 0.087, 0.3, 0.75, 0.25),
     )
 }
-"""From the strictest to the loosest."""
+"""All presets, from the strictest to the loosest."""
 
 _BLOCKS = ("q8_0", "q4")  # presets of quantised weights
 
@@ -96,7 +96,7 @@ _ARITHMETIC = {
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of that name; `BadInput` naming the known ones if there is none."""
+    """Returns the preset of that name; raises `BadInput`, which lists the known names, if it does not exist."""
     try:
         return PRESETS[name]
     except KeyError:
@@ -104,7 +104,7 @@ def find_preset(name: str) -> Preset:
 
 
 def preset_of(*metas: Mapping[str, Any]) -> tuple[Preset, str]:
-    """The preset for traces with that metadata, and why, in words: that of the coarsest arithmetic any names."""
+    """Returns the preset for traces with that metadata and the reason: the preset of the coarsest arithmetic named."""
     found: list[tuple[str, str]] = []
     for meta in metas:
         for key in ("quantization", "dtype"):
@@ -119,8 +119,10 @@ def preset_of(*metas: Mapping[str, Any]) -> tuple[Preset, str]:
 
 
 def half_of(meta: Mapping[str, Any]) -> str | None:
-    """The half precision that a trace with that metadata was computed in, `bfloat16` or `float16`; None for others, and
-    where only weights are stored in one."""
+    """Returns `bfloat16` or `float16` if a trace with that metadata was computed in half precision.
+
+    Returns None for other traces, including those whose weights alone are stored in half precision.
+    """
     dtype = meta.get("dtype")
     if meta.get("quantization") or not isinstance(dtype, str):
         return None
@@ -134,16 +136,16 @@ def _arithmetic(value: str) -> str | None:
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The limits of every stage: a preset's, changed for the stages of a glob, by later rules over earlier ones.
+    """The limits of every stage: those of a preset, changed by rules for the stages of a glob. Later rules win.
 
-    The front end has no weights that could be in blocks: of those presets, it has the limits of float32.
+    The front end has no quantised weights, so under presets of blocks it has the limits of float32.
     """
 
     preset: Preset
     rules: tuple[tuple[str, Mapping[str, float]], ...] = field(default=())
 
     def of(self, stage: str) -> Limits:
-        """The limits of a stage."""
+        """Returns the limits of a stage."""
         limits = self.preset.limits
         if self.preset.name in _BLOCKS and stage.startswith("frontend."):
             limits = PRESETS["f32"].limits
@@ -154,7 +156,7 @@ class Tolerances:
 
 
 def read_rules(texts: Iterable[str]) -> tuple[tuple[str, Mapping[str, float]], ...]:
-    """Limits as written: `relative_l2=1e-3,peak=0.1` for all stages, `encoder.*:relative_l2=1e-3` for some.
+    """Returns limits from text: `relative_l2=1e-3,peak=0.1` for all stages, `encoder.*:relative_l2=1e-3` for some.
 
     Raises `BadInput` for an unknown measure or a limit that is no number of at least 0.
     """
@@ -177,7 +179,7 @@ def read_rules(texts: Iterable[str]) -> tuple[tuple[str, Mapping[str, float]], .
 
 
 def check_rules(rules: Iterable[tuple[str, Mapping[str, float]]], stages: Iterable[str]) -> None:
-    """Raises `BadInput` for a limit of one's own that is for none of the stages; it names the nearest of them."""
+    """Raises `BadInput` for a rule that fits none of the stages, and names the most similar ones."""
     held = list(stages)
     for glob, _ in rules:
         if not any(fnmatchcase(stage, glob) for stage in held):

@@ -1,4 +1,4 @@
-"""A comparison as plain JSON values, and as a table for a terminal."""
+"""Formats a comparison as plain JSON values, and as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from workbench.compare.stage import StageComparison
 from workbench.compare.verdict import Verdict
 from workbench.text.scripts import display_width, padded
 
-FORMAT = 1  # of the JSON; goes up when a key changes its meaning
+FORMAT = 1  # version of the JSON; it increases when a key changes its meaning
 
 
 def to_dict(
     comparison: Comparison, verdict: Verdict, noise: NoiseReport | None = None, profiles: bool = False
 ) -> dict[str, Any]:
-    """The comparison as plain JSON values. What is infinite or not a number is None.
+    """Returns the comparison as plain JSON values; infinite and NaN values become None.
 
     Args:
-        profiles: with the error of each stage over positions and over channels.
+        profiles: whether to add the error of each stage over positions and over channels.
     """
     found = {
         "format": FORMAT,
@@ -51,10 +51,10 @@ def to_dict(
 
 
 def to_json(comparison: Comparison, verdict: Verdict, noise: NoiseReport | None = None, profiles: bool = False) -> str:
-    """`to_dict` as indented JSON; text stays readable (no ASCII escapes)."""
+    """Returns `to_dict` as indented JSON with readable text (no ASCII escapes)."""
     found = to_dict(comparison, verdict, noise, profiles)
     text = json.dumps(found, indent=None if profiles else 1, ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "replace").decode("utf-8")  # halves of characters, which files may hold
+    return text.encode("utf-8", "replace").decode("utf-8")  # files may hold unpaired surrogates
 
 
 def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _numbers(numbers: Measures, profiles: bool) -> dict[str, Any]:
     found["worst"] = asdict(numbers.worst) if numbers.worst else None
     for name in ("by_position", "by_channel"):
         errors: np.ndarray = held[name]
-        # A position or channel that stands out is worth a look even where the whole is not asked for.
+        # The worst position and channel are useful even without the whole profiles.
         found[f"worst_{name.removeprefix('by_')}"] = int(errors.argmax()) if errors.size and errors.max() > 0 else None
         if profiles:
             found[f"error_{name}"] = [float(f"{error:.5g}") for error in errors]
@@ -115,7 +115,7 @@ _OF_VALUES = (
 
 
 def _nothing_left(numbers: Measures) -> bool:
-    """Whether no value is finite on both sides, so that the measures are those of nothing."""
+    """Returns whether no value is finite on both sides, so that the measures have no meaning."""
     return not numbers.values and bool(numbers.nonfinite_differences)
 
 
@@ -133,7 +133,7 @@ def _noise(noise: NoiseReport) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Nested values with what JSON has no place for made None."""
+    """Returns nested values in which None replaces what JSON cannot hold."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -144,18 +144,18 @@ def _plain(value: Any) -> Any:
 
 
 COLUMNS = ("", "stage", "rel. L2", "SNR dB", "cosine dist.", "max |d|", "mean |d|", "growth", "would pass", "")
-_FIRST_TO_GO = ("mean |d|", "max |d|", "cosine dist.", "growth", "SNR dB")  # where there is little room
-_ASIDE = " " * 5  # before a remark below its row
+_FIRST_TO_GO = ("mean |d|", "max |d|", "cosine dist.", "growth", "SNR dB")  # columns left out first on a narrow screen
+_ASIDE = " " * 5  # indent of a remark below its row
 
 
 def table(
     comparison: Comparison, verdict: Verdict, noise: NoiseReport | None = None, width: int | None = None
 ) -> Iterator[str]:
-    """The lines of a table with the verdict at its head: a row for each stage, `!` before those beyond tolerance.
+    """Yields the lines of a table: the verdict, then a row for each stage, with `!` before those beyond tolerance.
 
     Args:
-        width: of the screen, where there is one: what is longer is wrapped, remarks that have no room stand below their
-            rows, and columns that have none are left out.
+        width: columns of the screen, if known. Longer lines are wrapped, remarks without space move below their rows,
+            and columns without space are left out.
     """
     yield from _wrapped(verdict.sentence, width)
     changes = "".join(
@@ -182,12 +182,12 @@ def table(
 
 
 def _widths(lines: list[tuple[str, ...]]) -> list[int]:
-    """Of all columns but the remarks."""
+    """Returns the widths of all columns except the remarks."""
     return [max(display_width(row[column]) for row in lines) for column in range(len(lines[0]) - 1)]
 
 
 def _narrowed(lines: list[tuple[str, ...]], width: int | None) -> list[tuple[str, ...]]:
-    """The rows without the columns for which there is no room."""
+    """Returns the rows without the columns that do not fit."""
     for name in _FIRST_TO_GO:
         widths = _widths(lines)
         if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
@@ -211,7 +211,7 @@ def _wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
 
 
 def rows(comparison: Comparison, noise: NoiseReport | None = None) -> list[tuple[str, ...]]:
-    """The cells of the table: names of the columns first, then a row for each stage."""
+    """Returns the cells of the table: names of the columns first, then a row for each stage."""
     distances = {each.stage: each for each in noise.stages} if noise else {}
     columns = (
         (*COLUMNS[:-1], f"from float64: {noise.beside.removeprefix('the ')}", "candidate", "") if noise else COLUMNS

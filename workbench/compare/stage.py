@@ -1,4 +1,4 @@
-"""One stage of two traces: what was measured, by which limits it is held, and which limits it would pass."""
+"""One stage of two traces: its measures, its limits, and the limits that it would pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.trace.trace import Trace
 
 @dataclass(frozen=True)
 class Beyond:
-    """A measure that is beyond its limit."""
+    """A measure beyond its limit."""
 
     measure: str
     value: float
@@ -32,7 +32,7 @@ class Beyond:
 
 @dataclass(frozen=True)
 class StageComparison:
-    """What was found at one stage. Of `numbers`, `logits`, `sequence`, `logprobs` those are there that its kind has."""
+    """The result for one stage. Among `numbers`, `logits`, `sequence`, `logprobs`, those of its kind are set."""
 
     stage: str
     kind: Kind
@@ -43,23 +43,23 @@ class StageComparison:
     logits: LogitMeasures | None = None
     sequence: SequenceMeasures | None = None
     logprobs: LogprobMeasures | None = None
-    mismatch: str | None = None  # why nothing could be measured
+    mismatch: str | None = None  # why the stage could not be measured
     hint: str | None = None  # what may have happened
-    # sqrt(e^2 - f^2) of this stage's relative L2 e and that of the stage before, f; 0 if e < f. Isolated, e.
+    # sqrt(e^2 - f^2) with e the relative L2 of this stage and f that of the previous one; 0 if e < f; e if isolated.
     own: float | None = None
-    before: float | None = None  # f; None where no stage of numbers was measured before, and isolated
-    jump: float | None = None  # e over f, each but for what is no news: where the error grows most this is largest
+    before: float | None = None  # f; None without an earlier stage of numbers, and if isolated
+    jump: float | None = None  # e / f, both raised to the floor; largest where the error grows most
 
     @property
     def growth(self) -> float | None:
-        """How many times the error of the stage before this one's is; None where that one has none."""
+        """The error of this stage divided by that of the previous one; None if that one has none."""
         if not self.before or self.numbers is None:
             return None
         return self.numbers.relative_l2 / self.before
 
     @property
     def measured(self) -> dict[str, float]:
-        """The measures that have a limit, by its name."""
+        """The measures that have a limit, by name."""
         found: dict[str, float] = {}
         if self.numbers:
             names = ("relative_l2", "peak", "cosine_distance")
@@ -74,7 +74,7 @@ class StageComparison:
 
     @property
     def differs(self) -> bool:
-        """Whether anything at all is different."""
+        """Whether anything is different."""
         if self.mismatch:
             return True
         if self.sequence:
@@ -85,7 +85,7 @@ class StageComparison:
 
     @property
     def beyond(self) -> tuple[Beyond, ...]:
-        """The measures beyond their limits; empty where the stage passes, or could not be measured."""
+        """The measures beyond their limits; empty if the stage passes or could not be measured."""
         return tuple(self._beyond(self.limits))
 
     @property
@@ -95,12 +95,12 @@ class StageComparison:
 
     @property
     def passing_preset(self) -> str | None:
-        """The strictest preset that the stage would pass, if any does."""
+        """The strictest preset that the stage would pass; None if there is none."""
         return next((name for name, preset in PRESETS.items() if self._passes(preset.limits)), None)
 
     @property
     def passing_limits(self) -> dict[str, float]:
-        """The tightest limits that would pass, rounded to two digits to the safe side; none where none would."""
+        """The tightest limits that the stage would pass, rounded up to two digits; empty if no limits would do."""
         if self.mismatch or (self.numbers and self.numbers.nonfinite_differences):
             return {}
         return {
@@ -116,7 +116,7 @@ class StageComparison:
         for name, value in self.measured.items():
             limit = getattr(limits, name)
             if name == "top1" and self.logits:
-                # One row is let off, or a single flip in ten rows would count as a tenth.
+                # One row may differ, or a single flip in ten rows would count as a tenth.
                 over = (limit >= 1 and value < 1) or self.logits.flips > max(1, (1 - limit) * self.logits.rows)
             else:
                 over = not value <= limit
@@ -126,8 +126,8 @@ class StageComparison:
 
 
 def _rounded(value: float, up: bool) -> float:
-    """To two significant digits, away from what would not pass."""
-    if abs(value) < sys.float_info.min:  # which has no two digits
+    """Returns a value rounded to two significant digits, in the direction that still passes."""
+    if abs(value) < sys.float_info.min:  # too small for two digits
         return value if up else 0.0
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     steps = math.ceil(value / step) if up else math.floor(value / step)
@@ -142,12 +142,12 @@ def _rounded(value: float, up: bool) -> float:
 def compare_stage(
     stage: str, reference: np.ndarray, candidate: np.ndarray, limits: Limits, guess: bool = True
 ) -> StageComparison:
-    """One stage of a candidate held against the reference's.
+    """Compares one stage of a candidate with the reference's.
 
     Args:
-        guess: where the numbers are beyond the limits, try what may have happened to them; takes as long again.
+        guess: whether to search for an explanation if the numbers are beyond the limits; doubles the time.
 
-    Raises `BadInput` where the reference holds no finite number, or either holds what its stage cannot hold.
+    Raises `BadInput` if the reference holds no finite number, or if either side holds what its stage cannot hold.
     """
     kinds = kind_of(stage, reference), kind_of(stage, candidate)
     kind = _common_kind(stage, kinds)
@@ -188,7 +188,7 @@ def compare_stage(
 
 
 def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> StageComparison:
-    """The log-probabilities of the tokens that two traces tell of (`workbench.compare.logprobs.told`)."""
+    """Compares the log-probabilities of the tokens that two traces report (`workbench.compare.logprobs.told`)."""
     arrays = reference[LOGPROBS], candidate[LOGPROBS]
     return StageComparison(
         stage=LOGPROBS,
@@ -201,7 +201,10 @@ def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> Stag
 
 
 def _common_kind(stage: str, kinds: tuple[Kind, Kind]) -> Kind:
-    """What two arrays are compared as; whole numbers against others are numbers, but where the name says tokens."""
+    """Returns the kind as which two arrays are compared.
+
+    Whole numbers against other numbers are numbers, unless the name says tokens.
+    """
     if "text" in kinds:
         return "text"
     if kinds[0] == kinds[1] or stage.rpartition(".")[2] == "tokens":

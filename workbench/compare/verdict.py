@@ -1,4 +1,4 @@
-"""What a comparison comes to: the first divergent stage, where the error grew most, and whether tokens still agree."""
+"""The verdict on a comparison: the first divergent stage, where the error grew most, and whether the tokens agree."""
 
 from __future__ import annotations
 
@@ -27,43 +27,43 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer, and the sentences that give it.
+    """The verdict, and the sentences that state it.
 
-    The *faulty stage* is the one to look at: the first that is in error, be it by tolerance or, where the reference was
-    computed in float64 too, because the candidate is farther from that than noise. What float64 finds may be far within
-    tolerance, and often grows beyond it some layers later only; and what is beyond tolerance is no fault where float64
-    says that a candidate of the reference's own arithmetic has only rounded otherwise. End to end, stages behind it
-    inherit its error; of a candidate that was computed from the reference's own inputs, all that are in error are so by
-    themselves, and are the *faulty stages*, a text only where its tokens are not.
+    The *faulty stage* is the one to examine: the first stage in error. A stage is in error if it is beyond tolerance,
+    or if a float64 trace shows that the candidate is farther from float64 than noise. An error that float64 finds may
+    be far within tolerance and often grows beyond it only some layers later. A stage beyond tolerance is no fault if
+    float64 shows that a candidate of the reference's own arithmetic has only rounded in another way. End to end, later
+    stages inherit the error. If the candidate was computed from the reference's own inputs, each stage in error is
+    faulty by itself, and all are the *faulty stages*; a text counts only if its tokens do not.
 
-    The *first divergent stage* is the first in the order of the computation that is beyond tolerance; the front end and
-    the prompt come before any layer, and tokens and text, which are made of the others, last.
+    The *first divergent stage* is the first one beyond tolerance in the order of the computation. The front end and the
+    prompt come before any layer; tokens and text, which are made of the others, come last.
 
-    The *largest own contribution* is the stage where the relative L2 error is the largest multiple of that of the stage
-    before it, errors below a tenth of the tolerance counting as a tenth (so that the step from nothing to rounding is
-    none); the sentence gives both errors as they are. A fault in one place shows as one such jump, whatever the layers
-    after it make of it. None where no stage's error is larger than that of the stage before and than this floor.
+    The *largest own contribution* is the stage whose relative L2 error is the largest multiple of that of the previous
+    stage. Errors below a tenth of the tolerance count as a tenth, so that the step from zero to rounding is none; the
+    sentence states the real errors. A fault in one place shows as one such jump, whatever later layers make of it. It
+    is None if no stage's error exceeds that of the previous stage and this floor.
 
-    Of a candidate that was computed from the reference's own inputs it is the stage with the largest error, if that is
+    If the candidate was computed from the reference's own inputs, it is the stage with the largest error, if that is
     beyond a tenth of the tolerance.
     """
 
-    # Every stage within tolerance, and no bug against float64 where that was asked. Where the same model was computed
-    # in the candidate's precision too, a candidate that rounds like that is within, whatever the type usually does.
+    # Every stage is within tolerance, and a float64 trace, if used, shows no bug. If the same model was also computed
+    # in the candidate's precision, a candidate that rounds like it is within, whatever the tolerance of that type.
     within: bool
     first_divergent: str | None
     largest_own: str | None
     tokens_agree: bool | None
-    sentence: str  # all of it in one
+    sentence: str  # the whole verdict in one sentence
     details: tuple[str, ...]  # further sentences, without their full stops
-    first_bug: str | None = None  # the first stage that is farther from float64 than noise, where that was asked
-    faulty_stage: str | None = None  # the earlier of `first_divergent` and `first_bug`, but for noise
-    found_by: Evidence | None = None  # what says so of the faulty stage
-    faulty_stages: tuple[str, ...] = ()  # see above; end to end, the faulty stage alone
+    first_bug: str | None = None  # the first stage farther from float64 than noise, if a float64 trace was used
+    faulty_stage: str | None = None  # the earlier of `first_divergent` and `first_bug`, without noise
+    found_by: Evidence | None = None  # the evidence against the faulty stage
+    faulty_stages: tuple[str, ...] = ()  # see above; end to end, only the faulty stage
 
 
 def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
-    """The verdict on a comparison, and on the same traces held against one in float64 where there is one."""
+    """Returns the verdict on a comparison, with the report on noise if a float64 trace was used."""
     first = next((each for each in comparison.stages if not comparison.passes(each)), None)
     largest = _largest(comparison)
     bugs = {each.stage for each in noise.bugs} if noise else set()
@@ -73,13 +73,13 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     if comparison.isolated:
         faulty = _by_themselves(faulty)
     rounded = first is not None and not faulty and _as_its_peer(comparison, noise)
-    hidden = bool(faulty) and comparison.passes(faulty[0])  # the first is found by float64 alone
+    hidden = bool(faulty) and comparison.passes(faulty[0])  # only float64 finds the first fault
     parts = [_hidden(comparison, first, faulty[0].stage, noise)] if hidden and noise else [_opening(comparison, first)]
     if rounded and first and noise:
         parts = [_rounded(comparison, first, noise)]
     elif comparison.isolated:
         if first and largest and largest is not first:
-            parts.append(f"the largest error of its own is at {largest.stage}, relative L2 {largest.own:.2g}")
+            parts.append(f"the largest own error is at {largest.stage}, relative L2 {largest.own:.2g}")
     elif first and largest:
         where = "there too" if largest is first else f"at {largest.stage}"
         parts.append(f"the error grows most {where}, {_step(largest)}")
@@ -110,28 +110,29 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
 
 
 def _as_its_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
-    """Whether all that is beyond a tolerance, which nobody asked for, is as far off in the same model there."""
+    """Returns whether everything beyond a default tolerance is as far off in the same model in the same precision."""
     if noise is None or noise.beside == REFERENCE or comparison.tolerances.rules or comparison.reason == AS_ASKED:
         return False
     return all(each.stage in noise.noise for each in comparison.stages if not comparison.passes(each))
 
 
 def _rounded(comparison: Comparison, first: StageComparison, noise: NoiseReport) -> str:
-    """The opening where a candidate only rounds as its peer does."""
+    """Returns the opening of the sentence for a candidate that only rounds as its peer does."""
     count = _stages(len(comparison.stages))
     how = f", each {_inputs(comparison)}" if comparison.isolated else ""
-    said = f"as near as {noise.beside}: {count}{how}, though {first.stage} is beyond tolerance {_tolerance(comparison)}"
+    beyond = f"{first.stage} is beyond tolerance {_tolerance(comparison)}"
+    said = f"as near to float64 as {noise.beside}: {count}{how}, though {beyond}"
     return f"{said[:1].upper()}{said[1:]}, {_why(first)}"
 
 
 def _by_themselves(faulty: list[StageComparison]) -> list[StageComparison]:
-    """The stages without the texts of tokens that are among them: no text is computed from the reference's tokens."""
+    """Returns the stages without texts whose tokens are among them: no text is computed from the reference's tokens."""
     held = {each.stage for each in faulty}
     return [each for each in faulty if each.kind != "text" or f"{each.stage.removesuffix('text')}tokens" not in held]
 
 
 def _named(stages: list[str], most: int = 4) -> str:
-    """Some stages by name, and how many more there are, as the subject of a sentence."""
+    """Returns some stages by name and the number of the others, as predicate of a sentence."""
     if len(stages) == 1:
         return f"is {stages[0]}"
     shown = stages if len(stages) <= most else [*stages[: most - 1], f"{len(stages) - most + 1} more"]
@@ -139,7 +140,7 @@ def _named(stages: list[str], most: int = 4) -> str:
 
 
 def _step(stage: StageComparison) -> str:
-    """From what to what the error grows, and how many times that is."""
+    """Returns the error before and after a stage, and the factor between them, as a phrase."""
     assert stage.numbers
     if stage.before is None:
         return f"to {stage.numbers.relative_l2:.2g} at once"
@@ -157,7 +158,7 @@ def _largest(comparison: Comparison) -> StageComparison | None:
 
 
 def _hidden(comparison: Comparison, first: StageComparison | None, stage: str, noise: NoiseReport) -> str:
-    """The opening where float64 finds a fault before any tolerance does."""
+    """Returns the opening of the sentence if float64 finds a fault before any tolerance does."""
     count, name = _stages(len(comparison.stages)), _tolerance(comparison)
     how = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
     said = f"{how}{stage} is the first of {count} in error, though within tolerance {name}: {noise.sentence}"
@@ -177,7 +178,7 @@ def _tolerance(comparison: Comparison) -> str:
 def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     name, count = _tolerance(comparison), len(comparison.stages)
     if first and not comparison.tolerances.rules and first.limits != comparison.tolerances.preset.limits:
-        name += ", which lets the front end be as far off as f32"
+        name += ", with the limits of f32 for the front end"
     if first is None:
         how = f", each {_inputs(comparison)}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
@@ -209,7 +210,7 @@ def _why(stage: StageComparison) -> str:
             f"{found.candidate_nonfinite} values of the candidate and {found.reference_nonfinite} of the reference are "
             f"infinite or not a number"
         )
-    far = stage.beyond[0]  # in the order in which they say most
+    far = stage.beyond[0]  # the most informative measure comes first
     said = f"{WORDS[far.measure]} {far.value:.2g}, limit {far.limit:.2g}"
     return f"{said} ({stage.hint})" if stage.hint else said
 
@@ -227,16 +228,16 @@ def _about_tokens(comparison: Comparison) -> list[str]:
 
 
 def _unknown(comparison: Comparison) -> str:
-    """Why nothing is known of the choice of the first token that differs."""
+    """Returns why the choice of the first token that differs is unknown."""
     held = next((each for each in comparison.stages if each.stage == "logits"), None)
     if held is None:
-        return "of whose choice the traces hold neither logits nor alternatives"
+        return "and the traces hold neither logits nor alternatives for that choice"
     if (logits := held.logits) is None:
-        return "of whose choice logits of different shapes do not tell"
-    # A language model's logits are those of its prompt, and say nothing of later tokens.
+        return "and logits of different shapes do not show that choice"
+    # A language model's logits belong to its prompt and do not cover later tokens.
     if logits.flips or any(each.stage.startswith(("llm.", "prompt.")) for each in comparison.stages):
-        return "of whose choice the traces hold no row of logits"
-    return "though every row of the logits has the same favourite on both sides: what makes tokens of them differs"
+        return "and the traces hold no row of logits for that choice"
+    return "though every row of the logits has the same best token on both sides: the decoding differs"
 
 
 def _choice(first: FirstToken, unknown: str) -> str:
@@ -247,8 +248,10 @@ def _choice(first: FirstToken, unknown: str) -> str:
 
 
 def margins_of(choice: Choice, digits: int = 2) -> str:
-    """By how much the reference prefers its token, and the candidate its own; logits, or natural logarithms of
-    probabilities."""
+    """Returns by how much the reference prefers its token, and the candidate its own, as text.
+
+    The unit is logits, or natural logarithms of probabilities.
+    """
     sides = (
         (choice.reference_margin, choice.reference_at_least),
         (choice.candidate_margin, choice.candidate_at_least),

@@ -49,7 +49,7 @@ def test_a_bomb_of_many_members_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("claimed", [0, 10, 128, 1000])
-def test_a_member_that_lies_inflates_to_no_more_than_it_said(claimed: int) -> None:
+def test_a_member_never_inflates_beyond_its_claimed_size(claimed: int) -> None:
     content = bytearray(zeros(50_000_000, npy(VALUES)[:128]))
     central = content.rindex(b"PK\x01\x02")
     struct.pack_into("<I", content, central + 24, claimed)

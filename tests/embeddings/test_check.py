@@ -19,7 +19,7 @@ def refused(embeddings: list[Embedding], hidden: int, room: int) -> str:
     return str(caught.value)
 
 
-def test_what_fits_passes() -> None:
+def test_fitting_embeddings_pass() -> None:
     check_embeddings([], 256, 0, "demo/qwen3")
     check_embeddings([embedding(3, 256, "a"), embedding(4, 256, "b")], 256, 7, "demo/qwen3")
 

@@ -20,12 +20,12 @@ def test_every_number_of_a_short_type_is_the_one_of_torch(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_what_comes_is_in_rows_and_shares_nothing(dtype: str) -> None:
+def test_the_result_is_contiguous_and_a_copy(dtype: str) -> None:
     values = np.arange(12, dtype=FLOATS[dtype]).reshape(3, 4)
     for given in (values, values.astype(values.dtype.newbyteorder(">")), values.T, values[:, ::2]):
         found = as_float32(given, dtype)
         assert found.flags.c_contiguous and found.shape == given.shape and not np.shares_memory(found, values)
 
 
-def test_what_is_beyond_float32_becomes_infinite() -> None:
+def test_values_beyond_float32_become_infinite() -> None:
     assert as_float32(np.array([[1e300, -1e300, 1.0]]), "float64").tolist() == [[np.inf, -np.inf, 1.0]]

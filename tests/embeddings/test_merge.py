@@ -119,7 +119,7 @@ def test_torch_gets_the_same(case: Case) -> None:
 
 
 @given(cases())
-def test_a_row_is_merged_as_it_is_alone(case: Case) -> None:
+def test_a_row_of_a_batch_merges_like_a_single_row(case: Case) -> None:
     merged = case.merged()
     for number in range(len(case.ids)):
         one = slice(number, number + 1)
@@ -215,18 +215,18 @@ GOOD = Case(
             "speech_lengths has shape (2,) and type float64; expected whole numbers of shape (2,) or (2, placeholders)",
         ),
         ({"lengths": np.array([-1, 0])}, "speech_lengths holds -1; expected no negative number"),
-        ({"lengths": np.array([5, 0])}, "row 0 is to get 5 frames of speech, and there are 4"),
+        ({"lengths": np.array([5, 0])}, "row 0 needs 5 frames of speech, and there are 4"),
         (
             {"lengths": np.array([0, 0])},
-            "row 0 has 1 placeholder and 0 stretches of speech (lengths [0]); expected one for each, or none of either",
+            "row 0 has 1 placeholder and 0 chunks of speech (lengths [0]); expected one for each, or none of either",
         ),
         (
             {"lengths": np.array([1, 2])},
-            "row 1 has 0 placeholders and 1 stretch of speech (lengths [2]); expected one for each, or none of either",
+            "row 1 has 0 placeholders and 1 chunk of speech (lengths [2]); expected one for each, or none of either",
         ),
         (
             {"lengths": np.array([[1, 2], [0, 0]])},
-            "row 0 has 1 placeholder and 2 stretches of speech (lengths [1, 2]); expected one for each",
+            "row 0 has 1 placeholder and 2 chunks of speech (lengths [1, 2]); expected one for each",
         ),
         (
             {"lengths": np.array([[0, 2], [0, 0]])},
@@ -234,7 +234,7 @@ GOOD = Case(
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_inputs_that_do_not_fit_raise_a_sentence(changes: dict[str, Any], sentence: str) -> None:
     assert GOOD.merged().lengths.tolist() == [6, 3]
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         replace(GOOD, **changes).merged()

@@ -47,7 +47,7 @@ def test_of_equally_near_rows_the_lower_comes_first() -> None:
     assert found.tolist() == [[1, 2, 3, 0]] and cosines.tolist() == [[1, 1, 1, 0]]
 
 
-def test_a_table_is_left_as_it_is() -> None:
+def test_the_table_stays_unchanged() -> None:
     table = np.array([[1e-30, 1e-30], [1e30, 0], [0, 0], [1, 2]], np.float32)
     table.flags.writeable = False
     found, cosines = nearest(np.array([[1, 1]], np.float32), table, 2)

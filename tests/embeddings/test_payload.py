@@ -42,7 +42,7 @@ def refused(source: object, said: str) -> None:
     assert said in str(caught.value) and "expected" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_rubbish_is_said_to_be_no_base64() -> None:
+def test_invalid_base64_is_refused() -> None:
     refused("AAAA?AAA", "x.npy is not base64: character 5 is '?'; expected letters, digits, + and /")
     refused("AAA", "x.npy is not whole base64: it has 3 characters, which is no multiple of 4")
     refused("/tmp/speech", "(a file is given as a Path, or as its bytes)")
@@ -63,7 +63,7 @@ def test_a_text_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert read_payload("AAAA", "x") == bytes(3)
 
 
-def test_what_is_no_file_cannot_be_read(tmp_path: Path) -> None:
+def test_paths_that_are_no_files_cannot_be_read(tmp_path: Path) -> None:
     refused(tmp_path, "x.npy cannot be read: it is a folder; expected a .npy, .npz, .pt or .safetensors file")
     refused(tmp_path / "none", "x.npy cannot be read: there is no such file; expected")
     os.mkfifo(tmp_path / "pipe")

@@ -50,7 +50,7 @@ def session(directory: Path) -> Session:
 # What is given.
 
 
-def test_whatever_is_given_becomes_the_same_embedding(tmp_path: Path) -> None:
+def test_every_input_form_becomes_the_same_embedding(tmp_path: Path) -> None:
     one = rows(3)
     path = tmp_path / "e.npy"
     write_embedding(one.values, path)
@@ -62,7 +62,7 @@ def test_whatever_is_given_becomes_the_same_embedding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [np.ones((2, 3)), Path("e.npy"), "e.npy", {"a": 1}, 5, None])
-def test_one_in_place_of_a_list_is_refused(wrong: Any) -> None:
+def test_one_embedding_without_a_list_is_refused(wrong: Any) -> None:
     with pytest.raises(
         BadInput, match=r"^embeddings is of type .*; expected a list of them, one for each placeholder$"
     ):
@@ -96,7 +96,7 @@ def test_a_tensor_is_its_array() -> None:
         assert "\n" not in str(refused.value)
 
 
-def test_what_is_no_embedding_is_refused() -> None:
+def test_inputs_that_are_no_embeddings_are_refused() -> None:
     with pytest.raises(BadInput, match=r"^embedding 2 is of type list; expected an array"):
         embeddings_given([np.ones((2, 3)), [[1.0]]])  # type: ignore[list-item]
     with pytest.raises(BadInput, match=r"^embedding 1 has the shape \(3,\)"):
@@ -213,7 +213,7 @@ def test_a_placeholder_that_the_template_leaves_out(directory: Path, tmp_path: P
 # What is written.
 
 
-def test_the_models_own_embeddings_write_what_their_text_writes(session: Session) -> None:
+def test_the_models_own_embeddings_give_the_same_output_as_their_text(session: Session) -> None:
     language = session.writer.language  # type: ignore[attr-defined]
     ids = session.writer.model.tokenizer.ids("three four")  # type: ignore[attr-defined]
     own = language.embed(np.array([ids]))[0].numpy()
@@ -230,7 +230,7 @@ def test_the_models_own_embeddings_write_what_their_text_writes(session: Session
     assert generation.tokens == tuple(ours["tokens"]) and generation.prompt_tokens == len(ours["logits"])
 
 
-def test_a_trace_goes_on_from_another_of_the_same_embeddings(session: Session) -> None:
+def test_a_trace_can_substitute_stages_with_the_same_embeddings(session: Session) -> None:
     asked: dict[str, Any] = {"chat": False, "embeddings": [rows(3)], "max_new_tokens": 2}
     whole = session.trace(f"a {P}", **asked)
     isolated = session.trace(f"a {P}", given=whole, **asked)

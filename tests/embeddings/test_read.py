@@ -60,7 +60,7 @@ def test_every_format_in_every_form_is_the_same_embedding(tmp_path: Path, encodi
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_types_are_kept_in_mind_and_rounded_only_where_it_is_said(dtype: torch.dtype) -> None:
+def test_types_are_remembered_and_rounding_is_noted(dtype: torch.dtype) -> None:
     stored = (TENSOR.double() * 1.1).to(dtype)
     contents = [pt(stored), safetensors(a=stored)]
     if dtype != torch.bfloat16:
@@ -76,7 +76,7 @@ def test_types_are_kept_in_mind_and_rounded_only_where_it_is_said(dtype: torch.d
         assert found.notes == (("float64 is rounded to float32",) if dtype == torch.float64 else ())
 
 
-def test_a_batch_of_one_is_dropped_and_said() -> None:
+def test_a_batch_of_one_is_dropped_with_a_note() -> None:
     for content in (npy(VALUES[None]), npz(a=VALUES[None]), pt(TENSOR[None]), safetensors(a=TENSOR[None])):
         found = read_embedding(content)
         assert_holds(found, VALUES)
@@ -181,7 +181,7 @@ def test_float64_beyond_float32_is_refused() -> None:
     assert not read_embedding(npy(values)).values[1].any()
 
 
-def test_what_is_no_such_file_is_said_to_be_none(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     refused(b"", "the embedding is empty; expected the content of a .npy, .npz, .pt or .safetensors file")
     refused(b"RIFF\x00\x01WAVEfmt ", "the embedding begins with b'RIFF\\x00\\x01WAVEfm'; expected the content of")
     refused(b"\x00" * 50, "the embedding begins with b'\\x00\\x00")
@@ -213,7 +213,7 @@ def test_other_archives_are_refused() -> None:
     refused(archive({"readme.txt": b"hello"}), "holds 'readme.txt'; expected arrays only, as numpy.savez writes them")
     refused(archive({}), "the embedding holds no tensors; expected one")
     refused(safetensors(), "the embedding holds no tensors; expected one")
-    refused(pt({"a": 3}), "holds no tensors (left aside, as no tensors: 'a'); expected one")
+    refused(pt({"a": 3}), "holds no tensors (ignored, because they are no tensors: 'a'); expected one")
 
 
 WHOLE = [
@@ -264,7 +264,7 @@ def is_embedding_or_refused(content: bytes) -> None:
         assert "\n" not in sentence and len(sentence) < 1200
 
 
-def test_memory_is_bounded_by_what_the_values_take() -> None:
+def test_memory_is_bounded_by_the_size_of_the_values() -> None:
     content = pt(torch.ones(2000, 1000, dtype=torch.float16))
     read_embedding(content)
     tracemalloc.start()

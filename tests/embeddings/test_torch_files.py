@@ -83,11 +83,11 @@ def test_a_state_dict_is_a_dict_of_tensors() -> None:
     assert_holds(found, layer.weight.detach().numpy())
 
 
-def test_what_is_no_tensor_in_a_dict_is_left_aside_and_said() -> None:
+def test_values_in_a_dict_that_are_no_tensors_are_ignored_with_a_note() -> None:
     tensor = torch.randn(3, 4)
     found = read_embedding(pt({"embedding": tensor, "text": "seven", "rate": 16000}))
     assert_holds(found, tensor.numpy())
-    assert found.notes == ("left aside, as no tensors: 'text', 'rate'",)
+    assert found.notes == ("ignored, because they are no tensors: 'text', 'rate'",)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
@@ -124,7 +124,7 @@ def test_where_a_file_was_made_does_not_matter() -> None:
         (torch.ones(3, 4).to_sparse_csr(), "the embedding holds a sparse tensor; expected one dense"),
         (torch.ones(3, 4, device="meta"), "holds a tensor on the device meta, without values; expected one dense"),
         (torch.nn.Buffer(torch.ones(3, 4)), "holds a tensor of a class of its own, or with attributes; expected one"),
-        (torch.ones(3, 4, dtype=torch.complex64).conj().imag, "that is to be negated or conjugated"),
+        (torch.ones(3, 4, dtype=torch.complex64).conj().imag, "that PyTorch negates or conjugates"),
         (
             torch.nn.Linear(3, 4),
             "asks for torch.nn.modules.linear.Linear, which is code, not a tensor, and was not run",
@@ -134,7 +134,7 @@ def test_where_a_file_was_made_does_not_matter() -> None:
             "holds a list of 1; expected one dense tensor, as torch.save(tensor.detach().cpu(), path)",
         ),
         ((torch.ones(3, 4), 1), "holds a tuple of 2; expected one dense tensor"),
-        ({"a": {"b": torch.ones(3, 4)}}, "holds no tensors (left aside, as no tensors: 'a')"),
+        ({"a": {"b": torch.ones(3, 4)}}, "holds no tensors (ignored, because they are no tensors: 'a')"),
         (None, "holds nothing; expected one dense tensor"),
         ("text", "holds a str; expected one dense tensor"),
         (torch.ones(3).untyped_storage(), "holds a storage; expected one dense tensor"),
@@ -166,5 +166,5 @@ def test_values_that_are_not_there_are_missed() -> None:
     refused(archive(two), "holds 2 files data.pkl; expected one")
 
 
-def test_one_value_that_stands_for_gigabytes_is_refused() -> None:
+def test_one_value_expanded_to_gigabytes_is_refused() -> None:
     refused(pt(torch.ones(1).expand(1_000_000, 1000)), "the embedding has 4.0 GB; expected at most 256 MB")

@@ -111,7 +111,7 @@ def test_calls_that_make_no_tensor_are_refused(call: Called) -> None:
         (tensor(offset=1 << 62), "of its storage, which has 24"),
         (tensor(storage=Storage("storage", torch.FloatStorage, "0", "cpu", 7)), "has its values in 28 bytes, and"),
         (tensor(storage=Storage("storage", torch.FloatStorage, "../up", "cpu", 6)), "has its values in 'x/data/../up'"),
-        (tensor(FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(), {"neg": True}), "is to be negated or conjugated"),
+        (tensor(FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(), {"neg": True}), "that PyTorch negates or conjugates"),
     ],
 )
 def test_places_outside_of_a_storage_are_refused(call: Called, said: str) -> None:

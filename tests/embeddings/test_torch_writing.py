@@ -14,7 +14,7 @@ from workbench.embeddings.torch_writing import saved_tensor
 
 
 @given(arrays(np.float32, array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5), elements=st.floats(width=32)))
-def test_torch_reads_what_was_written(array: np.ndarray) -> None:
+def test_torch_reads_the_written_file(array: np.ndarray) -> None:
     found = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
     assert found.dtype == torch.float32 and tuple(found.shape) == array.shape and not found.requires_grad
     np.testing.assert_array_equal(found.numpy(), array)
@@ -26,7 +26,7 @@ def test_an_array_in_another_order_or_type_is_written_in_its_own() -> None:
     np.testing.assert_array_equal(found.numpy(), array)
 
 
-def test_it_says_what_torch_itself_says() -> None:
+def test_strides_and_size_match_those_of_torch() -> None:
     """The same tensor saved by torch has the same strides and takes the same space."""
     array = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
     buffer = io.BytesIO()

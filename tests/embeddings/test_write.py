@@ -53,7 +53,7 @@ def test_a_path_says_its_encoding(tmp_path: Path, encoding: str) -> None:
     assert read_embedding(write_embedding(values, tmp_path / "e.bin", encoding)).name == "e.bin"
 
 
-def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_inputs_that_cannot_be_written_raise_a_sentence(tmp_path: Path) -> None:
     def refused(values: np.ndarray, path: Path | None, encoding: str | None, said: str) -> None:
         with pytest.raises(BadInput, match=said):
             write_embedding(values, path, encoding)  # type: ignore[call-overload]

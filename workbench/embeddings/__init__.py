@@ -1,13 +1,13 @@
-"""Embeddings made elsewhere: read from files that users give, checked, described, and written.
+"""Embeddings from outside: read from users' files, checked, described, and written.
 
 >>> embedding = read_embedding(Path("speech.safetensors"))
 >>> embedding.values.shape, embedding.dtype, embedding.notes
 ((38, 256), 'bfloat16', ())
 >>> check_embeddings([embedding], hidden=256, room=900, where="demo/funasr-nano")
 
-The parts: `payload` takes a path, bytes or base64, `read` tells the format and chooses a tensor, `numpy_files`,
-`torch_files` and `tensor_files` know one format each, `embedding` is what comes of them, `check` holds it against a
-model's measures, `write` writes it. Arrays and bytes; no models, and no PyTorch.
+The parts: `payload` takes a path, bytes or base64; `read` detects the format and chooses a tensor; `numpy_files`,
+`torch_files` and `tensor_files` know one format each; `embedding` is the result; `check` compares it with a model's
+dimensions; `write` writes it. All work on arrays and bytes, without models and without PyTorch.
 """
 
 from workbench.embeddings.check import check_embeddings

@@ -1,4 +1,4 @@
-"""A zip archive that a user gave, read from memory: no member inflates to more than it may, none is taken for another.
+"""Reads zip archives of users from memory, with a limit on the size of each member and only one member of each name.
 
 `.npz` and `.pt` files are such archives. This file knows neither.
 """
@@ -16,34 +16,34 @@ from workbench.formats.array_headers import said
 
 MOST_MEMBERS = 10_000  # a checkpoint of a large model has a thousand
 
-_BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")  # of a file's first member; of the list of members where it has none
-_LISTED = b"PK\x01\x02"  # stands before each entry of that list
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others take memory by what a member says of itself
+_BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")  # of the first member; of the list of members in an empty archive
+_LISTED = b"PK\x01\x02"  # begins each entry of that list
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods take as much memory as a member claims
 _ENCRYPTED = 0x1
 
 
 def is_archive(content: bytes) -> bool:
-    """Whether a file begins as zip archives do."""
+    """Returns whether a file begins as zip archives do."""
     return content.startswith(_BEGINNINGS)
 
 
 class Archive:
-    """The members of an archive by name, folders left out.
+    """The members of an archive by name, without folders.
 
-    Raises `BadInput` for what is damaged, encrypted, compressed in unusual ways, has two members of one name, or claims
-    to inflate to more than `LIMIT`.
+    Raises `BadInput` if it is damaged, encrypted, compressed in unusual ways, has two members of one name, or claims to
+    inflate to more than `LIMIT`.
     """
 
     def __init__(self, content: bytes, where: str):
         self.where = where
-        # Before zipfile lists them, which takes a kilobyte for each.
+        # Counted before zipfile lists them, which takes a kilobyte for each.
         count = content.count(_LISTED)
         if count > MOST_MEMBERS:
             raise BadInput(f"{where} is a zip archive of {count} files; expected at most {MOST_MEMBERS}")
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(content))
             found = [each for each in self._zip.infolist() if not each.is_dir()]
-        except Exception as error:  # zipfile has no one error for what is damaged
+        except Exception as error:  # zipfile has no common error for damaged files
             raise BadInput(f"{where} is a truncated or damaged zip archive: {said(error)}") from error
         self._members: Mapping[str, zipfile.ZipInfo] = {each.filename: each for each in found}
         if len(self._members) < len(found):
@@ -62,31 +62,30 @@ class Archive:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the members, in the archive's order."""
+        """The names of the members in the archive's order."""
         return tuple(self._members)
 
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
     def size(self, name: str) -> int:
-        """How many bytes a member says that it has."""
+        """Returns the size that a member claims, in bytes."""
         return self._members[name].file_size
 
     def read(self, name: str, most: int = LIMIT) -> bytes:
-        """A member's bytes, the first `most` of them.
+        """Returns a member's bytes, at most the first `most`.
 
-        Never inflates more than the member said it has. Raises `BadInput` where it has not as many, or others than
-        were written.
+        Never inflates more than the member claims. Raises `BadInput` if it has fewer bytes, or if they are damaged.
         """
         member = self._members[name]
         size = min(member.file_size, most)
         try:
             with self._zip.open(member) as file:
-                # A number given to `read` bounds what is inflated; without one all would be, before it is cut.
+                # The argument of `read` limits what is inflated; without it, everything would be inflated first.
                 content = file.read(size)
                 if size == member.file_size:
-                    file.read(1)  # the end, where the checksum is compared
-        except Exception as error:  # zipfile and zlib have no one error for what is damaged
+                    file.read(1)  # reaches the end, where the checksum is compared
+        except Exception as error:  # zipfile and zlib have no common error for damaged files
             raise BadInput(f"{shown(name)} in {self.where} is truncated or damaged: {said(error)}") from error
         if len(content) < size:
             raise BadInput(f"{shown(name)} in {self.where} is truncated: it has {len(content)} bytes of {size}")

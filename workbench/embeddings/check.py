@@ -1,4 +1,4 @@
-"""Whether embeddings fit a language model: its width, and the room that is left in its context. Knows no models."""
+"""Checks whether embeddings fit a language model: its width, and the space left in its context. Knows no models."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from workbench.embeddings.embedding import Embedding
 
 
 def check_embeddings(embeddings: Sequence[Embedding], hidden: int, room: int, where: str) -> None:
-    """Raises `BadInput` unless a model can take embeddings.
+    """Raises `BadInput` unless a model can take the embeddings.
 
     Args:
         embeddings: in their order in the prompt.
         hidden: the model's width.
-        room: positions of its context that are left for all of them together.
-        where: names the model in messages.
+        room: positions of its context that are left for all embeddings together.
+        where: the model's name, for messages.
     """
     for number, each in enumerate(embeddings, 1):
         if each.hidden != hidden:

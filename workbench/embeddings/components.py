@@ -1,4 +1,4 @@
-"""Embeddings and a model's own vectors in the plane where they differ most: two principal components of both.
+"""Two principal components of embeddings and a model's own vectors: the plane in which both vary most.
 
 Arrays; no models.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FITTED = 512  # vectors of either kind that the plane is computed from; more would take seconds and turn it little
+FITTED = 512  # vectors of each kind that determine the plane; more take seconds and hardly change it
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,21 +18,21 @@ class Components:
 
     tokens: np.ndarray  # [tokens, 2], float64
     others: np.ndarray  # [rows, 2], float64
-    shares: tuple[float, float]  # of the variance, along each of the two axes
+    shares: tuple[float, float]  # share of the variance along each axis
 
 
 def principal(values: np.ndarray, others: np.ndarray) -> Components:
-    """The plane of largest variance of values [tokens, hidden] and others [rows, hidden], and both in it.
+    """Returns the plane of largest variance of values [tokens, hidden] and others [rows, hidden], and both in it.
 
-    Both kinds weigh the same however many there are of either, and the middle between their means is the origin. Each
-    axis points to where the channel with the largest part in it grows. Where all vectors are the same, or lie on a
-    line, what is left of the plane is zero.
+    Both kinds have the same weight, whatever their numbers, and the origin is the middle between their means. Each axis
+    points in the direction in which its strongest channel grows. If all vectors are equal or lie on a line, the
+    remaining coordinates are zero.
     """
     kinds = [np.asarray(kind, dtype=np.float64) for kind in (values, others)]
     fitted = [_spread(kind) for kind in kinds if len(kind)]
     if not fitted:
         return Components(np.zeros((0, 2)), np.zeros((0, 2)), (0.0, 0.0))
-    # A square of what is large in float32 fits into float64.
+    # float64, because squares of large float32 values overflow float32.
     centre = np.mean([kind.mean(axis=0) for kind in fitted], axis=0)
     weighted = np.concatenate([(kind - centre) / np.sqrt(len(kind)) for kind in fitted])
     _, sizes, axes = np.linalg.svd(weighted, full_matrices=False)
@@ -48,5 +48,5 @@ def principal(values: np.ndarray, others: np.ndarray) -> Components:
 
 
 def _spread(vectors: np.ndarray) -> np.ndarray:
-    """At most so many of the vectors, evenly spread over them."""
+    """Returns at most `FITTED` of the vectors, evenly spaced."""
     return vectors[np.unique(np.linspace(0, len(vectors) - 1, FITTED).astype(int))]

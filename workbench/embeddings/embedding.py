@@ -1,4 +1,4 @@
-"""An embedding that a user gave: one vector for each token, ready for a language model of its width."""
+"""An embedding from a user: one vector for each token, ready for a language model of its width."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ SHAPES = "(tokens, hidden) or (1, tokens, hidden)"
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """What stands in a prompt in the place of one placeholder."""
+    """The vectors that replace one placeholder of a prompt."""
 
     values: np.ndarray  # [tokens, hidden], float32, C-contiguous, finite
-    name: str  # for people
+    name: str  # for display
     dtype: str  # as stored: float16, bfloat16, float32, float64, float8_e4m3fn or float8_e5m2
     shape: tuple[int, ...]  # as stored
-    digest: str  # 16 hexadecimal digits of `values`, however they were stored
-    notes: tuple[str, ...] = ()  # what was done to what was stored
+    digest: str  # 16 hexadecimal digits of `values`, independent of how they were stored
+    notes: tuple[str, ...] = ()  # changes to the stored values
 
     @property
     def tokens(self) -> int:
-        """How many positions of a prompt it takes."""
+        """The number of positions that it takes in a prompt."""
         return int(self.values.shape[0])
 
     @property
@@ -38,7 +38,7 @@ class Embedding:
 
 
 def as_embedding(stored: StoredTensor, name: str, where: str, notes: tuple[str, ...] = ()) -> Embedding:
-    """The embedding in a tensor of a file. Type, shape and size are checked before the values are read.
+    """Returns the embedding in a tensor of a file. Type, shape and size are checked before the values are read.
 
     `where` names it in messages. Raises `BadInput` for any other type or shape, and for values that are not finite or
     beyond float32.
@@ -59,7 +59,7 @@ def as_embedding(stored: StoredTensor, name: str, where: str, notes: tuple[str, 
 
 
 def embedding_of(values: np.ndarray, name: str = "embedding") -> Embedding:
-    """The embedding in an array [tokens, hidden] or [1, tokens, hidden] of floating-point numbers, which is copied.
+    """Returns the embedding in an array [tokens, hidden] or [1, tokens, hidden] of floating-point numbers, as a copy.
 
     Raises `BadInput` as `as_embedding` does.
     """
@@ -68,7 +68,7 @@ def embedding_of(values: np.ndarray, name: str = "embedding") -> Embedding:
 
 
 def _rows(shape: tuple[int, ...], where: str) -> tuple[int, int]:
-    """The shape without a batch of one."""
+    """Returns the shape without a batch axis of 1."""
     if len(shape) == 3 and shape[0] > 1:
         raise BadInput(f"{where} has the shape {shape}, a batch of {shape[0]}; expected {SHAPES}, one in each file")
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[0] != 1):

@@ -1,6 +1,6 @@
-"""Floating-point numbers as files have them, by name, and all of them as float32.
+"""The floating-point types of files by name, and their conversion to float32.
 
-numpy knows neither bfloat16 nor 8-bit floats: they come as bits. This file knows no format of files.
+numpy has neither bfloat16 nor 8-bit floats, so they come as bits. This file knows no file format.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ FLOATS: Mapping[str, str] = {
     "float8_e4m3fn": "u1",
     "float8_e5m2": "u1",
 }
-"""numpy's type for the bytes of each, without the order of the bytes. The names are PyTorch's."""
+"""numpy's type for the bytes of each type, without byte order. The names are PyTorch's."""
 
 EXPECTED = "float16, bfloat16, float32 or float64"
 
 
 def as_float32(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Numbers of a type in `FLOATS`, as numpy has their bytes, as float32 in a C-contiguous array of its own.
+    """Returns numbers of a type in `FLOATS`, stored as numpy has their bytes, as a new C-contiguous float32 array.
 
-    All are kept exactly but float64, which is rounded; what is beyond float32's range becomes infinite.
+    All values stay exact except float64, which is rounded; values beyond float32's range become infinite.
     """
     if dtype == "bfloat16":  # the upper half of a float32
         return (values.astype(np.uint32, order="C") << 16).view(np.float32)
@@ -38,7 +38,7 @@ def as_float32(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _e4m3() -> np.ndarray:
-    """The 256 values of float8_e4m3fn: four bits of exponent, three of mantissa, no infinity (arXiv:2209.05433)."""
+    """Returns the 256 values of float8_e4m3fn: 4 bits of exponent, 3 of mantissa, no infinity (arXiv:2209.05433)."""
     bits = np.arange(256)
     exponent, mantissa = (bits >> 3) & 15, (bits & 7) / 8
     size = np.where(exponent == 0, mantissa * 2.0**-6, (1 + mantissa) * 2.0 ** (exponent - 7))

@@ -1,4 +1,4 @@
-"""The merge of speech into text embeddings: every placeholder of a prompt gives way to the frames that stand for it.
+"""Merges speech into text embeddings: the frames of speech replace every placeholder of a prompt.
 
 Every family whose decoder is a language model uses it, and every runtime that merges outside its engine. It works on
 numpy arrays and torch tensors alike and moves neither to another device. It knows no model.
@@ -19,20 +19,20 @@ PaddingSide = Literal["left", "right"]
 class Merged(Generic[Array]):
     """A batch of prompts as a language model takes them."""
 
-    embeddings: Array  # [batch, positions, width], zero where nothing stands
-    attention_mask: np.ndarray  # [batch, positions], bool: where something stands
-    positions: np.ndarray  # [batch, positions], int64: from 0 in each row; 0 where nothing stands
+    embeddings: Array  # [batch, positions, width], zero at padding
+    attention_mask: np.ndarray  # [batch, positions], bool: false at padding
+    positions: np.ndarray  # [batch, positions], int64: from 0 in each row; 0 at padding
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many positions of each row are filled: [batch]."""
+        """The number of positions of each row without padding: [batch]."""
         counts: np.ndarray = self.attention_mask.sum(axis=1)
         return counts
 
 
 @dataclass(frozen=True, eq=False)
 class MergePlan:
-    """Where each position of the merged batch comes from; see `plan_merge`."""
+    """The source of each position of the merged batch; see `plan_merge`."""
 
     source: np.ndarray  # [batch, positions], int64: a token's index in its row, or tokens + a frame's index
     attention_mask: np.ndarray  # [batch, positions], bool
@@ -48,21 +48,21 @@ def merge_speech(
     attention_mask: np.ndarray | None = None,
     padding_side: PaddingSide = "right",
 ) -> Merged[Array]:
-    """Text embeddings with every placeholder replaced by frames of speech.
+    """Returns text embeddings in which frames of speech replace every placeholder.
 
     Args:
         ids: [batch, tokens].
-        text_embeddings: [batch, tokens, width]; the rows of placeholders and pads are not looked at.
-        speech_embeddings: [batch, frames, width], padded in any way behind each row's frames.
-        speech_lengths: frames of each row [batch], all of which stand in for each placeholder of the row; or frames of
-            each placeholder [batch, placeholders], in order: the row's frames are then shared out one stretch after
-            another. Rows with fewer placeholders than others have zeros behind theirs.
+        text_embeddings: [batch, tokens, width]; the rows of placeholders and padding are not used.
+        speech_embeddings: [batch, frames, width], with any padding behind each row's frames.
+        speech_lengths: frames of each row [batch], all of which replace each placeholder of the row; or frames of each
+            placeholder [batch, placeholders], in order: the row's frames are then divided among them one after another.
+            Rows with fewer placeholders than others have zeros behind theirs.
         placeholder: its token id.
-        attention_mask: which tokens are no padding [batch, tokens]; all of them by default.
-        padding_side: on which side of the shorter rows the result is padded.
+        attention_mask: which tokens are not padding [batch, tokens]; all of them by default.
+        padding_side: the side on which shorter rows of the result are padded.
 
-    Raises `ValueError` where shapes disagree, a row has frames and no placeholder for them, a placeholder and no
-    frames, or more frames are asked for than there are.
+    Raises `ValueError` if shapes disagree, if a row has frames without a placeholder or a placeholder without frames,
+    or if the lengths ask for more frames than exist.
     """
     ids = _table(ids)
     _check_shapes(ids, text_embeddings, speech_embeddings)
@@ -79,7 +79,7 @@ def plan_merge(
     padding_side: PaddingSide = "right",
     frames: int | None = None,
 ) -> MergePlan:
-    """The merge as indices, before any embedding is there; arguments and errors as of `merge_speech`."""
+    """Returns the merge as indices, before any embedding exists; takes the arguments of `merge_speech`."""
     ids = _table(ids)
     batch, tokens = ids.shape
     present = np.ones(ids.shape, bool) if attention_mask is None else np.asarray(attention_mask).astype(bool)
@@ -88,9 +88,9 @@ def plan_merge(
     if padding_side not in ("left", "right"):
         raise ValueError(f"padding_side is {padding_side!r}; expected left or right")
     is_speech = present & (ids == placeholder)
-    starts, lengths = _stretches(is_speech, np.asarray(speech_lengths), frames)
+    starts, lengths = _chunks(is_speech, np.asarray(speech_lengths), frames)
 
-    # What each token becomes: so many positions, taken from here on in the row's tokens and then its frames.
+    # For each token: its number of positions, and where they begin in the row's tokens followed by its frames.
     spans = present.astype(np.int64)
     spans[is_speech] = lengths
     begins = np.tile(np.arange(tokens), (batch, 1))
@@ -102,7 +102,7 @@ def plan_merge(
     place = np.arange(width)[None, :] - shift[:, None]
     mask = (place >= 0) & (place < totals[:, None])
 
-    # All positions of the batch in reading order, which is the order in which the mask is filled.
+    # All positions of the batch in row-major order, in which the mask is filled.
     counts = spans.ravel()
     inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     source = np.zeros((batch, width), dtype=np.int64)
@@ -110,8 +110,8 @@ def plan_merge(
     return MergePlan(source, mask, np.where(mask, place, 0))
 
 
-def _stretches(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """(first frame, frames) of every placeholder, in reading order of the batch."""
+def _chunks(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (first frame, number of frames) of every placeholder, in row-major order of the batch."""
     batch = len(is_speech)
     counts = is_speech.sum(axis=1)
     if lengths.ndim not in (1, 2) or len(lengths) != batch or not np.issubdtype(lengths.dtype, np.integer):
@@ -126,7 +126,7 @@ def _stretches(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -
     used = per_row.sum(axis=1)
     if frames is not None and (used > frames).any():
         row = int(np.argmax(used > frames))
-        raise ValueError(f"row {row} is to get {used[row]} frames of speech, and there are {frames}")
+        raise ValueError(f"row {row} needs {used[row]} frames of speech, and there are {frames}")
     gap = ((per_row[:, :-1] == 0) & (per_row[:, 1:] > 0)).any(axis=1)
     if gap.any():
         row = int(np.argmax(gap))
@@ -137,9 +137,9 @@ def _stretches(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -
     wrong = (filled != counts) if shared else (filled > 0) != (counts > 0)
     if wrong.any():
         row = int(np.argmax(wrong))
-        stretches = f"{filled[row]} stretches" if filled[row] != 1 else "1 stretch"
+        chunks = f"{filled[row]} chunks" if filled[row] != 1 else "1 chunk"
         raise ValueError(
-            f"row {row} has {counts[row]} placeholder{'' if counts[row] == 1 else 's'} and {stretches} of speech "
+            f"row {row} has {counts[row]} placeholder{'' if counts[row] == 1 else 's'} and {chunks} of speech "
             f"(lengths {per_row[row].tolist()}); expected one for each" + ("" if shared else ", or none of either")
         )
     if not shared:
@@ -170,9 +170,9 @@ def _check_shapes(ids: np.ndarray, text: Any, speech: Any) -> None:
 
 
 def _gather(text: Any, speech: Any, plan: MergePlan) -> Any:
-    """Rows of text and speech by the plan's sources, zero where nothing stands.
+    """Returns rows of text and speech by the plan's sources, with zeros at padding.
 
-    Not as a product with the mask: padding that is not finite must not reach the result.
+    It does not multiply with the mask: padding that is not finite must not reach the result.
     """
     batch = np.arange(len(plan.source))[:, None]
     if isinstance(text, np.ndarray):

@@ -1,4 +1,4 @@
-"""Which rows of a table embeddings are nearest to, by the angle between them. Arrays; no models."""
+"""Finds the rows of a table that are nearest to embeddings by the angle between them. Arrays; no models."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-BLOCK_BYTES = 64 << 20  # of the table's rows, and of the cosines, that are in memory at once
-SMALL = np.float32(1e-20)  # square of a length, of which no part that counts is too small for float32
-FIRST_ROWS = 256  # of the table, to begin with: what is kept of them lets most others go unsorted
+BLOCK_BYTES = 64 << 20  # memory for the table's rows, and for the cosines, at one time
+SMALL = np.float32(1e-20)  # smallest squared length whose relevant parts do not underflow in float32
+FIRST_ROWS = 256  # size of the first block; its best rows spare most other rows the sorting
 
 
 class Table(Protocol):
-    """Rows of floating-point numbers, all or read as they are asked for: an array will do."""
+    """Rows of floating-point numbers, in memory or read on access, such as an array."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(rows, width)."""
+        """The shape (rows, width)."""
         ...
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """Some rows."""
+        """Returns some rows."""
         ...
 
 
 def nearest(values: np.ndarray, table: Table, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(rows int64 [tokens, k], cosines float32 [tokens, k]) of the k = min(count, rows) nearest rows of each embedding.
+    """Returns the k = min(count, rows) nearest rows of each embedding, and the cosines of the angles.
 
-    The nearest comes first, of equally near ones the lower row. A vector of zeros has the cosine 0 with every other.
-    The table is read once, block by block.
+    The rows are int64 [tokens, k], the cosines float32 [tokens, k]. The nearest comes first; for equal cosines, the
+    lower row. A vector of zeros has the cosine 0 with every other. The table is read once, block by block.
 
     Args:
         values: [tokens, width].
@@ -39,10 +39,10 @@ def nearest(values: np.ndarray, table: Table, count: int) -> tuple[np.ndarray, n
     found = _Found(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
     step = max(1, BLOCK_BYTES // (4 * max(width, len(values))))
     first, last = 0, min(total, max(count, FIRST_ROWS))
-    worst = np.full(len(values), -np.inf, dtype=np.float32)  # of those kept of each token
+    worst = np.full(len(values), -np.inf, dtype=np.float32)  # lowest cosine among the rows found for each token
     while first < total:
         block = _cosines(wanted, np.asarray(table[first:last], dtype=np.float32))
-        # What is no better than the worst that is kept comes too late, as it is a higher row.
+        # An equal cosine in a later block loses, because its row is higher.
         tokens, columns = np.nonzero(block > worst[:, None])
         found = _best(found, _Found(tokens, first + columns, block[tokens, columns]), count)
         if last >= count:
@@ -60,7 +60,7 @@ class _Found(NamedTuple):
 
 
 def _best(one: _Found, other: _Found, count: int) -> _Found:
-    """The best so many pairs of each token, token by token, the best first."""
+    """Returns the best `count` pairs of each token, token by token, best first."""
     tokens, rows, cosines = (np.concatenate(both) for both in zip(one, other))
     order = np.lexsort((rows, -cosines, tokens))
     ordered = tokens[order]
@@ -69,8 +69,8 @@ def _best(one: _Found, other: _Found, count: int) -> _Found:
 
 
 def _cosines(directions: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Of vectors of length 1 [tokens, width] and float32 rows [rows, width]: [tokens, rows]."""
-    # All rows divided by their lengths would take ten times as long as their product with a few vectors.
+    """Returns the cosines [tokens, rows] of unit vectors [tokens, width] and float32 rows [rows, width]."""
+    # To divide all rows by their lengths would take ten times as long as the product with a few vectors.
     squares = np.einsum("rw,rw->r", rows, rows)
     plain = (squares > SMALL) & (squares < 1 / SMALL)
     if not plain.all():
@@ -82,9 +82,9 @@ def _cosines(directions: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _directions(values: np.ndarray) -> np.ndarray:
-    """Vectors of length 1 in float32; zeros stay zeros."""
+    """Returns vectors of length 1 in float32; zeros stay zeros."""
     values = np.asarray(values, dtype=np.float32)
-    # Divided by the largest first, or the squares of very large or small values would not fit.
+    # Divided by the largest value first, or the squares of very large or small values would over- or underflow.
     largest = np.abs(values).max(axis=1, keepdims=True)
     values = values / np.where(largest > 0, largest, 1)
     norms = np.linalg.norm(values, axis=1, keepdims=True)

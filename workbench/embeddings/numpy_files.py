@@ -16,11 +16,11 @@ from workbench.formats.array_headers import ArrayHeader, check_claim, read_array
 MAGIC = np.lib.format.MAGIC_PREFIX
 SUFFIX = ".npy"
 
-_LONGEST_HEADER = 70_000  # bytes up to the values of an array: numpy writes up to 65 535 and some
+_LONGEST_HEADER = 70_000  # bytes before the values of an array; numpy writes little more than 65 535
 
 
 def open_npy(content: bytes, where: str) -> Content:
-    """The array of an `.npy` file."""
+    """Returns the array of an `.npy` file."""
     file = io.BytesIO(content[:_LONGEST_HEADER])
     header = read_array_header(file, where)
     start = file.tell()
@@ -29,7 +29,7 @@ def open_npy(content: bytes, where: str) -> Content:
 
 
 def open_npz(archive: Archive) -> Content:
-    """The arrays of an `.npz` file by name."""
+    """Returns the arrays of an `.npz` file by name."""
     tensors = {}
     for name in archive.names:
         if not name.endswith(SUFFIX):
@@ -51,7 +51,7 @@ def _member(archive: Archive, name: str) -> StoredTensor:
 
 
 def check_values(header: ArrayHeader, there: int, where: str) -> None:
-    """Raises `BadInput` unless an array has its values, and nothing behind them."""
+    """Raises `BadInput` unless an array's values are complete and nothing follows them."""
     if header.dtype.hasobject:
         raise BadInput(f"{where} holds objects, which are pickled and not read; expected floating-point numbers")
     check_claim(header, there, LIMIT, where)
@@ -72,7 +72,7 @@ def _type_name(dtype: np.dtype) -> str:
     if dtype.kind == "V":
         if dtype.names:
             return "records"
-        # What numpy makes of bfloat16 from packages that add it has lost which type it was.
+        # A package can add bfloat16 to numpy, but the file does not store which type it was.
         aside = " (such files do not say bfloat16; .safetensors and .pt do)" if dtype.itemsize == 2 else ""
         return f"values of {dtype.itemsize} bytes without a type{aside}"
     return dtype.name

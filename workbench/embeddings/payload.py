@@ -1,6 +1,6 @@
-"""What a user hands over as an embedding, as the bytes of a file: a path, bytes, or base64 text.
+"""Returns the bytes of an embedding file that a user passes as a path, bytes, or base64 text.
 
-How large it may be is checked before anything is read or decoded. This file knows no format.
+The size is checked before anything is read or decoded. This file knows no format.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from pathlib import Path
 from workbench.core.errors import BadInput
 from workbench.system.memory import size
 
-LIMIT = 256_000_000  # bytes of a file, and of the values in it: 15 000 tokens of width 4096 in float32
+LIMIT = 256_000_000  # bytes of a file, and of its values; enough for 15 000 tokens of width 4096 in float32
 
 Source = Path | bytes | bytearray | memoryview | str
 
-_HEAD = re.compile(r"data:[^,]{0,256},", re.ASCII | re.IGNORECASE)  # of a data URL
+_HEAD = re.compile(r"data:[^,]{0,256},", re.ASCII | re.IGNORECASE)  # the head of a data URL
 _STRANGE = re.compile(r"[^A-Za-z0-9+/]")
 
 
 def read_payload(source: Source, where: str) -> bytes:
-    """The bytes of a file.
+    """Returns the bytes of a file.
 
     Args:
         source: the file's path, its bytes, or its base64 text with or without a data URL's head. A text is never a
-            path: it may come from another machine, which has no business with the files of this one.
-        where: names it in messages.
+            path, because it may come from another machine, which must not read files of this one.
+        where: its name, for messages.
 
-    Raises `BadInput` for more than `LIMIT` bytes, what cannot be read, and what is not base64.
+    Raises `BadInput` for more than `LIMIT` bytes, for a file that cannot be read, and for text that is not base64.
     """
     if isinstance(source, Path):
         return _file(source, where)
@@ -42,7 +42,7 @@ def read_payload(source: Source, where: str) -> bytes:
 
 
 def check_size(count: int, where: str) -> None:
-    """Raises `BadInput` where something has more bytes than an embedding may have."""
+    """Raises `BadInput` if the size exceeds the limit for embeddings."""
     if count > LIMIT:
         raise BadInput(f"{where} has {size(count)}; expected at most {size(LIMIT)}")
 
@@ -55,7 +55,7 @@ def _file(path: Path, where: str) -> bytes:
             raise BadInput(f"{where} cannot be read: {what}; expected a .npy, .npz, .pt or .safetensors file")
         check_size(path.stat().st_size, where)
         with path.open("rb") as file:
-            content = file.read(LIMIT + 1)  # it may have grown
+            content = file.read(LIMIT + 1)  # it may have grown since the check
     except (OSError, ValueError) as error:  # ValueError: a path with a null character in it
         raise BadInput(f"{where} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     check_size(len(content), where)
@@ -73,12 +73,12 @@ def _decoded(text: str, where: str) -> bytes:
                 "data:application/octet-stream;base64,"
             )
         start = head.end()
-    check_size((len(text) - start) // 4 * 3 * 76 // 78, where)  # of lines of 76 characters and a break of two
-    text = "".join(text[start:].split())  # it comes in lines from mail and from shells
+    check_size((len(text) - start) // 4 * 3 * 76 // 78, where)  # lines of 76 characters and a line break of two
+    text = "".join(text[start:].split())  # mail programs and shells break it into lines
     check_size(len(text) // 4 * 3 - 2, where)
     try:
         return binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
-    except ValueError as error:  # of the encoding, too
+    except ValueError as error:  # includes errors of the encoding
         strange = _STRANGE.search(text.rstrip("="))
         if strange is not None:
             raise BadInput(
@@ -94,5 +94,5 @@ def _decoded(text: str, where: str) -> bytes:
 
 
 def as_base64(content: bytes) -> str:
-    """The text that stands for a file's bytes in a request."""
+    """Returns the base64 text of a file's bytes, for a request."""
     return base64.b64encode(content).decode("ascii")

@@ -1,6 +1,7 @@
-"""Embeddings in a prompt: a placeholder in its text stands for each, and becomes as many positions as it has tokens.
+"""Prompts with embeddings: a placeholder in the text stands for each, and becomes as many positions as it has tokens.
 
-From what a user gives to the ids and rows of every position. This file knows neither tokenizers nor networks.
+The functions lead from the user's input to the ids and rows of every position. This file knows neither tokenizers nor
+networks.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from workbench.embeddings import Embedding, embedding_of, read_embedding
 from workbench.formats.array_headers import said
 
 Injected = np.ndarray | Embedding | Path | bytes | str
-"""An embedding as a user gives it: an array [tokens, hidden], one that was read, or what `read_embedding` reads (a file
-by its `Path`, its bytes, or its base64 text). A tensor of PyTorch is taken for its array."""
+"""An embedding as a user passes it: an array [tokens, hidden], an `Embedding`, or a source for `read_embedding` (a file
+by its `Path`, its bytes, or its base64 text). A PyTorch tensor counts as an array."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenPrompt:
-    """A prompt as a language model reads it, a position after another."""
+    """A prompt as a language model reads it, position by position."""
 
-    ids: list[int]  # of each position; the placeholder's where a row of an embedding stands
+    ids: list[int]  # the token of each position; the placeholder's at rows of embeddings
     embeddings: tuple[Embedding, ...] = ()
     placeholder: int = -1  # its id
 
     @property
     def rows(self) -> np.ndarray:
-        """What stands in place of the placeholders, [placeholders, hidden]; only where there are embeddings."""
+        """The rows that replace the placeholders, [placeholders, hidden]; requires embeddings."""
         return np.concatenate([each.values for each in self.embeddings])
 
     @property
     def is_embedding(self) -> np.ndarray:
-        """Which positions are rows of embeddings: bool [positions]."""
+        """The positions that are rows of embeddings: bool [positions]."""
         if not self.embeddings:
             return np.zeros(len(self.ids), bool)
         found: np.ndarray = np.array(self.ids) == self.placeholder
@@ -46,7 +47,7 @@ class TokenPrompt:
 
     @property
     def digest(self) -> str:
-        """Of ids and embeddings, 16 hexadecimal digits."""
+        """A digest of ids and embeddings, 16 hexadecimal digits."""
         digest = hashlib.sha256(np.array(self.ids, dtype="<i8").tobytes())
         for each in self.embeddings:
             digest.update(each.digest.encode())
@@ -54,26 +55,26 @@ class TokenPrompt:
 
     @property
     def named(self) -> dict[str, Any]:
-        """What the metadata of a trace say of the embeddings, if there are any."""
+        """The entry for a trace's metadata that describes the embeddings; empty without embeddings."""
         found = [
             {"name": each.name, "shape": list(each.values.shape), "digest": each.digest} for each in self.embeddings
         ]
         return {"embeddings": found} if found else {}
 
     def with_ids(self, ids: list[int]) -> TokenPrompt:
-        """The prompt with other ids and the same embeddings; raises `BadInput` where these do not fit in."""
+        """Returns the prompt with other ids and the same embeddings; raises `BadInput` if these do not fit."""
         changed = replace(self, ids=ids)
         count, tokens = int(changed.is_embedding.sum()), sum(each.tokens for each in self.embeddings)
         if count != tokens:
             raise BadInput(
-                f"prompt.tokens of the trace given has {count} places for embeddings, which are {tokens} tokens long "
+                f"prompt.tokens of the trace has {count} places for embeddings, which are {tokens} tokens long "
                 "together; expected a trace of the same prompt"
             )
         return changed
 
 
 def embeddings_given(embeddings: Sequence[Injected]) -> tuple[Embedding, ...]:
-    """The embeddings that a user gives, read and checked; raises `BadInput` for what is none."""
+    """Returns the user's embeddings, read and checked; raises `BadInput` if one is invalid."""
     if isinstance(embeddings, (np.ndarray, Embedding, Path, bytes, str)) or not isinstance(embeddings, Sequence):
         raise BadInput(
             f"embeddings is of type {type(embeddings).__name__}; expected a list of them, one for each placeholder"
@@ -96,12 +97,15 @@ def _given(embedding: Any, number: int) -> Embedding:
 
 
 def _array(tensor: Any, number: int) -> np.ndarray:
-    """The values of a PyTorch tensor, wherever they are; short floats, which numpy does not all know, in float32."""
+    """Returns the values of a PyTorch tensor from any device, with 16-bit and 8-bit floats in float32.
+
+    numpy does not have all of these types.
+    """
     try:
         tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
         short = tensor.is_floating_point() and tensor.element_size() < 4
         found: np.ndarray = (tensor.float() if short else tensor).numpy()
-    except Exception as error:  # PyTorch has no one error for tensors that are no arrays
+    except Exception as error:  # PyTorch has no common error for tensors that are no arrays
         raise BadInput(
             f"embedding {number} is a tensor that is no array: {said(error)}; expected a dense one"
         ) from error
@@ -109,10 +113,10 @@ def _array(tensor: Any, number: int) -> np.ndarray:
 
 
 def check_placeholders(texts: Sequence[str], placeholder: str, count: int) -> None:
-    """Raises `BadInput` unless the texts of a prompt hold a placeholder for each of so many embeddings.
+    """Raises `BadInput` unless the texts of a prompt hold `count` placeholders, one for each embedding.
 
     Args:
-        texts: of the messages of a conversation, or the one that a prompt is.
+        texts: the messages of a conversation, or the single text of a prompt.
     """
     standing = [text.count(placeholder) for text in texts]
     if sum(standing) != count:
@@ -125,14 +129,14 @@ def check_placeholders(texts: Sequence[str], placeholder: str, count: int) -> No
 
 
 def mismatch(where: str, placeholder: str, standing: int, count: int) -> str:
-    """What is wrong with a prompt, or a part of it, that holds so many placeholders for so many embeddings."""
+    """Returns the error message for a prompt whose placeholder count differs from its number of embeddings."""
     given = "1 embedding" if count == 1 else f"{count or 'no'} embeddings"
     times = "once" if standing == 1 else f"{standing} times" if standing else "nowhere"
     return f"{where} holds the placeholder {placeholder} {times} and comes with {given}; expected one for each"
 
 
 def injected(ids: Sequence[int], placeholder: int, embeddings: Sequence[Embedding]) -> TokenPrompt:
-    """The prompt in which each placeholder has become as many as its embedding has tokens.
+    """Returns the prompt in which each placeholder is repeated once for each token of its embedding.
 
     Args:
         ids: with a placeholder for each embedding.
@@ -144,8 +148,10 @@ def injected(ids: Sequence[int], placeholder: int, embeddings: Sequence[Embeddin
 
 
 def check_range(embeddings: Sequence[Embedding], dtype: str) -> None:
-    """Raises `BadInput` for values that are infinite in a model's arithmetic; of those that have a name here, float16
-    alone ends before float32."""
+    """Raises `BadInput` for values that are infinite in a model's arithmetic.
+
+    Among the supported types, only float16 has a smaller range than float32.
+    """
     most = float(np.finfo(np.float16).max)
     for each in embeddings if dtype == "float16" else ():
         if (found := float(np.abs(each.values).max())) > most:

@@ -1,7 +1,7 @@
-"""Reads embeddings that users give: `.npy`, `.npz`, `.pt` and `.safetensors`, as files, bytes or base64 text.
+"""Reads users' embeddings: `.npy`, `.npz`, `.pt` and `.safetensors`, as files, bytes or base64 text.
 
-The format is told by a file's content, never by its name. Nothing is unpickled, and whatever a file claims is held
-against its size and the limit before memory is taken. This file knows no models.
+The content determines the format, never the name. Nothing is unpickled, and every size that a file claims is checked
+against its real size and the limit before memory is reserved. This file knows no models.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from workbench.embeddings.payload import Source, read_payload
 ENCODINGS = ("npy", "npz", "pt", "safetensors")
 
 _FORMATS = ".npy, .npz, .pt or .safetensors"
-_PICKLE = b"\x80"  # begins every pickle of the binary protocols
-_OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that PyTorch wrote first, up to version 1.5
-_MOST_LISTED = 10  # tensors of a file
+_PICKLE = b"\x80"  # first byte of every pickle of the binary protocols
+_OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # PyTorch's magic number up to version 1.5
+_MOST_LISTED = 10  # most tensors of a file in a message
 
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One of several tensors that a file has."""
+    """One of several tensors in a file."""
 
     name: str
     described: str  # its shape and type
 
 
 class SeveralTensors(BadInput):
-    """A file has several tensors and none was asked for; `tensors` are those to choose from."""
+    """The error for a file with several tensors when no name was requested; `tensors` lists them."""
 
     def __init__(self, sentence: str, tensors: Sequence[TensorEntry] = ()):
         super().__init__(sentence)
@@ -44,17 +44,17 @@ class SeveralTensors(BadInput):
 def read_embedding(
     source: Source, *, encoding: str | None = None, tensor: str | None = None, name: str | None = None
 ) -> Embedding:
-    """The embedding in a file.
+    """Returns the embedding in a file.
 
     Args:
         source: the file's path as a `Path`, its bytes, or its base64 text with or without a data URL's head. A text is
-            never taken for a path.
-        encoding: npy, npz, pt or safetensors, where it is said; the content has to agree.
-        tensor: which one of several that the file has, by name; the only one by default.
-        name: of the embedding, for people and in messages; by default the file's, and the tensor's where it was chosen.
+            never a path.
+        encoding: npy, npz, pt or safetensors, if known; the content must agree.
+        tensor: the name of the tensor in a file with several; by default the only one.
+        name: a name for display and messages; by default the file's, followed by the tensor's if one was chosen.
 
-    Floating-point numbers of 8 to 64 bits become float32, a leading dimension of 1 is dropped. Raises `BadInput` that
-    says what was found and what was expected; `SeveralTensors` where it is left open which one is meant.
+    Floating-point numbers of 8 to 64 bits become float32, and a leading dimension of 1 is dropped. Raises `BadInput`,
+    which states what was found and what was expected, and `SeveralTensors` if it is unclear which tensor is meant.
     """
     where = name or (_file_name(source) if isinstance(source, Path) else "the embedding")
     if encoding is not None and encoding not in ENCODINGS:
@@ -72,9 +72,9 @@ def read_embedding(
 
 
 def open_content(content: bytes, where: str) -> Content:
-    """The tensors in a file, whichever its format, with shapes and types; no values are read yet.
+    """Returns the tensors in a file of any of the formats, with shapes and types; reads no values yet.
 
-    Raises `BadInput` for every other format and for what is damaged.
+    Raises `BadInput` for every other format and for damaged files.
     """
     if content.startswith(numpy_files.MAGIC):
         return numpy_files.open_npy(content, where)
@@ -98,7 +98,7 @@ def open_content(content: bytes, where: str) -> Content:
 
 
 def _choose(content: Content, tensor: str | None, where: str) -> tuple[str, StoredTensor]:
-    """The tensor of that name, or the only one."""
+    """Returns the tensor of that name, or the only one."""
     tensors = content.tensors
     if tensor is None:
         if len(tensors) == 1:
@@ -120,7 +120,7 @@ def _choose(content: Content, tensor: str | None, where: str) -> tuple[str, Stor
 
 
 def _listed(content: Content) -> str:
-    """Names, shapes and types, as many as one can read."""
+    """Returns names, shapes and types of the first tensors, as text."""
     each = [
         f"{name if name.isprintable() and 0 < len(name) <= 60 else shown(name)} {_described(stored)}"
         for name, stored in content.tensors.items()

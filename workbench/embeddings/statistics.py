@@ -1,4 +1,4 @@
-"""What can be said of an embedding in a few numbers: lengths of its vectors, zeros, range. Arrays; no models."""
+"""Statistics of an embedding: norms of its vectors, zeros, range. Arrays; no models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Look:
-    """The values [tokens, hidden] of an embedding in numbers."""
+    """The statistics of an embedding's values [tokens, hidden]."""
 
     tokens: int
     hidden: int
@@ -17,13 +17,13 @@ class Look:
     highest: float
     zeros: float  # share of all values
     shortest: float  # Euclidean norm of a token's vector
-    median: float  # of the norms
+    median: float  # median of the norms
     longest: float
-    repeated: int  # tokens whose vector is the one before them
+    repeated: int  # tokens with the same vector as the token before
 
 
 def look_at(values: np.ndarray) -> Look:
-    """The numbers of values [tokens, hidden], of which there is at least one."""
+    """Returns the statistics of values [tokens, hidden] with at least one token."""
     lengths = norms(values)
     return Look(
         tokens=values.shape[0],
@@ -39,6 +39,6 @@ def look_at(values: np.ndarray) -> Look:
 
 
 def norms(values: np.ndarray) -> np.ndarray:
-    """The Euclidean norm of each vector of values [tokens, hidden], float64 [tokens]."""
+    """Returns the Euclidean norm of each vector of values [tokens, hidden], float64 [tokens]."""
     lengths: np.ndarray = np.sqrt(np.einsum("th,th->t", values, values, dtype=np.float64))
     return lengths

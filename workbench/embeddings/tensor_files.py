@@ -12,17 +12,17 @@ from workbench.formats.array_headers import TENSOR_TYPES, TensorPlace, read_tens
 
 TYPES: Mapping[str, str] = {**TENSOR_TYPES, "F8_E4M3": "|u1", "F8_E5M2": "|u1"}
 
-_NAMES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # of what numpy does not know
-_LONGEST_HEADER = 500_000  # bytes, of five thousand tensors; sides of thousands of digits each take their time
+_NAMES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # types that numpy does not have
+_LONGEST_HEADER = 500_000  # bytes, for five thousand tensors; numbers with thousands of digits parse slowly
 
 
 def is_safetensors(content: bytes) -> bool:
-    """Whether a file begins as the format asks: with a length, and not one that is text, then a JSON object."""
+    """Returns whether a file begins like safetensors: a length that is not text, then a JSON object."""
     return content[8:9] == b"{" and int.from_bytes(content[:8], "little") < 1 << 48
 
 
 def open_safetensors(content: bytes, where: str) -> Content:
-    """The tensors of a `.safetensors` file by name."""
+    """Returns the tensors of a `.safetensors` file by name."""
     places, _ = read_tensor_header(io.BytesIO(content), len(content), where, TYPES, _LONGEST_HEADER)
     return Content("safetensors", {name: _tensor(content, place) for name, place in places.items()})
 

@@ -1,4 +1,4 @@
-"""Reads `.pt` files that `torch.save` wrote, without PyTorch and without unpickling anything.
+"""Reads `.pt` files of `torch.save`, without PyTorch and without unpickling anything.
 
 Such a file is a zip archive of one folder: `data.pkl` describes the tensors, `data/0` and so on are the storages that
 hold their values, `byteorder` says in which order each value's bytes are.
@@ -28,12 +28,12 @@ _ORDERS: Mapping[bytes, Literal["<", ">"]] = {b"little": "<", b"big": ">"}
 
 
 def is_torch_archive(archive: Archive) -> bool:
-    """Whether an archive has the description of tensors."""
+    """Returns whether an archive has a description of tensors."""
     return any(map(_DESCRIPTION.fullmatch, archive.names))
 
 
 def open_pt(archive: Archive) -> Content:
-    """The tensors of a `.pt` file: one without a name, or those of a dict by their keys."""
+    """Returns the tensors of a `.pt` file: one without a name, or those of a dict by key."""
     where = archive.where
     roots = [name.removesuffix("data.pkl") for name in archive.names if _DESCRIPTION.fullmatch(name)]
     if len(roots) > 1:
@@ -53,12 +53,12 @@ def open_pt(archive: Archive) -> Content:
             tensors[str(key)] = _tensor(archive, root, value, _ORDERS[order], f"{shown(str(key))} in {where}")
         else:
             others.append(shown(str(key)))
-    notes = (f"left aside, as no tensors: {', '.join(others[:5])}{' and more' if len(others) > 5 else ''}",)
+    notes = (f"ignored, because they are no tensors: {', '.join(others[:5])}{' and more' if len(others) > 5 else ''}",)
     return Content("pt", tensors, notes if others else ())
 
 
 def _tensor(archive: Archive, root: str, tensor: DescribedTensor, order: Literal["<", ">"], where: str) -> StoredTensor:
-    """A tensor whose place has been held against its storage's size."""
+    """Returns a tensor after a check that it lies within its storage."""
     check_shape(tensor.shape, where)
     storage, width = f"{root}data/{tensor.storage}", TYPES[tensor.dtype]
     if storage not in archive:
@@ -74,7 +74,7 @@ def _tensor(archive: Archive, root: str, tensor: DescribedTensor, order: Literal
 
     def read() -> np.ndarray:
         kind = np.dtype(FLOATS[tensor.dtype]).newbyteorder(order)
-        # Along one row or none any stride will do, also one that numpy could not count in bytes.
+        # An axis of length 0 or 1 allows any stride, even one too large for numpy.
         strides = [stride * width if side > 1 else 0 for side, stride in zip(tensor.shape, tensor.strides)]
         return np.ndarray(tensor.shape, kind, archive.read(storage), tensor.offset * width, strides)
 

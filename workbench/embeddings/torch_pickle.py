@@ -1,9 +1,9 @@
-"""Reads the description of tensors in a PyTorch file without unpickling it: nothing is imported and nothing is called.
+"""Reads the description of tensors in a PyTorch file without unpickling: nothing is imported and nothing is called.
 
-A pickle is a program. The few instructions that describe a dense tensor, or a dict of them, are followed here by an
-interpreter that knows only these, and to which names of functions are words; any other instruction or name ends the
-reading with a sentence. What the instructions do is said in Python's `pickletools`, which also takes the bytes apart;
-what PyTorch writes, in `torch/_utils.py` and `torch/serialization.py`. This file reads no values.
+A pickle is a program. This file interprets only the few instructions that describe a dense tensor, or a dict of
+tensors; names of functions are plain words here. Any other instruction or name raises `BadInput`. Python's
+`pickletools` documents the instructions and splits the bytes into them; `torch/_utils.py` and `torch/serialization.py`
+show what PyTorch writes. This file reads no values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.formats.array_headers import said
 
-LONGEST = 1_000_000  # bytes of a description: five thousand tensors
+LONGEST = 1_000_000  # bytes of a description; enough for five thousand tensors
 
 TYPES: Mapping[str, int] = {
     "float32": 4,
@@ -41,7 +41,7 @@ TYPES: Mapping[str, int] = {
     "complex64": 8,
     "complex128": 16,
 }
-"""PyTorch's types of elements, and the bytes of one."""
+"""PyTorch's types of elements, and the size of each in bytes."""
 
 _UNTYPED = "UntypedStorage"
 _STORAGES = {
@@ -80,16 +80,16 @@ _OTHERS = {
     "numpy.core.multiarray": {"_reconstruct": "an array of numpy, which numpy.save writes"},
     "numpy._core.multiarray": {"_reconstruct": "an array of numpy, which numpy.save writes"},
 }
-"""What people save with the names of functions that are not followed."""
+"""Functions that this file does not interpret, with a description of what their files hold."""
 _EXPECTED = "expected one dense tensor, as torch.save(tensor.detach().cpu(), path) writes it, or a dict of them"
 
 
 @dataclass(frozen=True)
 class DescribedTensor:
-    """Where the values of a tensor lie: in a storage, from `offset` on, `strides` apart, counted in elements."""
+    """The position of a tensor's values in a storage: from `offset` on, `strides` apart, counted in elements."""
 
     dtype: str  # one of `TYPES`
-    storage: str  # its name
+    storage: str  # name of the storage
     storage_bytes: int
     offset: int
     shape: tuple[int, ...]
@@ -97,16 +97,16 @@ class DescribedTensor:
 
     @property
     def end(self) -> int:
-        """The element behind the last one in the storage."""
+        """The index after its last element in the storage."""
         if not math.prod(self.shape):
             return 0
         return self.offset + 1 + sum((side - 1) * stride for side, stride in zip(self.shape, self.strides))
 
 
 def describe(pickle: bytes, where: str) -> DescribedTensor | dict[Any, Any]:
-    """The tensor that a `data.pkl` describes, or the dict, whose values are tensors or plain values.
+    """Returns the tensor that a `data.pkl` describes, or the dict of tensors and plain values.
 
-    Raises `BadInput` for anything else, with the name of what it met.
+    Raises `BadInput` for anything else, and names it.
     """
     if len(pickle) > LONGEST:
         raise BadInput(f"{where} describes its tensors in {len(pickle)} bytes, more than {LONGEST}; {_EXPECTED}")
@@ -118,7 +118,7 @@ def describe(pickle: bytes, where: str) -> DescribedTensor | dict[Any, Any]:
 
 @dataclass(frozen=True)
 class _Word:
-    """A name that the pickle would have looked up."""
+    """A name that the pickle would look up."""
 
     module: str
     name: str
@@ -132,20 +132,20 @@ class _Storage:
 
 
 class _Damaged(Exception):
-    """The instructions do not fit each other."""
+    """The error for instructions that do not fit each other."""
 
 
 class _Interpreter:
-    """A pickle's machine, for the instructions that tensors need."""
+    """An interpreter of the pickle instructions that tensors need."""
 
     def __init__(self, where: str):
         self.where = where
         self.stack: list[Any] = []
-        self.below: list[list[Any]] = []  # what stands below each mark
+        self.below: list[list[Any]] = []  # the stack below each mark
         self.memo: dict[int, Any] = {}
 
     def run(self, pickle: bytes) -> Any:
-        """What the pickle stands for: tensors, dicts, lists, tuples and plain values."""
+        """Returns the value of the pickle: tensors, dicts, lists, tuples and plain values."""
         try:
             for instruction, argument, _ in pickletools.genops(pickle):
                 if instruction.name == "STOP":
@@ -156,7 +156,7 @@ class _Interpreter:
                 raise _Damaged
         except BadInput:
             raise
-        except (_Damaged, IndexError, KeyError, ValueError) as error:  # of the stack, the memo, and pickletools
+        except (_Damaged, IndexError, KeyError, ValueError) as error:  # from the stack, the memo, or pickletools
             detail = f": {said(error)}" if type(error) is ValueError else ""
             raise BadInput(f"the description of tensors in {self.where} is damaged{detail}; {_EXPECTED}") from error
         return found
@@ -199,7 +199,7 @@ class _Interpreter:
             case "REDUCE":
                 arguments, function = self.stack.pop(), self.stack.pop()
                 self.stack.append(self.made(function, arguments))
-            case "BUILD":  # what a state dict knows of its modules' versions
+            case "BUILD":  # the versions of modules in a state dict
                 self.stack.pop()
                 self.top(dict)
             case "PROTO":
@@ -211,26 +211,26 @@ class _Interpreter:
                 raise BadInput(f"{self.where} has the pickle instruction {name}, which no tensor needs; {_EXPECTED}")
 
     def marked(self) -> list[Any]:
-        """What stands above the last mark, which is taken away."""
+        """Returns the items above the last mark, and removes them with the mark."""
         found, self.stack = self.stack, self.below.pop()
         return found
 
     def top(self, kind: type) -> Any:
-        """What is on top of the stack, which has to be of a kind."""
+        """Returns the top of the stack, which must be of a kind."""
         if type(self.stack[-1]) is not kind:
             raise _Damaged
         return self.stack[-1]
 
     def put(self, items: list[Any]) -> None:
-        """Keys and values into the dict on top of the stack."""
+        """Puts keys and values into the dict on top of the stack."""
         keys = items[::2]
-        # No tuples: the hash of one that holds another twice, and that another, takes time without end.
+        # No tuples: a nested tuple that holds the same tuple twice at each level takes exponential time to hash.
         if len(items) % 2 or not all(type(key) in (str, int) for key in keys):
             raise BadInput(f"{self.where} has a dict whose keys are not all texts or numbers; {_EXPECTED}")
         self.top(dict).update(zip(keys, items[1::2]))
 
     def word(self, argument: str) -> _Word:
-        """A name, which has to be one that describes tensors."""
+        """Returns a name, which must be one that describes tensors."""
         module, _, name = argument.partition(" ")
         if other := _OTHERS.get(module, {}).get(name):
             raise BadInput(f"{self.where} holds {other}; {_EXPECTED}")
@@ -241,14 +241,14 @@ class _Interpreter:
         return _Word(module, name)
 
     def storage(self, identity: Any) -> _Storage:
-        """The storage that a persistent identity names: ("storage", its type, its name, its device, its elements)."""
+        """Returns the storage of a persistent id: ("storage", its type, its name, its device, its elements)."""
         match identity:
             case ("storage", _Word(name=kind), str(name), str(), int(count)) if kind in _STORAGES and count >= 0:
                 return _Storage(name, _STORAGES[kind], count * TYPES[_STORAGES[kind]])
         raise _Damaged
 
     def made(self, function: Any, arguments: Any) -> Any:
-        """What a function of PyTorch's would have returned."""
+        """Returns what a function of PyTorch would have returned."""
         match function, arguments:
             case _Word(name="OrderedDict"), ():
                 return {}
@@ -275,11 +275,9 @@ class _Interpreter:
         raise _Damaged
 
     def tensor(self, storage: _Storage, dtype: str, place: list[Any], hooks: Any, bits: Any) -> DescribedTensor:
-        """A tensor by its offset, shape and strides."""
+        """Returns a tensor by its offset, shape and strides."""
         if any(bits.values()):
-            raise BadInput(
-                f"{self.where} holds a tensor that is to be negated or conjugated when it is read; {_EXPECTED}"
-            )
+            raise BadInput(f"{self.where} holds a tensor that PyTorch negates or conjugates on reading; {_EXPECTED}")
         match place:
             case (int(offset), tuple(shape), tuple(strides)) if not hooks and len(shape) == len(strides):
                 if all(type(each) is int and each >= 0 for each in (offset, *shape, *strides)):

@@ -1,7 +1,7 @@
-"""An array as the bytes of a file that PyTorch loads, which is how vLLM's servers take embeddings. Imports no torch.
+"""Writes an array as the bytes of a file that PyTorch loads, as vLLM's servers take embeddings. Imports no torch.
 
-The file is a zip archive: `data.pkl` describes the tensor and names `data/0`, which has its values. The description is
-written here opcode by opcode; nothing is ever read back.
+The file is a zip archive: `data.pkl` describes the tensor and names `data/0`, which holds its values. This file writes
+the description opcode by opcode and never reads it back.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import zipfile
 
 import numpy as np
 
-ROOT = "embeddings"  # the folder inside the archive; any name will do
+ROOT = "embeddings"  # the folder inside the archive; its name has no meaning
 
 
 def saved_tensor(array: np.ndarray) -> bytes:
-    """What `torch.save` would write of a float32 array of any shape."""
-    values = np.asarray(array, dtype="<f4", order="C")  # not ascontiguousarray, which makes one dimension of none
+    """Returns what `torch.save` would write for a float32 array of any shape."""
+    values = np.asarray(array, dtype="<f4", order="C")  # not ascontiguousarray, which turns zero dimensions into one
     strides = [step // values.itemsize for step in values.strides]
     described = b"".join(
         [
@@ -27,10 +27,10 @@ def saved_tensor(array: np.ndarray) -> bytes:
             b"(",  # the storage, by a persistent id
             *(_text("storage"), b"ctorch\nFloatStorage\n", _text("0"), _text("cpu"), _whole(values.size)),
             b"tQ",
-            _whole(0),  # the first value's place in it
+            _whole(0),  # position of the first value
             _tuple(values.shape),
             _tuple(strides),
-            b"\x89",  # wants no gradient
+            b"\x89",  # requires no gradient
             b"ccollections\nOrderedDict\n)R",  # no hooks
             b"tR.",
         ]
@@ -53,7 +53,7 @@ def _text(text: str) -> bytes:
 
 
 def _whole(number: int) -> bytes:
-    """A number of up to 63 bits."""
+    """Returns the opcode of a whole number of up to 63 bits."""
     encoded = number.to_bytes(8, "little", signed=True)
     return b"\x8a\x08" + encoded
 

@@ -1,4 +1,4 @@
-"""Writes embeddings as `.npy`, `.npz`, `.pt` or `.safetensors`, which the programs read that own these formats.
+"""Writes embeddings as `.npy`, `.npz`, `.pt` or `.safetensors`, readable by the programs that own these formats.
 
 Values are written in float32, without PyTorch, and the same values give the same bytes.
 """
@@ -18,7 +18,7 @@ from workbench.embeddings.embedding import embedding_of
 from workbench.embeddings.read import ENCODINGS
 from workbench.embeddings.torch_writing import saved_tensor
 
-TENSOR = "embedding"  # its name in formats that have one
+TENSOR = "embedding"  # the tensor's name in formats with names
 
 
 @overload
@@ -31,9 +31,9 @@ def write_embedding(values: np.ndarray, path: Path | None, encoding: str | None 
     """Writes values [tokens, hidden] as a file.
 
     Args:
-        values: floating-point numbers; float64 is rounded to float32, the others are kept exactly.
-        path: of the file, which is replaced where it was there; None for the bytes it would have.
-        encoding: npy, npz, pt or safetensors; by default what the path ends in.
+        values: floating-point numbers; float64 is rounded to float32, the others stay exact.
+        path: the file, which is replaced if it exists; None to return the bytes.
+        encoding: npy, npz, pt or safetensors; by default the suffix of the path.
 
     Returns the path, or the bytes. Raises `BadInput` for values that are no embedding (see `read_embedding`), another
     encoding, and a path that cannot be written.

@@ -14,7 +14,7 @@ def listed(*tokens: tuple[int, str, float]) -> list[Alternative]:
     return [Alternative(number, text, math.log(share)) for number, text, share in tokens]
 
 
-def test_what_two_lists_have_in_common() -> None:
+def test_the_agreement_of_two_lists() -> None:
     one = listed((1, "a", 0.6), (2, "b", 0.3), (3, "c", 0.1))
     other = listed((1, "a", 0.5), (3, "c", 0.2))
     found = agreement(one, other)
@@ -33,7 +33,7 @@ def test_lists_without_a_shared_token_are_as_far_apart_as_can_be() -> None:
     assert not found.same and found.shared == 0 and found.difference == 1.0
 
 
-def test_tokens_without_ids_are_told_by_their_text() -> None:
+def test_tokens_without_ids_are_matched_by_text() -> None:
     found = agreement(listed((-1, "a", 0.6), (-1, "b", 0.2)), listed((1, "a", 0.6)))
     assert found.same and found.shared == 1
 

@@ -53,7 +53,7 @@ def test_float32_is_summed_in_float64() -> None:
     np.testing.assert_allclose(logprobs, -20 * math.log(2), rtol=1e-13)
 
 
-def test_a_vocabulary_smaller_than_what_is_asked_for() -> None:
+def test_a_vocabulary_smaller_than_the_requested_count() -> None:
     ids, logprobs = likeliest(np.array([[0.0, 1.0]]), 5)
     assert ids.tolist() == [[1, 0]] and logprobs.shape == (1, 2)
 
@@ -72,7 +72,7 @@ def test_only_the_models_own_choice_is_plain(changes: dict[str, float]) -> None:
     assert Decoding((1,), max_new_tokens=3).plain and not Decoding((1,), **changes).plain  # type: ignore[arg-type]
 
 
-def test_what_is_watched_becomes_stages() -> None:
+def test_recorded_alternatives_become_stages() -> None:
     watched = AlternativesRecorder(row=1)
     empty = watched.stages()
     assert all(array.size == 0 and array.ndim == 2 for array in empty.values())

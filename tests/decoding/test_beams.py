@@ -75,7 +75,7 @@ def theirs(ids: torch.Tensor, decoding: Decoding, limit: int = 12) -> list[int]:
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
-def test_the_result_is_what_transformers_generates(changes: dict[str, Any]) -> None:
+def test_the_result_matches_transformers(changes: dict[str, Any]) -> None:
     decoding = replace(DECODING, **changes)
     for seed in range(12):
         assert found(prompt(seed), decoding) == theirs(prompt(seed), decoding)

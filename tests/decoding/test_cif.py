@@ -45,7 +45,7 @@ def test_a_frame_on_a_boundary_is_shared() -> None:
 
 
 @given(WEIGHTS, st.sampled_from([1.0, 0.9999]))
-def test_peaks_are_the_running_sum_less_what_was_fired(weights: list[float], threshold: float) -> None:
+def test_peaks_are_the_running_sum_minus_the_fired_part(weights: list[float], threshold: float) -> None:
     alphas = np.array(weights, dtype=np.float32)
     found = peaks(alphas, threshold).tolist()
     value = 0.0

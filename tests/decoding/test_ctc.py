@@ -66,7 +66,7 @@ def test_a_blank_separates_repeats() -> None:
 
 
 @pytest.mark.parametrize("frames", [0, 1])
-def test_nothing_said(frames: int) -> None:
+def test_blanks_give_no_tokens(frames: int) -> None:
     assert greedy(np.zeros((frames, 5), dtype=np.float32)) == []
 
 

@@ -1,1 +1,1 @@
-"""Search over what a network emits: CTC and the language models fused into it."""
+"""Decoding of network outputs: CTC, CIF, and the next tokens of a language model."""

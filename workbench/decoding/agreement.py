@@ -1,4 +1,4 @@
-"""How far two models, or two runtimes of one, agree on the next token: their likeliest tokens side by side."""
+"""Agreement of two models, or of two runtimes of one model, on the next token, from their likeliest tokens."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from workbench.session.values import Alternative
 
 @dataclass(frozen=True)
 class Agreement:
-    """What two lists of likeliest tokens have in common."""
+    """The overlap of two lists of likeliest tokens."""
 
-    same: bool  # the likeliest token
-    shared: int  # tokens that are in both lists
-    of: int  # tokens in the shorter list
-    difference: float  # largest difference of the probabilities of a shared token, 0 to 1
+    same: bool  # whether the likeliest token is the same
+    shared: int  # number of tokens in both lists
+    of: int  # number of tokens in the shorter list
+    difference: float  # largest difference between the probabilities of a shared token, 0 to 1
 
 
 def agreement(one: Sequence[Alternative], other: Sequence[Alternative]) -> Agreement:
-    """How far two lists agree, likeliest token first. Raises `ValueError` where one is empty.
+    """Returns the agreement of two lists, each with the likeliest token first. Raises `ValueError` if one is empty.
 
-    Tokens are the same where their ids are, or their texts where a server does not tell ids.
+    Tokens are equal if their ids are, or, if a server reports no ids, if their texts are.
     """
     if not one or not other:
         raise ValueError("a list of likeliest tokens is empty")

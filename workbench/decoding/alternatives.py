@@ -1,6 +1,6 @@
-"""What a language model might have written: the likeliest tokens of each step, with the model's own log-probabilities.
+"""The likeliest tokens of each step of a language model, with the model's own log-probabilities.
 
-They are of the logits as the network gives them, before penalties, temperature, `top_k` and `top_p`.
+They come from the logits of the network, before penalties, temperature, `top_k` and `top_p`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.decoding.generation import Decoding
 
-TRACED = 10  # alternatives of each token that a trace keeps
+TRACED = 10  # alternatives of each token in a trace
 Watch = Callable[[int, np.ndarray, np.ndarray], None]
-"""Told, before a token of a row is given out, the row, and the ids int64 [k] and log-probabilities float64 [k] of the
-likeliest tokens at that step, likeliest first."""
+"""A function that is called before a token of a row is returned.
+
+Its arguments are the row, and the ids int64 [k] and log-probabilities float64 [k] of the likeliest tokens at that step,
+likeliest first."""
 
 
 def likeliest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(ids int64 [rows, k], log-probabilities float64 [rows, k]) of the k = min(count, vocabulary) likeliest tokens.
+    """Returns the k = min(count, vocabulary) likeliest tokens: ids int64 [rows, k], log-probabilities float64 [rows,
+    k].
 
-    The log-probability is the logit less the logarithm of the sum of all exponentials, in float64. Of tokens that are
-    as likely as each other, the lower id comes first. A logit of minus infinity, or one that is not a number, is that
-    of a token that cannot come: its log-probability is minus infinity.
+    The log-probability is the logit minus the logarithm of the sum of all exponentials, in float64. Among equally
+    likely tokens the lower id comes first. A logit of minus infinity or NaN belongs to an impossible token: its
+    log-probability is minus infinity.
 
     Args:
         logits: [rows, vocabulary].
@@ -46,7 +49,7 @@ def _log_sum_exp(scores: np.ndarray) -> float:
 
 
 def check_alternatives(decoding: Decoding) -> None:
-    """Raises `BadInput` where alternatives are asked of a beam search, whose hypotheses change at every step."""
+    """Raises `BadInput` for alternatives together with beam search, whose hypotheses change at every step."""
     if decoding.alternatives and decoding.beam_size > 1:
         raise BadInput(
             f"alternatives is {decoding.alternatives} and beam_size {decoding.beam_size}, and only a text written "
@@ -55,10 +58,10 @@ def check_alternatives(decoding: Decoding) -> None:
 
 
 class AlternativesRecorder:
-    """Keeps what a `Watch` is told of one row.
+    """A `Watch` that records the alternatives of one row.
 
     Args:
-        row: which; what is told of others is left aside.
+        row: the row to record; others are ignored.
     """
 
     def __init__(self, row: int = 0):
@@ -71,7 +74,7 @@ class AlternativesRecorder:
             self.steps.append((ids, logprobs))
 
     def stages(self) -> dict[str, np.ndarray]:
-        """The stages `tokens.alternatives`, int64 [tokens, k], and `tokens.logprobs`, float32 [tokens, k]."""
+        """Returns the stages `tokens.alternatives`, int64 [tokens, k], and `tokens.logprobs`, float32 [tokens, k]."""
         ids, logprobs = ([step[part] for step in self.steps] or [np.empty(0)] for part in (0, 1))
         shape = (len(self.steps), -1) if self.steps else (0, 0)
         return {

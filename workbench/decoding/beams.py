@@ -1,7 +1,7 @@
-"""Beam search over a language model's logits, with numpy: for runtimes whose logits come as arrays.
+"""Beam search over a language model's logits with numpy, for runtimes whose logits come as arrays.
 
-It finds what transformers' search finds with the same options. It computes no logits: whoever drives it continues the
-hypotheses that it names and gives it the logits of each.
+It finds the same hypotheses as transformers' search with the same options. It computes no logits: the caller continues
+the hypotheses that the search names and passes the logits of each.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import numpy as np
 from workbench.decoding.choosing import forbid, penalise
 from workbench.decoding.generation import Decoding
 
-NEVER = -1e9  # the score of what must not be followed; finite, as transformers has it
+NEVER = -1e9  # the score of a forbidden continuation; finite, as in transformers
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """How the hypotheses go on: each is its parent, by number among those before, and a token."""
+    """The next hypotheses: each is a parent (its index among the previous ones) and a token."""
 
     parents: np.ndarray  # int64 [beams]
     tokens: np.ndarray  # int64 [beams]
 
 
 class BeamSearch:
-    """The search for one row.
+    """The search for one row of a batch.
 
     Args:
         limit: most new tokens.
@@ -38,14 +38,14 @@ class BeamSearch:
         beams = decoding.beam_size
         self._tokens = np.empty((beams, 0), dtype=np.int64)
         self._scores = np.full(beams, NEVER, dtype=np.float32)
-        self._scores[0] = 0.0  # at first all are the same: only one is continued
-        self._ended: list[tuple[float, list[int]]] = []  # the best of those that have ended, the best first
+        self._scores[0] = 0.0  # at first all hypotheses are the same, so only one is continued
+        self._ended: list[tuple[float, list[int]]] = []  # the best finished hypotheses, best first
 
     def take(self, logits: np.ndarray) -> Continuation | None:
-        """What to continue after the logits [beams, vocabulary] of the hypotheses named before; None at the end."""
+        """Returns the next hypotheses for the logits [beams, vocabulary] of the previous ones; None at the end."""
         beams, vocabulary = logits.shape
         scores = self._next_scores(logits).ravel()
-        # So many that enough are left when every hypothesis may end in every way.
+        # Enough candidates remain even if every hypothesis ends with every stop token.
         count = min(max(2, 1 + len(self.decoding.stop_ids)) * beams, scores.size)
         likeliest = np.argpartition(scores, -count)[-count:]
         likeliest = likeliest[np.argsort(-scores[likeliest], kind="stable")]
@@ -65,7 +65,7 @@ class BeamSearch:
         return Continuation(parents[running], tokens[running])
 
     def _next_scores(self, logits: np.ndarray) -> np.ndarray:
-        """The scores of all continuations [beams, vocabulary]."""
+        """Returns the scores of all continuations [beams, vocabulary]."""
         exact = logits.astype(np.float64)
         exact -= exact.max(axis=1, keepdims=True)
         exact -= np.log(np.exp(exact).sum(axis=1, keepdims=True))
@@ -78,12 +78,12 @@ class BeamSearch:
         return total
 
     def _end(self, score: float, sequence: list[int]) -> None:
-        """Keeps an ended hypothesis if it is one of the best."""
+        """Stores a finished hypothesis if it is one of the best."""
         self._ended.append((score, sequence))
-        self._ended.sort(key=lambda each: -each[0])  # keeps the order of those that score alike
+        self._ended.sort(key=lambda each: -each[0])  # a stable sort: equal scores keep their order
         del self._ended[self.decoding.beam_size :]
 
     def _may_improve(self, length: int) -> bool:
-        """Whether the likeliest running hypothesis, were it to end now, would be among the best."""
+        """Returns whether the likeliest running hypothesis would be among the best if it ended now."""
         worst = self._ended[-1][0] if len(self._ended) == self.decoding.beam_size else NEVER
         return float(self._scores[0]) / length**self.decoding.length_penalty > worst

@@ -1,7 +1,7 @@
-"""Picks next tokens from logits as the options say, with numpy: for runtimes whose logits come as arrays.
+"""Picks next tokens from logits by the options, with numpy, for runtimes whose logits come as arrays.
 
-The options mean what they mean in transformers: penalty, shortest length, temperature, the likeliest so many, the
-likeliest that reach a probability together, in this order.
+The options mean the same as in transformers and apply in this order: penalty, minimum length, temperature, `top_k`,
+`top_p`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from workbench.decoding.generation import Decoding
 
 
 class Chooser:
-    """Picks a token for each row; draws are repeatable by the seed."""
+    """A chooser of one token for each row; the seed makes draws repeatable."""
 
     def __init__(self, decoding: Decoding):
         self.decoding = decoding
         self._draw = np.random.default_rng(decoding.seed) if decoding.samples else None
 
     def __call__(self, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        """Tokens int64 [batch] after those generated so far [batch, n], from float32 logits [batch, vocabulary]."""
+        """Returns tokens int64 [batch] for generated tokens [batch, n] and float32 logits [batch, vocabulary]."""
         scores = self.scores(generated, logits)
         if self._draw is None:
             return scores.argmax(axis=1)
         return np.array([_drawn(row, number) for row, number in zip(scores, self._draw.random(len(scores)))])
 
     def scores(self, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        """The logits after all options but the draw: what cannot be drawn is minus infinity. The logits stay as they
-        are; without options they are returned themselves."""
+        """Returns the logits after all options except the draw: impossible tokens get minus infinity.
+
+        The argument stays unchanged; without options it is returned itself.
+        """
         chosen = self.decoding
         waits = bool(chosen.stop_ids) and generated.shape[1] < chosen.min_new_tokens
         if chosen.repetition_penalty == 1.0 and not waits and not chosen.samples:
@@ -45,7 +47,10 @@ class Chooser:
 
 
 def penalise(scores: np.ndarray, generated: np.ndarray, penalty: float) -> None:
-    """Divides positive scores [batch, vocabulary] of tokens generated before [batch, n], multiplies negative ones."""
+    """Divides positive scores [batch, vocabulary] of generated tokens [batch, n] by the penalty.
+
+    Multiplies negative ones.
+    """
     if not generated.size:
         return
     found = np.take_along_axis(scores, generated, axis=1)
@@ -54,19 +59,19 @@ def penalise(scores: np.ndarray, generated: np.ndarray, penalty: float) -> None:
 
 
 def forbid(scores: np.ndarray, ids: tuple[int, ...]) -> None:
-    """Makes the ids impossible in scores [batch, vocabulary]; ids outside the vocabulary are none of its tokens."""
+    """Makes the ids impossible in scores [batch, vocabulary]; ids outside the vocabulary are ignored."""
     scores[:, [number for number in ids if 0 <= number < scores.shape[1]]] = -np.inf
 
 
 def _keep_likeliest(row: np.ndarray, top_k: int, top_p: float) -> None:
-    """Makes all others impossible, in place; of tokens that score alike at the edge of `top_k`, all are kept."""
+    """Makes all other tokens impossible, in place; all tokens with the lowest score inside `top_k` stay."""
     if 0 < top_k < len(row):
         row[row < np.partition(row, -top_k)[-top_k]] = -np.inf
     if top_p < 1.0:
         kept = np.flatnonzero(row > -np.inf)
         order = kept[np.argsort(row[kept], kind="stable")]  # from the least likely
         reached = np.cumsum(_probabilities(row[order]))
-        reached[-1] = np.inf  # the likeliest stays whatever is asked for
+        reached[-1] = np.inf  # the likeliest token always stays
         row[order[reached <= 1 - top_p]] = -np.inf
 
 
@@ -77,7 +82,7 @@ def _probabilities(scores: np.ndarray) -> np.ndarray:
 
 
 def _drawn(scores: np.ndarray, number: float) -> int:
-    """The token at which the probabilities, added up, pass a number between 0 and 1."""
+    """Returns the token at which the cumulative probability passes a number between 0 and 1."""
     possible = np.flatnonzero(scores > -np.inf)
     reached = np.cumsum(_probabilities(scores[possible]))
     return int(possible[min(int(np.searchsorted(reached, number, side="right")), len(possible) - 1)])

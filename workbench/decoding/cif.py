@@ -1,4 +1,4 @@
-"""Continuous integrate-and-fire on numpy arrays: where tokens are complete, and the embedding each of them fires.
+"""Continuous integrate-and-fire on numpy arrays: the boundaries of tokens, and the embedding that each token fires.
 
 Dong and Xu, "CIF: Continuous Integrate-and-Fire for End-to-End Speech Recognition", ICASSP 2020. One recording at a
 time; T encoder frames, N tokens, D width.
@@ -10,10 +10,10 @@ import numpy as np
 
 
 def fire(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> np.ndarray:
-    """Acoustic embeddings [tokens, D], of hidden's type: each the sum of frames weighted by their part in its unit.
+    """Returns acoustic embeddings [tokens, D] in hidden's type: sums of frames, weighted by their part in the token.
 
-    A frame whose weight straddles a whole number is shared between the two tokens it touches. The weights are summed in
-    float64: in float32 the sum of a long recording is too coarse to be shared out exactly.
+    If the weight of a frame crosses a whole number, the frame is divided between the two tokens that it touches. The
+    weights are summed in float64: in float32 the sum over a long recording is too coarse for an exact division.
 
     Args:
         hidden: [T, D].
@@ -28,9 +28,10 @@ def fire(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> np.ndarray:
 
 
 def peaks(alphas: np.ndarray, threshold: float) -> np.ndarray:
-    """The integrator's value at each frame [T] of weights [T], before it gives `threshold` away where it reaches it.
+    """Returns the integrator's value at each frame [T] for weights [T], before `threshold` is subtracted where it
+    fires.
 
-    Summed in float64, and of the weights' type.
+    Summed in float64, returned in the weights' type.
     """
     value = 0.0
     found = []

@@ -1,4 +1,4 @@
-"""CTC without a language model: the best path and where it lies.
+"""CTC without a language model: the best path and the frames of its tokens.
 
 Graves et al., "Connectionist Temporal Classification", ICML 2006. Works on numpy arrays of any runtime.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class CtcToken:
-    """A token of a CTC path and the frames it occupies: `first` to before `end`."""
+    """A token of a CTC path with its frames, from `first` to before `end`."""
 
     id: int
     first: int
@@ -20,16 +20,16 @@ class CtcToken:
 
 
 def greedy(scores: np.ndarray, blank: int = 0) -> list[CtcToken]:
-    """The best path of scores [frames, vocabulary]: repeats collapsed, blanks dropped.
+    """Returns the best path of scores [frames, vocabulary]: repeats collapsed, blanks dropped.
 
-    The frames of a token are those of its run in the path. For this token sequence no alignment is more likely, so
-    they are its forced alignment too.
+    The frames of a token are those of its run in the path. No alignment of this token sequence is more likely, so they
+    are also its forced alignment.
     """
     return collapse(scores.argmax(axis=1), blank)
 
 
 def collapse(path: np.ndarray, blank: int = 0) -> list[CtcToken]:
-    """The tokens of a path of ids [frames]."""
+    """Returns the tokens of a path of ids [frames]."""
     if not len(path):
         return []
     starts = np.flatnonzero(np.concatenate([[True], path[1:] != path[:-1]]))

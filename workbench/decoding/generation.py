@@ -1,4 +1,4 @@
-"""How a language model's next tokens are chosen: the options that all runtimes have, and their plain form."""
+"""Options for the choice of a language model's next tokens, for users and for runtimes."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ import numpy as np
 
 from workbench.core.options import MOST_TOKENS, option
 
-ENDED = -1  # in place of a token, for a row of a batch that has ended
-MOST_BEAMS = 64  # each holds keys and values of its own, so that memory grows with them; papers follow 5 to 20
-COLDEST = 0.01  # below it, scores divided by the temperature overflow in float16, and all is as at 0
-HOTTEST = 100.0  # all tokens are as good as equally likely then
-MOST_PENALTY = 100.0  # no token is written twice with far less
-LARGEST_SEED = (1 << 53) - 1  # the largest whole number up to which JSON and browsers keep every one
+ENDED = -1  # the token of a row of a batch that has ended
+MOST_BEAMS = 64  # each beam stores its own keys and values, so memory grows with their number; papers use 5 to 20
+COLDEST = 0.01  # below it, scores divided by the temperature overflow in float16, and the result is that of 0
+HOTTEST = 100.0  # here all tokens are practically equally likely
+MOST_PENALTY = 100.0  # a much smaller value already prevents every repetition
+LARGEST_SEED = (1 << 53) - 1  # JSON and browsers store whole numbers exactly up to this one
 
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """What a user may choose of an autoregressive decoder; mixed into the options of a family."""
+    """The user's options for an autoregressive decoder; families inherit them in their own options."""
 
-    max_new_tokens: int = option(512, "most tokens generated for one stretch or prompt", minimum=1, maximum=MOST_TOKENS)
-    min_new_tokens: int = option(0, "the end is not accepted before so many tokens", minimum=0, maximum=MOST_TOKENS)
+    max_new_tokens: int = option(512, "most tokens generated for one segment or prompt", minimum=1, maximum=MOST_TOKENS)
+    min_new_tokens: int = option(0, "the text does not end before this many tokens", minimum=0, maximum=MOST_TOKENS)
     temperature: float = option(
         0.0, "0 takes the likeliest token; above it, tokens are drawn", smallest=COLDEST, maximum=HOTTEST
     )
-    top_k: int = option(0, "draw among so many likeliest tokens; 0 draws among all", minimum=0, maximum=MOST_TOKENS)
+    top_k: int = option(0, "draw among this many likeliest tokens; 0 draws among all", minimum=0, maximum=MOST_TOKENS)
     top_p: float = option(
         1.0, "draw among the likeliest tokens that reach this probability together", above=0.0, maximum=1.0
     )
     repetition_penalty: float = option(
         1.0, "divides the scores of tokens generated before; 1 is off", minimum=0.01, maximum=MOST_PENALTY
     )
-    seed: int = option(0, "of the draws", minimum=0, maximum=LARGEST_SEED)
+    seed: int = option(0, "seed of the draws", minimum=0, maximum=LARGEST_SEED)
 
 
 @dataclass(frozen=True)
 class WritingOptions(GenerationOptions):
-    """What a user may choose of a model that writes text by itself."""
+    """The user's options for a model that generates text."""
 
-    alternatives: int = option(0, "report so many of the likeliest tokens at each step", minimum=0, maximum=20)
+    alternatives: int = option(0, "report this many of the likeliest tokens at each step", minimum=0, maximum=20)
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How to decode, for a runtime: the user's options and what the model says of its own end."""
+    """The decoding options for a runtime: those of the user, and the model's stop tokens."""
 
     stop_ids: tuple[int, ...]
     max_new_tokens: int | np.ndarray = 512  # one number for each row of a batch, or for all
     min_new_tokens: int = 0
     beam_size: int = 1
-    length_penalty: float = 1.0  # power of the length that a beam's score is divided by
+    length_penalty: float = 1.0  # a beam's score is divided by the length to this power
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     repetition_penalty: float = 1.0
     seed: int = 0
     pad_id: int = 0
-    alternatives: int = 0  # how many of the likeliest tokens of each step to tell of
+    alternatives: int = 0  # number of likeliest tokens to report at each step
 
     @property
     def samples(self) -> bool:
-        """Whether tokens are drawn rather than the likeliest taken."""
+        """Whether tokens are drawn, instead of the likeliest taken."""
         return self.temperature > 0
 
     @property
@@ -72,7 +72,7 @@ class Decoding:
 
 
 def decoding_of(options: GenerationOptions, stop_ids: tuple[int, ...], **more: int | float | np.ndarray) -> Decoding:
-    """The options as a runtime takes them; `more` names fields of `Decoding` that the family decides."""
+    """Returns the options for a runtime; `more` sets fields of `Decoding` that the family decides."""
     chosen: dict[str, int | float | np.ndarray] = {
         "max_new_tokens": options.max_new_tokens,
         "min_new_tokens": options.min_new_tokens,

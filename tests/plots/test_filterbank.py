@@ -93,7 +93,7 @@ def test_the_scale_fits_beside_its_name_also_when_all_is_one_value(width: float,
 
 
 @pytest.mark.parametrize("features", [np.zeros((0, 80)), np.full((5, 80), np.nan)])
-def test_nothing_to_draw_is_said(features: np.ndarray) -> None:
+def test_empty_features_are_labelled(features: np.ndarray) -> None:
     figure = filterbank_figure(features)
     assert [text.get_text() for text in figure.axes[0].texts] == ["no frames"]
     assert png(figure)[..., 3].any()

@@ -44,7 +44,7 @@ def test_cells_are_means_or_largest_values(table: np.ndarray) -> None:
     assert np.abs(shrunk(table, "largest", 7, 5)) == pytest.approx(np.abs(largest))
 
 
-def test_small_arrays_stay_as_they_are() -> None:
+def test_small_arrays_stay_unchanged() -> None:
     table = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
     assert np.array_equal(shrunk(table), table)
     drawn = image_of(array_figure(table))
@@ -94,7 +94,7 @@ def figure_lines(figure: Figure) -> list[np.ndarray]:
     return [np.asarray(line.get_ydata()) for line in figure.axes[0].lines]
 
 
-def test_distances_leave_out_what_has_no_logarithm() -> None:
+def test_distances_leave_out_values_without_logarithm() -> None:
     stages = [f"encoder.layers.{n}.$x^2$" for n in range(100)]
     figure = distances_figure(stages, [0.0, *[1e-7] * 99], [np.inf, *[1e-2] * 99], [1e-6] * 100)
     reference, candidate, bound = figure_lines(figure)

@@ -37,7 +37,7 @@ def texts(figure: Figure) -> list[str]:
     hnp.arrays(np.float32, st.integers(0, 300), elements=st.floats(-1, 1, width=32)),
     st.integers(1, 50),
 )
-def test_the_envelope_holds_the_extremes_of_equal_stretches(samples: np.ndarray, columns: int) -> None:
+def test_the_envelope_holds_the_extremes_of_equal_chunks(samples: np.ndarray, columns: int) -> None:
     middles, low, high = envelope(samples, columns)
     assert len(middles) == len(low) == len(high) <= columns
     if not len(samples):

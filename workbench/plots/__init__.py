@@ -1,1 +1,1 @@
-"""Arrays in, matplotlib Figures out. Knows no models, no files and no page."""
+"""Plots: arrays in, matplotlib Figures out. Knows no models, no files and no page."""

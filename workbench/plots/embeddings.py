@@ -1,4 +1,4 @@
-"""Embeddings as pictures: their values, the lengths of their vectors, and their place among a model's own vectors.
+"""Plots of embeddings: their values, the norms of their vectors, and their position among a model's own vectors.
 
 Takes arrays, returns matplotlib Figures. This file knows no models.
 """
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SQUARE_INCHES = 3.6  # height of the plane
-TOKENS_MAP = "viridis"  # from the first token to the last; both ends to be seen on white and on near-black
-_BAND = (5, 95)  # percent of a model's own vectors that lie within the band
-_MOST_POINTS = 4000  # more on one picture only cover each other
+SQUARE_INCHES = 3.6  # height of the plane's figure
+TOKENS_MAP = "viridis"  # from the first token to the last; both ends are visible on white and on near-black
+_BAND = (5, 95)  # percentiles of a model's own vectors that limit the band
+_MOST_POINTS = 4000  # more points would only cover each other
 _WORD_INCHES = 0.9
 _MOST_WORDS = 16
 _GAP = 7  # dots between a token and its word
-_LONGEST_PATH = 60  # tokens; more cross each other too often to be followed
+_LONGEST_PATH = 60  # tokens; a longer path crosses itself too often to be readable
 _SHORTEST_RAMP = 0.15
 
 
 def values_figure(values: np.ndarray, width: float = WIDTH_INCHES, height: float = HEIGHT_INCHES) -> Figure:
-    """Values [tokens, channels] as an image: tokens along, channels up."""
+    """Returns values [tokens, channels] as an image, with tokens on the horizontal axis."""
     return array_figure(values, along="token", width=width, height=height)
 
 
 def norms_figure(
     norms: np.ndarray, others: np.ndarray | None = None, width: float = WIDTH_INCHES, height: float = HEIGHT_INCHES
 ) -> Figure:
-    """The norm of each token's vector, over a band in which nine tenths of the `others` are, a model's own."""
+    """Returns the norm of each token's vector, over a band with nine tenths of a model's own norms (`others`)."""
     figure, axes = style.plain_axes("token", "norm", 0.25, width, height)
     entries = [("embedding", style.SIGNAL)]
     if others is not None and others.size:
@@ -62,11 +62,11 @@ def plane_figure(
     width: float = WIDTH_INCHES,
     height: float = SQUARE_INCHES,
 ) -> Figure:
-    """Tokens [tokens, 2] in a plane among others [rows, 2], a model's own vectors.
+    """Returns tokens [tokens, 2] in a plane among others [rows, 2], a model's own vectors.
 
     Args:
-        shares: of the variance, along each axis.
-        words: of each token, say the nearest of the model's vocabulary; as many are written as have room.
+        shares: share of the variance along each axis.
+        words: a word for each token, such as the nearest in the model's vocabulary; words without space are left out.
     """
     along, up = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(shares, 1))
     figure, axes = style.plain_axes(along, up, 0.42, width, height)
@@ -93,7 +93,7 @@ def _whole_numbers(axes: Axes, count: int) -> None:
 
 
 def _ramp(figure: Figure, count: int, left: float) -> None:
-    """A strip above the picture in the colours of the tokens, from the first to the last."""
+    """Draws a strip above the figure in the colours of the tokens, from the first to the last."""
     width, height = figure.get_size_inches()
     last = str(count - 1)
     room = width - left - sum(style.text_inches(word, style.SMALL_POINTS) for word in ("token 0", last)) - 0.2
@@ -111,7 +111,7 @@ def _ramp(figure: Figure, count: int, left: float) -> None:
 
 
 def _write(axes: Axes, tokens: np.ndarray, words: Sequence[str]) -> None:
-    """Words beside their tokens, those farthest from the middle first; none over another, a token, or the frame."""
+    """Writes words beside their tokens, the outermost first; no word covers another, a token, or the frame."""
     size, figure = style.SMALL_POINTS - 1, axes.figure
     axes.autoscale_view()
     frame, points = axes.get_window_extent(), axes.transData.transform(tokens)
@@ -121,7 +121,7 @@ def _write(axes: Axes, tokens: np.ndarray, words: Sequence[str]) -> None:
         word = style.shortened(style.legible(words[number]).strip(), size, _WORD_INCHES)
         if len(taken) == _MOST_WORDS:
             break
-        if not any(char.isalnum() for char in word):  # parts of characters, and characters that no font has
+        if not any(char.isalnum() for char in word):  # incomplete characters, and characters that no font has
             continue
         (x, y), wide = points[number], style.text_inches(word, size) * figure.dpi
         for left in (x + _GAP, x - _GAP - wide):

@@ -1,6 +1,6 @@
-"""The log-mel filter bank as a picture, time along and mel bins up.
+"""A plot of the log-mel filter bank, with time on the horizontal axis and mel bins on the vertical.
 
-Takes an array and returns a matplotlib Figure. Knows neither how the features were computed nor by whom.
+Takes an array and returns a matplotlib Figure. Does not know where the features come from.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from workbench.plots import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TOP_INCHES = 0.42  # holds the colour scale
-_QUIETEST_PERCENT, _LOUDEST_PERCENT = 2.0, 99.8  # of the values; beyond, colours are clipped, so that one click or
-# a stretch of digital silence does not take the contrast from speech
-_SMALLEST_RANGE = (
-    2.0  # of log energy under all colours: a recording of one value is one colour, not noise in all of them
-)
+_TOP_INCHES = 0.42  # space for the colour scale
+# Percentiles of the values at which colours are clipped, so that one click or digital silence does not take the
+# contrast from speech.
+_QUIETEST_PERCENT, _LOUDEST_PERCENT = 2.0, 99.8
+_SMALLEST_RANGE = 2.0  # least range of log energy over all colours, so that a recording of one value has one colour
 
 
 def filterbank_figure(
@@ -29,11 +28,11 @@ def filterbank_figure(
     width: float = style.WIDTH_INCHES,
     height: float = 2.4,
 ) -> Figure:
-    """The image of `features` [frames, mels], log energies, with time in seconds and a colour scale.
+    """Returns the image of `features` [frames, mels], log energies, with time in seconds and a colour scale.
 
-    Its time axis lines up with that of `waveform_figure` of the same width if `seconds` is the recording's length,
-    which is a little more than that of its whole frames. Recordings with more frames than the picture has columns are
-    drawn by means over neighbouring frames. Values that are no numbers stay transparent.
+    If `seconds` is the recording's length (a little more than that of its whole frames), the time axis matches that of
+    `waveform_figure` of the same width. Recordings with more frames than the figure has columns are drawn as means over
+    neighbouring frames. NaN values stay transparent.
 
     Raises `ValueError` if `features` is not two-dimensional or the frame shift is not positive.
     """
@@ -75,9 +74,10 @@ def filterbank_figure(
 
 
 def column_means(features: np.ndarray, columns: int) -> tuple[np.ndarray, int]:
-    """Means of neighbouring frames [at most `columns`, mels], and how many frames they stand for together.
+    """Returns means of neighbouring frames [at most `columns`, mels], and the number of frames that they cover
+    together.
 
-    The count is that of `features` rounded up to whole columns: the last may stand for fewer frames than the others.
+    The number is that of `features` rounded up to whole columns, because the last column may cover fewer frames.
     """
     block = max(1, -(-len(features) // max(columns, 1)))
     if block == 1:

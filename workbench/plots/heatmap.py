@@ -1,6 +1,6 @@
-"""The errors of stages as a picture: a row for each stage, a column for each side, coloured by error over limit.
+"""A heat map of stage errors: a row for each stage, a column for each side, coloured by error / limit.
 
-Takes names and arrays, returns a matplotlib Figure: blue is within the limit, red beyond it, white just at it.
+Takes names and arrays, returns a matplotlib Figure. Blue is within the limit, red beyond it, white equal to it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from matplotlib.patches import Patch
 
 COLOURS = "RdBu_r"
-DECADES = 3.0  # to either side of the limit; errors farther from it have the colour of the end
-BEYOND_ALL = "#7a0019"  # what is not finite
+DECADES = 3.0  # range of colours on either side of the limit; farther errors have the colour of the end
+BEYOND_ALL = "#7a0019"  # colour of errors that are not finite
 _ROW_INCHES, _COLUMN_INCHES = 0.185, 0.85
 _TOP_INCHES = 0.5
 _DARK, _LIGHT = "#14202c", "#ffffff"
 
 
 def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray, limits: np.ndarray) -> Figure:
-    """The heat map of errors [stages, sides], each coloured by its multiple of `limits` of the same shape.
+    """Returns the heat map of errors [stages, sides], each coloured by its multiple of `limits` of the same shape.
 
-    An error that is not a number leaves its place empty, an infinite one says "not finite". Raises `ValueError` for
-    tables of another shape, and for none.
+    The cell of a NaN error stays empty; an infinite error shows "not finite". Raises `ValueError` for tables of another
+    shape, and for empty ones.
     """
     from matplotlib import colormaps
 
@@ -76,7 +76,7 @@ def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray,
 
 
 def _place(value: float, limit: float) -> float:
-    """Where on the colour map an error lies, 0..1, its limit in the middle."""
+    """Returns the position of an error on the colour map, 0..1, with its limit in the middle."""
     if value == 0:
         return 0.0
     if limit == 0:

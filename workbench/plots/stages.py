@@ -1,8 +1,8 @@
-"""A stage of two computations as pictures: each array, their difference, the error along either axis.
+"""Plots of one stage of two computations: each array, their difference, the error along either axis.
 
-Takes arrays, returns matplotlib Figures. Positions run along, channels up. Arrays larger than a picture are drawn by
-means over neighbours, differences by the largest among them, so that a single wrong value stays to be seen. Rows are
-read a block at a time: an array that lies in a file is never in memory as a whole.
+Takes arrays, returns matplotlib Figures. Positions are horizontal, channels vertical. Arrays larger than a figure are
+drawn as means over neighbours, and differences as the largest among them, so that a single wrong value stays visible.
+Rows are read a block at a time: an array in a file is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 WIDTH_INCHES, HEIGHT_INCHES = 3.8, 2.3
 WIDE_INCHES = 7.0
-NOT_FINITE = "#12b886"  # values that are infinite or not a number; in neither map
+NOT_FINITE = "#12b886"  # colour of infinite and NaN values, which neither colour map contains
 DIFFERENCE_MAP = "RdBu_r"  # blue below, red above
-_TOP_INCHES = 0.42  # holds the colour scale
-_ACROSS, _UP = 400, 220  # cells of a picture
-_CLIPPED_PERCENT = 0.2  # at either end of the values, so that an outlier does not take the contrast from the others
+_TOP_INCHES = 0.42  # space for the colour scale
+_ACROSS, _UP = 400, 220  # cells of a figure
+_CLIPPED_PERCENT = 0.2  # clipped at either end, so that an outlier does not take the contrast from other values
 
 How = Literal["mean", "largest"]
 
 
 def shrunk(table: np.ndarray, how: How = "mean", across: int = _ACROSS, up: int = _UP) -> np.ndarray:
-    """The values [positions, channels] as at most `across` by `up` cells of float64.
+    """Returns the values [positions, channels] as at most `across` by `up` cells of float64.
 
-    A cell is the mean of its values, or the one with the largest magnitude. One value that is infinite or not a number
-    makes its cell not a number.
+    A cell is the mean of its values, or the one with the largest magnitude. One infinite or NaN value makes its cell
+    NaN.
     """
     rows, columns = table.shape
     row_edges, column_edges = (
@@ -57,7 +57,7 @@ def shrunk(table: np.ndarray, how: How = "mean", across: int = _ACROSS, up: int 
 
 
 def value_limits(table: np.ndarray) -> tuple[float, float]:
-    """The values between which colours are spread for an array, its outliers aside."""
+    """Returns the range of values for the colours of an array, without outliers."""
     cells = shrunk(table)
     finite = cells[np.isfinite(cells)]
     if not finite.size:
@@ -73,16 +73,16 @@ def array_figure(
     width: float = WIDTH_INCHES,
     height: float = HEIGHT_INCHES,
 ) -> Figure:
-    """An array [positions, channels] as an image, colours spread between `limits` (by default, its own).
+    """Returns an array [positions, channels] as an image with colours between `limits` (by default, its own).
 
-    `along` says what its positions are.
+    `along` names its positions.
     """
     ends = limits or value_limits(table)
     return _image(shrunk(table), table.shape, style.COLOUR_MAP, ends, "value", along, width, height)
 
 
 def difference_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
-    """Candidate less reference, both [positions, channels] of one shape, as an image with white for no difference."""
+    """Returns candidate minus reference, both [positions, channels] of one shape, as an image; white means equal."""
     cells = shrunk(_Difference(reference, candidate), "largest")  # type: ignore[arg-type]
     finite = cells[np.isfinite(cells)]
     most = float(np.abs(finite).max()) if finite.size else 0.0
@@ -90,7 +90,7 @@ def difference_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
 
 
 class _Difference:
-    """Candidate less reference, computed for the rows that are asked for."""
+    """The candidate minus the reference, computed only for requested rows."""
 
     def __init__(self, reference: np.ndarray, candidate: np.ndarray):
         self.shape = reference.shape
@@ -103,7 +103,7 @@ class _Difference:
 
 
 def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
-    """Two arrays of one channel, over their positions."""
+    """Returns the curves of two arrays of one channel over their positions."""
     figure, axes = style.plain_axes("position", "value", 0.25, WIDTH_INCHES, HEIGHT_INCHES)
     for values, colour, thickness in ((reference, style.SIGNAL, 1.8), (candidate, style.ACCENT, 0.9)):
         cells = shrunk(values.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0]
@@ -114,7 +114,7 @@ def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
 
 
 def error_figure(errors: np.ndarray, along: str) -> Figure:
-    """The error at each position or channel, as root mean squares, on a scale of powers of ten; none where it is 0."""
+    """Returns the root mean square error at each position or channel on a logarithmic scale; zeros are not drawn."""
     figure, axes = style.plain_axes(along, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
     cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0] if errors.size else np.zeros(0)
     drawn = np.where(cells > 0, cells, np.nan)
@@ -132,9 +132,9 @@ def error_figure(errors: np.ndarray, along: str) -> Figure:
 def distances_figure(
     stages: Sequence[str], reference: Sequence[float], candidate: Sequence[float], bound: Sequence[float]
 ) -> Figure:
-    """The distances of reference and candidate from float64 over the stages, with the bound above which is a bug.
+    """Returns the distances of both sides from float64 over the stages, with the bound above which is a bug.
 
-    Distances of 0, and infinite ones, are not drawn.
+    Distances that are 0 or infinite are not drawn.
     """
     longest = max((style.text_inches(stage, style.SMALL_POINTS - 1) for stage in stages), default=0.0)
     bottom = min(longest, 1.6) + 0.15
@@ -186,7 +186,7 @@ def _image(
 
 
 def _powers(axes: Axes, values: np.ndarray) -> None:
-    """A vertical scale of powers of ten over the positive values, with as many labels as have room."""
+    """Sets a logarithmic vertical scale for the positive values, with as many labels as fit."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     seen = values[np.isfinite(values) & (values > 0)]
@@ -200,7 +200,7 @@ def _powers(axes: Axes, values: np.ndarray) -> None:
 
 
 def _scale(figure: Figure, image: AxesImage, name: str) -> None:
-    """A flat colour scale above the picture with its two ends, whatever their power of ten."""
+    """Draws a horizontal colour scale above the figure, labelled with its two ends, whatever their power of ten."""
     width, height = figure.get_size_inches()
     length = 1.3
     right, bottom = width - style.RIGHT_INCHES - 0.15, height - 0.14

@@ -1,7 +1,7 @@
-"""How every picture looks: its size, margins, colours, time axis and fonts, so that pictures under each other line up.
+"""The common style of all plots: size, margins, colours, time axis and fonts, so that plots below each other align.
 
-Colours are chosen to be read on white and on near-black alike, with a transparent background. Figures are made without
-pyplot, so nothing here is shared between requests. This file knows neither audio nor models.
+The colours are readable on white and on near-black, with a transparent background. Figures are made without pyplot, so
+requests share nothing. This file knows neither audio nor models.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 INK = "#747b86"  # text and axes: contrast above 4 on white and on near-black
-SIGNAL = "#3f8fd2"  # what the picture is about
-QUIET = "#9aa3af"  # the same where nothing was found in it
+SIGNAL = "#3f8fd2"  # the subject of the figure
+QUIET = "#9aa3af"  # its parts without findings
 ACCENT = "#e08a3c"  # marks over the signal
-COLOUR_MAP = "magma"  # energies: even steps to the eye, dark to light, safe for colour-blind readers
+COLOUR_MAP = "magma"  # for energies: perceptually uniform, dark to light, safe for colour-blind readers
 
 TEXT_POINTS = 9.0
 SMALL_POINTS = 8.0
 DOTS_PER_INCH = 144
-LEFT_INCHES, RIGHT_INCHES, BOTTOM_INCHES = 0.64, 0.3, 0.45  # margins, the same for all pictures with a time axis
+LEFT_INCHES, RIGHT_INCHES, BOTTOM_INCHES = 0.64, 0.3, 0.45  # margins of all figures with a time axis
 WIDTH_INCHES = 10.0
 NARROWEST_INCHES = 2.5
 
-_TICK_INCHES = 0.7  # room for one tick label on the time axis
+_TICK_INCHES = 0.7  # space for one tick label on the time axis
 _MISSING = "\u25a1"  # drawn for a character that no installed font has
 _LATIN = "DejaVu Sans"  # comes with matplotlib
-# Fonts with Chinese, Japanese and Korean on Linux, macOS and Windows, then ones that cover other scripts.
+# Fonts with Chinese, Japanese and Korean on Linux, macOS and Windows, then fonts for other scripts.
 _FALLBACKS = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
@@ -55,7 +55,10 @@ _FALLBACKS = (
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of that size in inches with a transparent background; `ValueError` if too narrow to read."""
+    """Returns an empty figure of that size in inches with a transparent background.
+
+    Raises `ValueError` if it is too narrow.
+    """
     from matplotlib.figure import Figure
 
     if not width >= NARROWEST_INCHES:
@@ -64,9 +67,9 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def time_axes(figure: Figure, top: float, seconds: float) -> Axes:
-    """Axes over the whole figure but the common margins and `top` inches, with time from 0 to `seconds` along them.
+    """Returns axes over the whole figure without the common margins and `top` inches; time runs from 0 to `seconds`.
 
-    Up to two minutes the ticks are seconds, then minutes and seconds, from an hour on hours too.
+    The ticks show seconds up to two minutes, then minutes and seconds, and hours too from an hour on.
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
@@ -98,7 +101,7 @@ def time_axes(figure: Figure, top: float, seconds: float) -> Axes:
 def plain_axes(
     x: str, y: str, top: float, width: float, height: float, bottom: float = BOTTOM_INCHES
 ) -> tuple[Figure, Axes]:
-    """A figure of that size in inches, and axes over all of it but the common margins, `top` and `bottom`."""
+    """Returns a figure of that size in inches, and axes over all of it without the margins, `top` and `bottom`."""
     figure = new_figure(width, height)
     inner = width - LEFT_INCHES - RIGHT_INCHES
     place = (LEFT_INCHES / width, bottom / height, inner / width, (height - bottom - top) / height)
@@ -112,7 +115,7 @@ def plain_axes(
 
 
 def label(axes: Axes, x: str = "", y: str = "") -> None:
-    """Names the axes in the common ink; the vertical name stands at the same place in every picture."""
+    """Names the axes in the common colour; the vertical name has the same position in every figure."""
     if x:
         axes.set_xlabel(x, color=INK, fontsize=SMALL_POINTS, labelpad=2)
     if y:
@@ -123,7 +126,7 @@ def label(axes: Axes, x: str = "", y: str = "") -> None:
 
 
 def colour_scale(figure: Figure, image: AxesImage, name: str, extend: str) -> None:
-    """A flat colour scale in the margin above the picture, at its right end, with its name on its left."""
+    """Draws a horizontal colour scale in the top margin at the right end, with its name on its left."""
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     width, height = figure.get_size_inches()
@@ -148,7 +151,7 @@ def colour_scale(figure: Figure, image: AxesImage, name: str, extend: str) -> No
 
 
 def legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> float:
-    """Names in their colours side by side above the picture; returns where there is room for more, in inches."""
+    """Writes names in their colours side by side above the figure; returns where free space begins, in inches."""
     width, height = figure.get_size_inches()
     left = LEFT_INCHES
     for name, colour in entries:
@@ -159,7 +162,7 @@ def legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> float:
 
 
 def clock(seconds: float, hours: bool = False) -> str:
-    """`2:05`, or `1:02:05` with hours."""
+    """Returns a time as `2:05`, or `1:02:05` with hours."""
     whole = round(seconds)
     if hours:
         return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
@@ -167,10 +170,10 @@ def clock(seconds: float, hours: bool = False) -> str:
 
 
 def place_text(axes: Axes, x: float, y: float, text: str, room: float | None = None, **how: object) -> Text | None:
-    """Writes a text at a point of the axes in fonts that have its characters, cut with "…" to `room` inches.
+    """Writes a text at a point of the axes in fonts that have its characters, shortened with "…" to `room` inches.
 
-    Characters that no installed font has are drawn as boxes. `$` is a dollar sign, not mathematics. Returns None, and
-    writes nothing, where not even two characters fit.
+    Characters that no installed font has become boxes. `$` is a dollar sign, not mathematics. If not even two
+    characters fit, writes nothing and returns None.
     """
     if room is not None and room <= 0:
         return None
@@ -185,7 +188,7 @@ def place_text(axes: Axes, x: float, y: float, text: str, room: float | None = N
 
 
 def legible(text: str) -> str:
-    """The text on one line with a box for each character that no installed font has."""
+    """Returns the text on one line with a box for each character that no installed font has."""
     known = families(text)
     return "".join(
         char if char == " " or any(ord(char) in _glyphs(name) for name in known) else _MISSING
@@ -195,7 +198,7 @@ def legible(text: str) -> str:
 
 
 def shortened(text: str, points: float, room: float) -> str:
-    """The text, or as much of its beginning as fits into `room` inches with an ellipsis after it."""
+    """Returns the text, or as much of its beginning as fits into `room` inches, followed by an ellipsis."""
     if text_inches(text, points) <= room:
         return text
     names, used, kept = families(text), text_inches("…", points), 0
@@ -208,14 +211,14 @@ def shortened(text: str, points: float, room: float) -> str:
 
 
 def text_inches(text: str, points: float) -> float:
-    """How wide a line of text is, from the advance widths of its fonts."""
+    """Returns the width of a line of text, from the advance widths of its fonts."""
     names = families(text)
     return sum(_advance(char, names) for char in text) * points / 72
 
 
 @lru_cache(maxsize=512)
 def families(text: str) -> tuple[str, ...]:
-    """The fonts that draw the text: matplotlib's own, and installed ones for the characters it lacks."""
+    """Returns the fonts that draw the text: matplotlib's own, and installed ones for characters that it lacks."""
     chosen, lacking = [_LATIN], {ord(char) for char in text if char.isprintable()} - _glyphs(_LATIN)
     for name in _installed() if lacking else ():
         if lacking & _glyphs(name):
@@ -241,7 +244,7 @@ def _glyphs(family: str) -> frozenset[int]:
 
 @lru_cache(maxsize=4096)
 def _advance(char: str, names: tuple[str, ...]) -> float:
-    """The width of a character in ems."""
+    """Returns the width of a character in ems."""
     from matplotlib.font_manager import findfont, get_font
 
     family = next((name for name in names if ord(char) in _glyphs(name)), _LATIN)

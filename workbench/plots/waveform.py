@@ -1,4 +1,4 @@
-"""A recording as a picture: its waveform, where somebody speaks, and what was said when.
+"""A plot of a recording: its waveform, the spans of speech, and the text of each segment.
 
 Takes arrays and seconds and returns a matplotlib Figure. Knows neither files nor models.
 """
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LABEL_INCHES = 0.28  # above the waveform, where there are labels
+_LABEL_INCHES = 0.28  # space above the waveform for labels
 _LABEL_GAP_INCHES = 0.08  # between two of them
-_SMALLEST_RANGE = 0.02  # of full scale: silence is drawn flat, not as noise blown up to the whole height
+_SMALLEST_RANGE = 0.02  # of full scale; silence is drawn flat, not as noise that fills the whole height
 
 
 def waveform_figure(
@@ -29,11 +29,11 @@ def waveform_figure(
     width: float = style.WIDTH_INCHES,
     height: float = 2.0,
 ) -> Figure:
-    """The waveform of `samples` [samples], float in -1 ... 1 or int16, `width` × `height` inches.
+    """Returns the waveform of `samples` [samples], float in -1 ... 1 or int16, `width` × `height` inches.
 
-    `voiced` are spans (start, end) in seconds to be shaded; with none, nothing is. `segments` (start, end, text) are
-    written above, each cut to its own room. Every sample counts: a column of the picture shows the least and the
-    greatest of its samples, so a click an hour into a recording is seen. Values that are no numbers leave gaps.
+    `voiced` are spans (start, end) in seconds to shade. `segments` (start, end, text) are written above, each shortened
+    to its own space. No sample is skipped: a column of the figure shows the least and the greatest of its samples, so a
+    click an hour into a recording is visible. NaN values leave gaps.
 
     Raises `ValueError` if `samples` is not one-dimensional or the rate is not positive.
     """
@@ -73,9 +73,9 @@ def waveform_figure(
 
 
 def envelope(samples: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """At most `columns` stretches of equal length (the last may be shorter): middle, least, greatest sample of each.
+    """Returns middle, least and greatest sample of at most `columns` chunks of equal length (the last may be shorter).
 
-    Middles are positions in samples; integer samples are put on the scale of -1 ... 1. All three are [stretches].
+    Middles are positions in samples; integer samples are scaled to -1 ... 1. All three are [chunks].
     """
     scale = 1 / (1 << 15) if samples.dtype.kind == "i" else 1.0
     if not len(samples):
@@ -87,11 +87,11 @@ def envelope(samples: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray,
 
 
 def _label_segments(axes: Axes, segments: Sequence[tuple[float, float, str]], seconds: float, inches: float) -> None:
-    """Texts above the waveform, each from its segment's start as far as the next one, and a tick at each start."""
+    """Writes texts above the waveform, each from its segment's start up to the next one, and a tick at each start."""
     from matplotlib.transforms import ScaledTranslation
 
     written = sorted((start, text) for start, _, text in segments if text.strip())
-    above = axes.get_xaxis_transform()  # seconds along, share of the height up
+    above = axes.get_xaxis_transform()  # x in seconds, y as share of the height
     figure = axes.get_figure(root=True)
     assert figure is not None
     shift = ScaledTranslation(_LABEL_GAP_INCHES / 2, 0, figure.dpi_scale_trans)

@@ -67,14 +67,14 @@ def test_files_are_read_when_they_have_changed(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("memory", [b"", b"[]", b'{"a": 1}', b"\xff", b"[" * 100_000])
-def test_a_damaged_memory_is_made_anew(memory: bytes, tmp_path: Path) -> None:
+def test_a_damaged_memory_is_made_again(memory: bytes, tmp_path: Path) -> None:
     place = written(tmp_path / "a", {"model.pt": b"abcd"})
     expected = Digests(tmp_path / "other.json").of(place)
     (tmp_path / "memory.json").write_bytes(memory)
     assert Digests(tmp_path / "memory.json").of(place) == expected
 
 
-def test_what_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"the checkpoint directory .* cannot be read"):
         Digests(tmp_path / "memory.json").of(tmp_path / "none")
 

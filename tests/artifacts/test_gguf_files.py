@@ -166,7 +166,7 @@ def test_waiting_can_be_called_off(tiny: Path, calls: list[dict[str, Any]], monk
     assert len(errors) == 1 and calls == []
 
 
-def test_a_changed_checkpoint_is_converted_anew(
+def test_a_changed_checkpoint_is_converted_again(
     tiny: Path, cache_home: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tiny_sensevoice(tiny.parent / "elsewhere" / "tiny")
@@ -200,7 +200,7 @@ def test_a_language_model_outside_counts_too(
     assert not any(offer.converted for offer in offered(tiny, "fireredasr"))
 
 
-def test_what_an_interrupted_conversion_left_is_removed(tiny: Path, calls: list[dict[str, Any]]) -> None:
+def test_the_remains_of_an_interrupted_conversion_are_removed(tiny: Path, calls: list[dict[str, Any]]) -> None:
     folder = converted(tiny, "sensevoice", "f16").parent
     (folder / ".workbench-0.part").touch()
     converted(tiny, "sensevoice", "bf16")
@@ -222,7 +222,7 @@ def damages(content: bytes) -> list[bytes]:
     ]
 
 
-def test_a_file_that_was_damaged_is_made_anew(
+def test_a_damaged_file_is_made_again(
     tiny: Path, calls: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = converted(tiny, "sensevoice", "f16")
@@ -233,7 +233,7 @@ def test_a_file_that_was_damaged_is_made_anew(
         caplog.clear()
         assert converted(tiny, "sensevoice", "f16") == path and path.read_bytes() == content
         assert len(calls) == 2 + number
-        assert caplog.messages == [f"{path} is not what was written there, and is made anew when it is wanted"]
+        assert caplog.messages == [f"{path} has changed since it was written; it will be made again on the next use"]
     path.write_bytes(content[:-1])
     assert not next(each for each in offered(tiny, "sensevoice") if each.name == "f16").converted
     path.unlink()
@@ -260,7 +260,7 @@ def test_no_cut_and_no_changed_byte_of_the_head_is_missed(tmp_path: Path, data: 
 @pytest.mark.parametrize(
     "about", ["", "[" * 5000, "[]", '{"outside": 3}', '{"outside": {}, "sizes": {"f16": "x"}}', '{"seals": 3}']
 )
-def test_damaged_notes_are_made_anew(about: str, tiny: Path, calls: list[dict[str, Any]]) -> None:
+def test_damaged_facts_are_made_again(about: str, tiny: Path, calls: list[dict[str, Any]]) -> None:
     path = converted(tiny, "sensevoice", "f16")
     (path.parent / "about.json").write_text(about)
     assert converted(tiny, "sensevoice", "f16") == path and len(calls) == 2
@@ -288,7 +288,11 @@ import json, os, signal, sys, time
 @pytest.mark.parametrize(
     "body, kind, words",
     [
-        ("os.kill(os.getpid(), signal.SIGKILL)", WorkbenchError, "ended it with signal 9, perhaps for want of memory"),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            WorkbenchError,
+            "ended it with signal 9, perhaps because memory ran out",
+        ),
         ("sys.exit('no such thing')", WorkbenchError, "ended without a result: no such thing"),
         ("os._exit(3)", WorkbenchError, "exit status 3"),
         ("print(json.dumps({'error': 'Unavailable', 'sentence': 'not there'}))", Unavailable, "^not there$"),

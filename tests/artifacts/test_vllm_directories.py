@@ -79,7 +79,7 @@ def test_a_real_one_and_nothing_heavy_on_this_side(tmp_path: Path, cache_home: P
     assert sorted(folders(cache_home)) == sorted([path, half])
 
 
-def test_a_language_model_s_own_directory_is_taken_as_it_is(tmp_path: Path, cache_home: Path, calls: Given) -> None:
+def test_a_language_models_directory_is_used_directly(tmp_path: Path, cache_home: Path, calls: Given) -> None:
     (tmp_path / "it").mkdir()
     (tmp_path / "it" / "config.json").write_text('{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}')
     (tmp_path / "it" / "model.safetensors").touch()
@@ -100,7 +100,7 @@ def test_the_same_contents_have_one_directory(tiny: Path, cache_home: Path, call
     assert served_directory(tiny, "funasr_nano") == second and len(calls) == 2
 
 
-def test_what_was_a_directory_s_before_is_removed(tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_the_entry_of_an_older_state_is_removed(tiny: Path, cache_home: Path, calls: Given) -> None:
     first, half = (served_directory(tiny, family) for family in ("funasr_nano", "causal_lm"))
     (tiny / "model.pt").write_bytes(b"changed")
     second = served_directory(tiny, "funasr_nano")
@@ -119,7 +119,7 @@ def test_a_language_model_outside_counts(tiny: Path, calls: Given, monkeypatch: 
     assert served_directory(tiny, "fireredasr") == first and len(calls) == 2
 
 
-def test_what_interrupted_runs_left_is_cleared(tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_the_remains_of_interrupted_runs_are_removed(tiny: Path, cache_home: Path, calls: Given) -> None:
     first = served_directory(tiny, "funasr_nano")
     (cache_home / f".{first.name}.json").unlink()  # killed before it was told of
     left = cache_home / f".{first.name}.0123.part"
@@ -167,7 +167,9 @@ def test_two_that_want_the_same_wait_for_each_other(tiny: Path, calls: Given, mo
     assert len(calls) == 1 and found[0] == found[1]
 
 
-def test_a_damaged_file_of_it_is_made_anew(tiny: Path, calls: Given, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_directory_with_a_damaged_file_is_made_again(
+    tiny: Path, calls: Given, caplog: pytest.LogCaptureFixture
+) -> None:
     place = served_directory(tiny, "funasr_nano")
     file = place / "config.json"
     content = file.read_bytes()
@@ -176,13 +178,13 @@ def test_a_damaged_file_of_it_is_made_anew(tiny: Path, calls: Given, caplog: pyt
         file.unlink() if damaged is None else file.write_bytes(damaged)
         assert served_directory(tiny, "funasr_nano") == place and file.read_bytes() == content
         assert len(calls) == number and caplog.messages == [
-            f"{place} is not what it should be any more, and is made anew"
+            f"{place} has changed since it was written; it will be made again"
         ]
     assert served_directory(tiny, "funasr_nano") == place and len(calls) == number
 
 
 @pytest.mark.parametrize("about", ["", "[]", json.dumps({"outside": 3})])
-def test_damaged_notes_are_made_anew(about: str, tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_damaged_facts_are_made_again(about: str, tiny: Path, cache_home: Path, calls: Given) -> None:
     first = served_directory(tiny, "funasr_nano")
     (cache_home / f".{first.name}.json").write_text(about)
     assert served_directory(tiny, "funasr_nano") == first and len(calls) == 2

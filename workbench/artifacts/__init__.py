@@ -1,1 +1,1 @@
-"""Files that are made from checkpoints and kept: their digests, their locks, and the process that makes them."""
+"""Converted files in the user's cache: digests of their sources, locks, and the process that makes them."""

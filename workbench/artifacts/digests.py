@@ -1,4 +1,4 @@
-"""The files of a checkpoint directory: what there is, and a digest of what is in them. This file knows no format."""
+"""The files of a checkpoint directory: a listing, and a digest of their contents. This file knows no format."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workbench.core.errors import BadInput
 from workbench.system.atomic_files import UNFINISHED, told
 
 BLOCK = 1 << 24  # bytes read in one go
-DESCRIPTIONS = {".md", ".png", ".jpg"}  # endings of files that say something to people alone
+DESCRIPTIONS = {".md", ".png", ".jpg"}  # suffixes of files that only people read
 
 
 def listed(directory: Path) -> list[tuple[str, int, int]]:
-    """The files of a directory and of those in it: names, bytes, and times of their last change.
+    """Returns name, size in bytes and time of the last change of each file in a directory and its subdirectories.
 
-    Raises `BadInput` where it cannot be read.
+    Raises `BadInput` if the directory cannot be read.
     """
     try:
         inside = [path for path in directory.iterdir() if not path.name.startswith(".")]
@@ -32,22 +32,22 @@ def listed(directory: Path) -> list[tuple[str, int, int]]:
 
 
 class Digests:
-    """Digests of files, each computed once while its size and time of change are the same.
+    """Digests of files. Each is computed once, as long as the file's size and time of change stay the same.
 
     Args:
-        memory: the file that remembers them for other processes; where it is damaged, they are computed anew.
+        memory: the file that stores them for other processes; if it is damaged, they are computed again.
     """
 
     def __init__(self, memory: Path):
         self.memory = memory
 
     def of(self, directory: Path, on_read: Callable[[float], None] | None = None) -> str:
-        """The digest of names and contents of a directory's files; where it lies does not matter.
+        """Returns the digest of the names and contents of a directory's files, independent of the directory's path.
 
         Args:
-            on_read: told how much of what has to be read is; what it raises ends the work.
+            on_read: called with the fraction read so far; an exception from it ends the work.
 
-        Raises `BadInput` where a file cannot be read.
+        Raises `BadInput` if a file cannot be read.
         """
         known = self._read()
         files = [each for each in listed(directory) if Path(each[0]).suffix not in DESCRIPTIONS]
@@ -81,7 +81,7 @@ class Digests:
     def _remember(self, found: dict[str, list[Any]]) -> None:
         with told(self.memory):
             self.memory.parent.mkdir(parents=True, exist_ok=True)
-            # Read again: another process may have added to it meanwhile. What is lost is computed once more.
+            # Read again: another process may have added to it meanwhile. Lost digests are computed again.
             kept = {name: each for name, each in self._read().items() if Path(name).is_file()}
             written = self.memory.with_name(f".{self.memory.name}.{secrets.token_hex(6)}{UNFINISHED}")
             written.write_text(json.dumps(kept | found), encoding="utf-8")

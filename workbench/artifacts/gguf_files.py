@@ -1,8 +1,9 @@
-"""The GGUF files of checkpoint directories, made when they are first wanted and kept in the user's cache.
+"""The GGUF files of checkpoint directories, made on first use and stored in the user's cache.
 
-A conversion runs in a process of its own, and once however many ask for it. An entry is that of a directory as it is:
-when a file in it changes, or this package, it is made anew and the old one removed. A file that is not what was written
-any more, such as one that was cut short, is made anew too. This file imports nothing heavy.
+A conversion runs in its own process, and only once for several simultaneous callers. An entry belongs to a directory in
+its current state: when a file in it or this package changes, the entry is made again and the old one removed. A file
+that has changed since it was written, such as one that was cut short, is made again too. This file imports nothing
+heavy.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ from workbench.system.atomic_files import UNFINISHED, told
 from workbench.system.user_cache import file_name, user_cache
 
 NEEDS = ("torch", "gguf", "transformers")  # packages that a conversion imports
-ABOUT = "about.json"  # what is known of an entry: its directory, the sizes of its files, and whether they are whole
+ABOUT = "about.json"  # facts about an entry: its directory, the sizes of its files, and their seals
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class QuantizationOffer:
-    """A type that a model can be had in."""
+    """A type in which a model is available."""
 
     name: str
-    nbytes: int | None  # of the file; None where it is not known yet
-    converted: bool  # the file is there
-    default: bool  # it is what `auto` stands for
+    nbytes: int | None  # size of the file; None if not known yet
+    converted: bool  # whether the file exists
+    default: bool  # whether `auto` stands for it
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The folder of one checkpoint directory, as it is, in the cache."""
+    """The cache folder of one checkpoint directory in its current state."""
 
     directory: Path
     family: str
@@ -55,18 +56,18 @@ class Entry:
 
     @classmethod
     def of(cls, directory: Path, family: str) -> Entry:
-        """The entry of a directory; raises `BadInput` where that cannot be read."""
+        """Returns the entry of a directory; raises `BadInput` if the directory cannot be read."""
         directory = directory.resolve()
         return cls(directory, family, cache_folder() / entry_name(directory, _digest(directory, family)))
 
     def file(self, quantization: str) -> Path:
-        """The file of a type, which may not be there."""
+        """Returns the path of the file of a type, which may not exist."""
         stem = self.folder.name.rpartition("-")[0]
         return self.folder / f"{stem}-{quantization}.gguf"
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes of the file in every type; empty where they have not been computed yet."""
+        """The size of the file in bytes by type; empty if not computed yet."""
         about = self._about()
         outside = about.get("outside")
         if not isinstance(outside, dict) or outside != _stamps(outside):
@@ -75,13 +76,13 @@ class Entry:
         return {name: sizes[name] for name in TYPES if type(sizes.get(name)) is int}
 
     def whole(self, quantization: str) -> bool:
-        """Whether the file of a type is there, as it was written."""
+        """Returns whether the file of a type exists, unchanged since it was written."""
         path = self.file(quantization)
         return unbroken(path, _mapping(self._about().get("seals")).get(path.name))
 
     @contextlib.contextmanager
     def locked(self, on_progress: OnProgress | None) -> Iterator[None]:
-        """Holds the entry, whose folder is there within the block."""
+        """Locks the entry inside the block, and creates its folder."""
         with locked(self.folder, self.directory.name, on_progress):
             with told(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -95,8 +96,10 @@ class Entry:
         return _mapping(content)
 
     def remember(self, found: Mapping[str, Any]) -> None:
-        """Keeps what a conversion found out: sizes, the directories outside that the model was read from, and what
-        tells whether the file that it wrote is whole."""
+        """Stores the results of a conversion.
+
+        These are sizes, the directories outside the checkpoint that it read, and the seal of the file that it wrote.
+        """
         seals = _mapping(self._about().get("seals"))
         if "path" in found:
             seals[Path(found["path"]).name] = seal(Path(found["path"]))
@@ -108,15 +111,15 @@ class Entry:
             written.replace(self.folder / ABOUT)
 
     def tidy(self) -> None:
-        """Removes what interrupted conversions left, and the entries of the same checkpoint as it was before."""
+        """Removes the remains of interrupted conversions, and the entries of older states of the same checkpoint."""
         for path in self.folder.glob(f".*{UNFINISHED}"):
             path.unlink(missing_ok=True)
-        known = self.sizes  # nothing, where something outside has changed
+        known = self.sizes  # empty if a file outside the checkpoint has changed
         for path in self.folder.glob("*.gguf"):
             if known and any(path == self.file(name) and self.whole(name) for name in TYPES):
                 continue
             if known:
-                log.warning("%s is not what was written there, and is made anew when it is wanted", path)
+                log.warning("%s has changed since it was written; it will be made again on the next use", path)
             path.unlink(missing_ok=True)
         for folder in self.folder.parent.iterdir():
             about = Entry(self.directory, self.family, folder)._about() if folder != self.folder else {}
@@ -125,23 +128,23 @@ class Entry:
 
 
 def cache_folder(kind: str = "gguf") -> Path:
-    """Where what is made for a runtime is kept."""
+    """Returns the folder for the files made for a runtime."""
     return user_cache() / kind
 
 
 def entry_name(directory: Path, digest: str) -> str:
-    """What the entry of a checkpoint directory is called there."""
+    """Returns the name of a checkpoint directory's entry in the cache."""
     return f"{file_name(directory.name)[:80]}-{digest}"
 
 
 def converted(directory: Path, family: str, quantization: str = AUTO, on_progress: OnProgress | None = None) -> Path:
-    """The GGUF file of a checkpoint directory, converted first where needed.
+    """Returns the GGUF file of a checkpoint directory, and converts the directory first if needed.
 
     Args:
-        directory: of the checkpoint.
+        directory: the checkpoint.
         family: its family's name.
-        quantization: one of the types offered; `auto` is f32 where that file stays below 4 GB, else f16.
-        on_progress: called again and again while it takes time. When it raises, the conversion ends and leaves nothing.
+        quantization: one of the offered types; `auto` is f32 if that file stays below 4 GB, else f16.
+        on_progress: called again and again during the work. If it raises, the conversion ends and leaves no file.
 
     Raises `BadInput` and `Unavailable` as the conversion does.
     """
@@ -150,7 +153,7 @@ def converted(directory: Path, family: str, quantization: str = AUTO, on_progres
         return path
     with entry.locked(on_progress):
         entry.tidy()
-        if (path := _existing(entry, quantization)) is not None:  # another one made it in the meantime
+        if (path := _existing(entry, quantization)) is not None:  # another caller has made it in the meantime
             return path
         if quantization != AUTO:
             check_type(quantization)
@@ -160,9 +163,9 @@ def converted(directory: Path, family: str, quantization: str = AUTO, on_progres
 
 
 def measured(directory: Path, family: str, on_progress: OnProgress | None = None) -> tuple[QuantizationOffer, ...]:
-    """The types that a checkpoint can be had in with the sizes of their files, exact to the byte.
+    """Returns the types in which a checkpoint is available, with the exact sizes of their files.
 
-    They are computed once, in a process of its own, and remembered. Raises as `converted`.
+    They are computed once, in a separate process, and remembered. Raises as `converted`.
     """
     entry = Entry.of(directory, family)
     if not entry.sizes:
@@ -174,11 +177,11 @@ def measured(directory: Path, family: str, on_progress: OnProgress | None = None
 
 
 def offered(directory: Path | None, family: str | None = None) -> tuple[QuantizationOffer, ...]:
-    """The types that a checkpoint can be had in, as far as they are known without any work.
+    """Returns the types in which a checkpoint is available, as far as known without any work.
 
     Args:
-        directory: of the checkpoint; None while it is not on this machine.
-        family: its family's name; where it is left out, the one that recognises the directory.
+        directory: the checkpoint; None if it is not on this machine yet.
+        family: its family's name; by default the family that recognises the directory.
     """
     if directory is None:
         return tuple(QuantizationOffer(name, None, False, False) for name in TYPES)
@@ -201,10 +204,10 @@ def _offers(entry: Entry) -> tuple[QuantizationOffer, ...]:
 
 
 def _default(entry: Entry, sizes: Mapping[str, int]) -> str | None:
-    """What `auto` stands for; None where it is not known yet."""
+    """Returns the type that `auto` stands for; None if not known yet."""
     if sizes:
         return resolve_quantization(AUTO, sizes)
-    # In f32 weights are at most twice as large as in the files they come in, which have 16 bits or more each.
+    # Checkpoints store 16 bits or more per weight, so f32 is at most twice as large.
     return "f32" if 2 * sum(size for _, size, _ in listed(entry.directory)) < LARGE else None
 
 
@@ -217,7 +220,7 @@ def _existing(entry: Entry, quantization: str) -> Path | None:
 
 
 def _run(entry: Entry, on_progress: OnProgress | None, wanted: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """Has the child measure, and convert where something is wanted; keeps what it finds out."""
+    """Runs the child to measure sizes, and to convert if `wanted` is set; stores what it returns."""
     given = {"directory": str(entry.directory), "family": entry.family, **wanted}
     try:
         found = run_child(given, entry.directory.name, on_progress)
@@ -230,18 +233,18 @@ def _run(entry: Entry, on_progress: OnProgress | None, wanted: Mapping[str, Any]
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """What a file of JSON says, where that is an object."""
+    """Returns the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def _digest(directory: Path, family: str) -> str:
-    """Of the directory, its files with their sizes and times, and the version of what converts them."""
+    """Returns a digest of the directory, its files with sizes and times, and the version of the converter."""
     found = [str(directory), family, __version__, FORMAT_VERSION, *listed(directory)]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
 
 def _stamps(directories: Any) -> dict[str, str]:
-    """By directory, what would change with its files; of one that is gone, nothing."""
+    """Returns for each directory a text that changes with its files; directories that are gone are left out."""
     found = {}
     for name in directories:
         with contextlib.suppress(BadInput):

@@ -1,4 +1,4 @@
-"""One conversion at a time of one thing, however many processes want it. This file knows no format."""
+"""A lock that allows one conversion of a file at a time, across processes. This file knows no format."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from workbench.core.progress import OnProgress
 from workbench.system.atomic_files import told
 
-WAIT_SECONDS = 0.25  # between looks at whether another conversion is done
+WAIT_SECONDS = 0.25  # between checks whether another conversion is done
 
 
 @contextlib.contextmanager
 def locked(place: Path, name: str, on_progress: OnProgress | None) -> Iterator[None]:
-    """Holds a place that is to be made, by a file beside it, so that two that want the same do not both make it.
+    """Locks a path that will be made, by a file beside it, so that two processes do not both make it.
 
     Args:
-        name: of the model, for what `on_progress` is told while another one is at it; it may raise to stop waiting.
+        name: the model's name, for `on_progress` while another process works; `on_progress` may raise to stop waiting.
     """
     from filelock import FileLock
 
@@ -35,12 +35,12 @@ def locked(place: Path, name: str, on_progress: OnProgress | None) -> Iterator[N
 
 
 def _acquired(lock: Any, place: Path) -> bool:
-    """Whether the lock could be had within a short while."""
+    """Returns whether the lock was free within a short time."""
     from filelock import Timeout
 
     with told(place):
         try:
             lock.acquire(timeout=WAIT_SECONDS)
-        except Timeout:  # an OSError too
+        except Timeout:  # a subclass of OSError
             return False
     return True

@@ -1,4 +1,4 @@
-"""The caller's end of a conversion in a process of its own; `workbench.conversion.child` is the other end."""
+"""The parent's end of a conversion in a separate process; `workbench.conversion.child` is the other end."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
 
 CHILD = ("-m", "workbench.conversion.child")
-BEAT_SECONDS = 0.25  # the caller's progress is told again after so long, so that it can stop the work at any time
-ENDING_SECONDS = 10.0  # how long the process may take to clear up when nobody wants it any more
+BEAT_SECONDS = 0.25  # progress is reported at least this often, so that the caller can stop the work at any time
+ENDING_SECONDS = 10.0  # longest wait for the process to clean up after a cancel
 ERRORS = {error.__name__: error for error in (BadInput, Unavailable, WorkbenchError)}
 
 
 def run_child(given: dict[str, Any], name: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
-    """Runs a conversion and returns what it found out (see `workbench.conversion.child`).
+    """Runs a conversion and returns its results (see `workbench.conversion.child`).
 
     Args:
-        given: what the child is called with.
-        name: of the model, for messages.
-        on_progress: when it raises, the process is ended.
+        given: the child's arguments.
+        name: the model's name, for messages.
+        on_progress: if it raises, the process is ended.
 
-    Raises the child's own `BadInput` or `Unavailable`, and `WorkbenchError` where it failed or died.
+    Raises the child's own `BadInput` or `Unavailable`, and `WorkbenchError` if it failed or died.
     """
     with tempfile.TemporaryFile() as errors, _process(given, name, errors) as process:
         assert process.stdout is not None
@@ -60,9 +60,9 @@ def _sentence(result: dict[str, Any], name: str) -> str:
 
 
 def _reason(status: int, errors: IO[bytes]) -> str:
-    """Why it may have ended: a signal, or the last thing that it printed."""
+    """Returns why it may have ended: a signal, or the last line that it printed."""
     if status < 0:
-        memory = ", perhaps for want of memory" if status == -9 else ""
+        memory = ", perhaps because memory ran out" if status == -9 else ""
         return f": the system ended it with signal {-status}{memory}"
     errors.seek(0)
     printed = errors.read().decode("utf-8", "replace").split("\n")
@@ -72,7 +72,7 @@ def _reason(status: int, errors: IO[bytes]) -> str:
 
 @contextlib.contextmanager
 def _process(given: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """The process, ended with the block: its stdin closes, and it takes its unfinished file away."""
+    """Yields the process and ends it with the block: its stdin closes, and it removes its unfinished file."""
     root = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
@@ -82,7 +82,7 @@ def _process(given: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[su
             stdout=subprocess.PIPE,
             stderr=errors,
             env={**os.environ, "PYTHONPATH": paths},
-            start_new_session=True,  # Ctrl-C in a shell stops the caller, which then ends it
+            start_new_session=True,  # Ctrl-C in a shell stops the caller, which then ends the process
         )
     except OSError as error:
         raise WorkbenchError(f"the conversion of {name} cannot start: {error}") from error
@@ -101,7 +101,7 @@ def _process(given: dict[str, Any], name: str, errors: IO[bytes]) -> Iterator[su
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a stream as they come, an empty one whenever a while has passed without; ends with the stream."""
+    """Yields the lines of a stream as they come, and an empty one whenever a while has passed without a line."""
     held = b""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)

@@ -1,8 +1,8 @@
-"""The directories that vLLM loads, made when they are first wanted and kept in the user's cache.
+"""The directories that vLLM loads, made on first use and stored in the user's cache.
 
-An entry is that of a checkpoint's contents: the same files elsewhere have the same one, and when they change it is made
-anew, as it is when its own files are not what was written any more. It is made in a process of its own, once however
-many ask for it. This file imports nothing heavy.
+An entry belongs to the contents of a checkpoint: the same files elsewhere share it. It is made again when the contents
+change, or when its own files have changed since they were written. It is made in a separate process, and only once for
+several simultaneous callers. This file imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from workbench.families.causal_lm import loads_as_it_is
 from workbench.families.language import SERVED_FORMAT
 from workbench.system.atomic_files import UNFINISHED, told
 
-DIGESTS = "digests.json"  # of files that were read before
-READING = 0.2  # of the progress
+DIGESTS = "digests.json"  # digests of files that were read before
+READING = 0.2  # share of the progress for reading the checkpoint
 
 log = logging.getLogger(__name__)
 
 
 def served_directory(directory: Path, family: str, on_progress: OnProgress | None = None) -> Path:
-    """The directory that vLLM loads for a checkpoint directory, made first where needed.
+    """Returns the directory that vLLM loads for a checkpoint directory, and makes it first if needed.
 
-    An ordinary language model's directory with safetensors is its own.
+    For an ordinary language model with safetensors, it is the checkpoint directory itself.
 
     Args:
-        directory: of the checkpoint.
+        directory: the checkpoint.
         family: its family's name.
-        on_progress: called again and again while it takes time. When it raises, the work ends and leaves nothing.
+        on_progress: called again and again during the work. If it raises, the work ends and leaves no files.
 
-    Raises `BadInput` for a family that vLLM does not serve and for a bad checkpoint, `Unavailable` where a package or
-    room on the disk is missing.
+    Raises `BadInput` for a family that vLLM does not serve and for a bad checkpoint, `Unavailable` if a package or
+    space on the disk is missing.
     """
     directory = directory.resolve()
     if loads_as_it_is(directory, family):
@@ -54,7 +54,7 @@ def served_directory(directory: Path, family: str, on_progress: OnProgress | Non
     if entry.whole(digests):
         return entry.place
     with locked(entry.place, directory.name, on_progress):
-        if not entry.whole(digests):  # another one may have made it in the meantime
+        if not entry.whole(digests):  # another caller may have made it in the meantime
             entry.clear()
             entry.make(digests, on_progress)
         entry.claim()
@@ -63,9 +63,9 @@ def served_directory(directory: Path, family: str, on_progress: OnProgress | Non
 
 @dataclass(frozen=True)
 class _Entry:
-    """A directory in the cache, and what is known of it in a file beside it."""
+    """A directory in the cache, with a file of facts beside it."""
 
-    directory: Path  # of the checkpoint
+    directory: Path  # the checkpoint
     family: str
     place: Path
 
@@ -81,12 +81,14 @@ class _Entry:
 
     @property
     def about(self) -> Path:
-        """The file: the checkpoint directories with these contents, the directories outside them that it is made of,
-        and what tells whether its files are whole."""
+        """The file of facts.
+
+        It names the checkpoint directories with these contents, the outside directories that were used, and the seals.
+        """
         return _about(self.place)
 
     def whole(self, digests: Digests) -> bool:
-        """Whether it is there as it was written, made of what lies outside the checkpoint as it is now."""
+        """Returns whether the directory exists, is unchanged, and matches the current files outside the checkpoint."""
         known = _read(self.about)
         outside, seals = known.get("outside"), known.get("seals")
         if not isinstance(outside, dict) or not isinstance(seals, dict) or not seals:
@@ -96,7 +98,7 @@ class _Entry:
         return all(Path(name).is_dir() and digests.of(Path(name)) == digest for name, digest in outside.items())
 
     def make(self, digests: Digests, on_progress: OnProgress | None) -> None:
-        """Has the child write it."""
+        """Runs the child that writes the directory."""
 
         def told_of(fraction: float, said: str) -> None:
             if on_progress is not None:
@@ -110,7 +112,7 @@ class _Entry:
         self._remember({"family": self.family, "directories": [], "outside": outside, "seals": seals})
 
     def claim(self) -> None:
-        """Says that it is this directory's, and removes what was this directory's as it was before."""
+        """Records that the entry belongs to this checkpoint directory, and removes those of its older states."""
         known = _read(self.about)
         mine = str(self.directory)
         claimed = known.get("directories")
@@ -125,9 +127,9 @@ class _Entry:
             about.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Removes what is left of interrupted runs, of contents that lay outside and have changed, and broken files."""
+        """Removes the remains of interrupted runs, entries whose outside files have changed, and broken files."""
         if self.place.is_dir():
-            log.warning("%s is not what it should be any more, and is made anew", self.place)
+            log.warning("%s has changed since it was written; it will be made again", self.place)
         for folder in [*self.place.parent.glob(f".{self.place.name}.*{UNFINISHED}"), self.place]:
             shutil.rmtree(folder, ignore_errors=True)
         self.about.unlink(missing_ok=True)

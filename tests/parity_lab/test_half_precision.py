@@ -124,7 +124,7 @@ def swapped_rows(parts: Parts) -> str:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("plant", [wrong_activation, swapped_rows])
 @pytest.mark.parametrize("family", ["causal_lm", "fireredasr"])
-def test_what_the_tolerance_of_a_type_lets_pass_is_named(models: Models, family: str, plant: Any, seed: int) -> None:
+def test_a_fault_within_the_tolerance_of_a_type_is_named(models: Models, family: str, plant: Any, seed: int) -> None:
     model = models[family]
     with Parts(model.session, model.reference, seed) as parts:
         stage = plant(parts)

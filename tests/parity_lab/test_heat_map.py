@@ -48,7 +48,7 @@ def kinds(row: str) -> list[str]:
     return re.findall(r'<td class="(\w+)"', row)
 
 
-def test_a_row_for_every_stage_and_one_for_what_logits_predict(ran: Run) -> None:
+def test_a_row_for_every_stage_and_one_for_predictions_of_logits(ran: Run) -> None:
     found = rows(ran("gguf:f32", "pytorch:f64"))
     group = next(name for name in found if name.startswith("encoder.layers 0 to 7"))
     assert "worst of 8" in group

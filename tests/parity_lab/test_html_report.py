@@ -62,7 +62,7 @@ def run(tmp_path: Path) -> Iterator[ParityRun]:
         yield run
 
 
-def test_it_says_what_was_found(run: ParityRun) -> None:
+def test_the_report_shows_the_findings(run: ParityRun) -> None:
     parts = Parts(page(run, looks=2))
     text = " ".join(parts.texts)
     for outcome in run.outcomes:
@@ -90,7 +90,7 @@ def test_it_needs_nothing_else_and_runs_nothing(run: ParityRun) -> None:
     assert [each["content"] for each in policies] == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
 
 
-def test_what_users_wrote_stays_text(run: ParityRun) -> None:
+def test_user_text_is_escaped(run: ParityRun) -> None:
     document = page(run, looks=1)
     assert "<script>alert" not in document and "<img src=x" not in document
     text = "".join(Parts(document).texts)
@@ -155,5 +155,5 @@ def test_an_isolated_report_says_so(tmp_path: Path) -> None:
     for isolated, mode in ((True, "Isolated: every stage"), (False, "End to end: each side")):
         with run_parity(fakes, "tiny", "talk.wav", candidates="gguf", isolated=isolated) as run:  # type: ignore[arg-type]
             texts = " ".join(Parts(page(run)).texts)
-            assert mode in texts and ("The first divergent stage; the largest error of its own;" in texts) is isolated
+            assert mode in texts and ("The first divergent stage; the largest own error;" in texts) is isolated
             assert ("where the error grows most" in texts) is not isolated

@@ -52,10 +52,10 @@ def test_the_largest_error_is_named_where_it_is_not_the_first() -> None:
     assert sentence.startswith(
         "Computed from the reference's own inputs, encoder.layers.2 is the first of 2 among 15 stages beyond tolerance "
     )
-    assert "; the largest error of its own is at encoder.layers.5, relative L2 0.5; the tokens agree." in sentence
+    assert "; the largest own error is at encoder.layers.5, relative L2 0.5; the tokens agree." in sentence
 
 
-def test_what_a_language_model_writes_is_told_of_by_itself() -> None:
+def test_isolated_results_of_the_whole_model_are_not_compared() -> None:
     reference = computed()
     found = computed(given=reference)
     part = Trace(
@@ -75,13 +75,13 @@ def test_float64_is_computed_in_the_same_way_as_the_candidate() -> None:
         assert noise_or_bug(reference, candidate, truth).first_bug is None
     for candidate, truth in zip(candidates, reversed(truths), strict=True):
         with pytest.raises(
-            BadInput, match=r"from given stages and the .* end to end, or from others; expected both in"
+            BadInput, match=r"from substituted stages and the .* end to end, or from other stages; expected"
         ):
             noise_or_bug(reference, candidate, truth)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_candidate_may_be_what_was_given(dtype: str) -> None:
+def test_a_candidate_may_be_the_source_of_substituted_stages(dtype: str) -> None:
     """As where a port cannot go on from our stages, and we can from its."""
 
     def worse(x: np.ndarray) -> np.ndarray:
@@ -102,11 +102,13 @@ def test_a_candidate_may_be_what_was_given(dtype: str) -> None:
     assert judge(compare(ours, clean), noise_or_bug(ours, clean, exact)).within
 
 
-def test_float64_must_go_on_from_the_candidate_too() -> None:
+def test_float64_must_use_the_candidates_stages_too() -> None:
     port, other = computed(reverse=True), computed(seed=1)
     ours = computed(given=port)
     for exact in (computed("float64"), computed("float64", given=other)):
-        with pytest.raises(BadInput, match=r"^the reference was computed from given stages and the float64 trace end"):
+        with pytest.raises(
+            BadInput, match=r"^the reference was computed from substituted stages and the float64 trace end"
+        ):
             noise_or_bug(ours, port, exact)
     apart = compare(ours, other)
     assert not apart.isolated and apart.warnings == (

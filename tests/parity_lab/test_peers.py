@@ -42,7 +42,7 @@ def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
     return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, **how)  # type: ignore[arg-type]
 
 
-def test_a_fault_within_what_the_type_may_be_off_is_found(fakes: FakeRegistry, port: str, wrong: str) -> None:
+def test_a_fault_within_the_tolerance_of_the_type_is_found(fakes: FakeRegistry, port: str, wrong: str) -> None:
     with parity(fakes, port, wrong, "vllm:bfloat16") as run:
         assert [each.status for each in run.outcomes] == ["within", "beyond", "within"]
         assert [settings for _, settings, _ in fakes.traced if settings.get("stepwise")] == [PEER], "once for all three"
@@ -71,16 +71,16 @@ def test_without_float64_there_is_nothing_to_hold_it_to(fakes: FakeRegistry, por
         assert len(fakes.traced) == 1 and run.peers == () and run.outcomes[0].no_peer == ""
 
 
-def test_where_it_cannot_be_computed_that_is_said(fakes: FakeRegistry, wrong: str) -> None:
+def test_a_peer_that_cannot_be_computed_is_reported(fakes: FakeRegistry, wrong: str) -> None:
     fakes.no_steps = "it does not compute in bfloat16"
     with parity(fakes, wrong) as run:
         assert run.status == 0 and run.outcomes[0].no_peer == fakes.no_steps and run.outcomes[0].noise
-        said = f"{wrong} is not held to this model in its own precision: it does not compute in bfloat16"
+        said = f"{wrong} is not compared with this model in the same precision: it does not compute in bfloat16"
         assert said in list(lines(run)) and run.to_dict()["candidates"][0]["no_peer"] == fakes.no_steps
-        assert "not held to this model in its own precision: it does not" in page(run)
+        assert "not compared with this model in the same precision: it does not" in page(run)
 
 
-def test_isolated_it_goes_on_from_the_reference_too(fakes: FakeRegistry) -> None:
+def test_isolated_the_peer_uses_the_references_stages_too(fakes: FakeRegistry) -> None:
     fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.02 * x}
     with parity(fakes, "pytorch:bf16+dither=1", "gguf", isolated=True) as run:
         assert [each.trace.meta["isolated"] for each in run.peers] == [True]
@@ -108,7 +108,7 @@ def test_both_must_be_of_one_precision_input_and_way() -> None:
         (computed("float16"), r"is of float16 and the candidate of bfloat16; expected both in bfloat16, or both in"),
         (computed(), "is of float32 and the candidate of bfloat16"),
         (other, "is of another input than the float64 trace"),
-        (alone, "one was computed from given stages and one end to end"),
+        (alone, "one was computed from substituted stages and one end to end"),
     ):
         with pytest.raises(BadInput, match=says):
             noise_or_bug(computed(), port, exact, peer=peer)

@@ -63,7 +63,7 @@ def test_a_run_and_its_outcomes_print_as_one_line_each(fakes: FakeRegistry) -> N
         assert repr(run["vllm"]).startswith("<Outcome of vllm: within, ") and len(repr(run["vllm"])) < 250
 
 
-def test_a_trace_says_what_it_waits_for(fakes: FakeRegistry) -> None:
+def test_a_trace_reports_what_it_waits_for(fakes: FakeRegistry) -> None:
     heard: list[str] = []
     told = threading.Event()
 
@@ -129,7 +129,7 @@ def test_a_preset_and_limits_of_ones_own_hold(fakes: FakeRegistry) -> None:
         assert run.status == 0
 
 
-def test_what_is_missing_or_fails_is_said_and_the_others_go_on(fakes: FakeRegistry) -> None:
+def test_missing_or_failed_candidates_are_reported_and_the_others_continue(fakes: FakeRegistry) -> None:
     fakes.missing["vllm"] = "vLLM is not installed"
     with parity(fakes, "vllm", "gguf") as run:
         assert [(each.status, each.reason) for each in run.outcomes] == [
@@ -319,7 +319,7 @@ def test_isolated_all_are_computed_from_the_references_own_inputs(fakes: FakeReg
         assert run.isolated and run.to_dict()["isolated"] is True and run.mode.startswith("Isolated: ")
 
 
-def test_an_error_of_its_own_is_smaller_than_the_sum_of_all(fakes: FakeRegistry) -> None:
+def test_a_stages_own_error_is_smaller_than_the_sum_of_all(fakes: FakeRegistry) -> None:
     ends = {}
     for isolated in (True, False):
         with parity(fakes, "gguf:f16", isolated=isolated) as run:
@@ -345,7 +345,7 @@ def test_isolated_the_reference_may_be_a_trace_and_a_candidate_may_not(fakes: Fa
         assert run.outcomes[0].status == "within"
 
 
-def test_isolated_a_trace_that_was_computed_from_given_stages_is_taken(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_isolated_a_trace_with_substituted_stages_is_accepted(fakes: FakeRegistry, tmp_path: Path) -> None:
     with parity(fakes, "gguf", isolated=True) as run:
         own = run.outcomes[0].computed
         assert own and own.trace.meta["isolated"]
@@ -371,7 +371,7 @@ def test_a_prompt_is_never_a_path(fakes: FakeRegistry, tmp_path: Path, monkeypat
     fakes.family = "causal_lm"
     with parity(fakes, "gguf", source="folder/secret") as run:
         assert run.source == "folder/secret"  # whether such a file is there is nobody's business
-    with pytest.raises(BadInput, match=r"'talk\.wav' is the name of a recording, and tiny goes on from a text"):
+    with pytest.raises(BadInput, match=r"'talk\.wav' is the name of a recording, and tiny continues a text"):
         parity(fakes, "gguf")
     fakes.family = "sensevoice"
     with parity(fakes, "gguf", source="folder/talk.wav") as run:

@@ -26,14 +26,14 @@ def test_a_runtime_has_its_own_kind_of_type() -> None:
     assert side("vllm:bfloat16").settings == side("vllm:bf16").settings == {"dtype": "bfloat16"}
 
 
-def test_settings_and_options_of_its_own_follow() -> None:
+def test_settings_and_options_of_a_side_follow() -> None:
     found = side("gguf:f16+threads=1+dither=0.5+cmvn=off+kv-cache=q8_0+timestamps=no")
     assert found.settings == {"quantization": "f16", "threads": 1, "kv_cache": "q8_0"}
     assert found.options == {"dither": 0.5, "cmvn": "off", "timestamps": False}
     assert side("vllm+eager=off").settings == {"eager": False}
 
 
-def test_a_default_gives_way_and_goes_only_where_it_is_known() -> None:
+def test_a_default_yields_to_the_side_and_needs_a_runtime_that_has_it() -> None:
     assert side("gguf").with_default(dtype="float32", quantization="f32").settings == {"quantization": "f32"}
     assert side("gguf:q4_0").with_default(quantization="f32").settings == {"quantization": "q4_0"}
 
@@ -46,7 +46,7 @@ def test_a_trace_is_a_path(tmp_path: Path) -> None:
     assert [each.name for each in read_sides(f"pytorch, {file},", OPTIONS, "tiny")] == ["pytorch", str(file)]
 
 
-def test_what_was_read_before_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_parsed_side_stays_unchanged(tmp_path: Path) -> None:
     known = Side("theirs", path=tmp_path)
     assert read_sides(["gguf", known], OPTIONS, "tiny")[1] is known
 
@@ -85,14 +85,14 @@ def test_a_side_can_be_written_with_other_settings(text: str, changes: dict[str,
         ("pytorch+timestamps=perhaps", "true or false"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, says: str) -> None:
+def test_errors_name_the_fault(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=says) as caught:
         side(text)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("made", ["checkpoint/config.yaml", "language/config.json", "model.gguf", "MODEL.GGUF"])
-def test_a_model_in_place_of_a_trace_is_to_be_traced_first(made: str, tmp_path: Path) -> None:
+def test_a_model_instead_of_a_trace_is_refused_with_advice(made: str, tmp_path: Path) -> None:
     file = tmp_path / made
     file.parent.mkdir(exist_ok=True)
     file.touch()

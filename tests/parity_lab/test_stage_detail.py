@@ -52,7 +52,7 @@ def test_a_stage_before_the_fault_would_pass_the_strictest(run: ParityRun) -> No
     assert "signal to noise no noise" in text
 
 
-def test_logits_tokens_and_text_have_what_they_are_judged_by(run: ParityRun) -> None:
+def test_logits_tokens_and_text_show_their_measures(run: ParityRun) -> None:
     text, _ = said(run, "logits")
     assert "KL divergence" in text and "rows with another favourite" in text and "overlap of the best 5" in text
     text, _ = said(run, "tokens")

@@ -1,12 +1,12 @@
-"""The parity lab: one model on several runtimes, one input, and where their computations part ways.
+"""The parity lab: runs one model on several runtimes with one input and finds where their computations diverge.
 
 >>> with run_parity(registry, "demo/sensevoice", "talk.wav", candidates=["gguf:q8_0", "vllm"]) as run:
 ...     for outcome in run.outcomes:
 ...         print(outcome.name, outcome.sentence)
 ...     write_page(run, "report.html")
 
-`sides` reads what is to be compared, `run` has it computed and compared, `outcome` holds what was found, and
-`html_report` writes it for a browser. `workbench.compare` compares two traces.
+`sides` parses what to compare, `run` computes and compares it, `outcome` holds the results, and `html_report` writes
+them for a browser. `workbench.compare` compares two traces.
 """
 
 from workbench.parity_lab.html_report import page, report_place, write_page

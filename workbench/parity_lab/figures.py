@@ -1,4 +1,4 @@
-"""Which stages of a comparison are worth a look, and their pictures as parts of an HTML page."""
+"""Selects the most interesting stages of a comparison, and draws them as parts of an HTML page."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from workbench.trace.trace import Trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ALIKE = 3.0  # times the reference's range of values that the same colours still show
+_ALIKE = 3.0  # both sides share colours if the candidate's range is at most this multiple of the reference's
 
 
 def worth_a_look(
     comparison: Comparison, largest_own: str | None, most: int = 4, faulty: str | None = None
 ) -> list[StageComparison]:
-    """The faulty stage, the first divergent one, the one where the error grows most, and those farthest beyond or
-    nearest to their limits; stages of numbers only, in the order of the computation."""
+    """Returns the most interesting stages of numbers, in the order of the computation.
+
+    These are the faulty stage, the first divergent one, the one where the error grows most, and then those with the
+    largest errors relative to their limits.
+    """
     numeric = [
         each for each in comparison.stages if not (each.sequence or each.logprobs) and (each.differs or each.mismatch)
     ]
@@ -40,16 +43,16 @@ def worth_a_look(
 
 
 def _excess(each: StageComparison) -> float:
-    """How many times its limit the relative L2 error is."""
+    """Returns the relative L2 error as a multiple of its limit."""
     if each.numbers is None or each.numbers.nonfinite_differences:
         return np.inf
     return each.numbers.relative_l2 / max(each.limits.relative_l2, 1e-12)
 
 
 def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) -> Iterator[str]:
-    """Both arrays, their difference, and the error over positions and channels, as HTML figures."""
+    """Yields both arrays, their difference, and the error over positions and channels, as HTML figures."""
     one, other = as_table(np.asarray(reference[each.stage])), as_table(np.asarray(candidate[each.stage]))
-    if each.numbers is None:  # of different shapes
+    if each.numbers is None:  # the shapes differ
         for table, whose in ((one, "reference"), (other, "candidate")):
             yield picture(plots.array_figure(table), f"{whose}, {_size(table)}", f"{each.stage} of the {whose}")
         return
@@ -62,7 +65,7 @@ def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) ->
             figure = plots.array_figure(table, limits)
             yield picture(figure, f"{whose}, {_size(table)}{_marked(table)}", f"{each.stage} of the {whose}")
         difference = plots.difference_figure(one, other)
-        yield picture(difference, "candidate less reference", f"difference at {each.stage}")
+        yield picture(difference, "candidate minus reference", f"difference at {each.stage}")
     for errors, along in ((each.numbers.by_position, "position"), (each.numbers.by_channel, "channel")):
         if errors.size > 1:
             figure = plots.error_figure(errors, along)
@@ -70,7 +73,7 @@ def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) ->
 
 
 def noise_picture(noise: NoiseReport) -> str:
-    """The distances from float64 over the stages, as an HTML figure."""
+    """Returns the distances from float64 over the stages, as an HTML figure."""
     figure = plots.distances_figure(
         [each.stage for each in noise.stages],
         [each.reference for each in noise.stages],
@@ -81,7 +84,7 @@ def noise_picture(noise: NoiseReport) -> str:
 
 
 def picture(figure: Figure, caption: str, meaning: str, kind: str = "") -> str:
-    """A figure as an image inside the page, with a caption and a text for those who do not see it."""
+    """Returns a figure as an image inside the page, with a caption and an alternative text."""
     data = io.BytesIO()
     figure.savefig(data, format="png", transparent=True)
     source = base64.b64encode(data.getvalue()).decode("ascii")
@@ -93,7 +96,7 @@ def picture(figure: Figure, caption: str, meaning: str, kind: str = "") -> str:
 
 
 def _marked(table: np.ndarray) -> str:
-    """What to say where values are drawn that are no numbers."""
+    """Returns the caption's note on values that are not finite; empty without such values."""
     return "; green: infinite or not a number" if not np.isfinite(plots.shrunk(table)).all() else ""
 
 

@@ -1,7 +1,7 @@
-"""The heat map of a run as HTML: a row for each stage in the order of the computation, coloured by error over limit.
+"""The heat map of a run as HTML: a row for each stage in the order of the computation, coloured by error / limit.
 
-The layers of a stack make a group whose own row shows the worst of them; a box in it shows and hides them, without any
-script. Drawn for a page with a script, stages and cells also say which stage of which candidate they stand for.
+The layers of a stack form a group. The group's row shows the worst of them, and a checkbox in it shows and hides them
+without any script. For a page with a script, rows and cells also name their stage and candidate.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ ABOUT = (
     "cosine."
 )
 KEY = ("0", "to 1/1000", "to 1/100", "to 1/10", "to 1", "to 10", "more")
-_STEPS = (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # of error over limit
+_STEPS = (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # boundaries of error / limit between colours
 _WORST = len(_STEPS)
-_SHOWN = 40  # stages: where there are more, stacks in which nothing is beyond tolerance are closed
+_SHOWN = 40  # with more stages than this, stacks within tolerance are closed
 _STACK = re.compile(r"(.+?\.layers)\.([0-9]{1,9})(?:\..+)?")
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """What stands in one place: how bad it is, its text, and the sentence behind it."""
+    """A cell of the table: its colour, its text, and the sentence in its tooltip."""
 
     kind: str  # h0 to h6, or none
     said: str
@@ -49,7 +49,7 @@ class _Cell:
 class _Row:
     stage: str
     name: str
-    cells: tuple[tuple[_Cell, ...], ...]  # of each candidate
+    cells: tuple[tuple[_Cell, ...], ...]  # the cells of each candidate
 
     @property
     def beyond(self) -> bool:
@@ -57,11 +57,12 @@ class _Row:
 
 
 def heat_map(run: ParityRun, pressable: bool = False, opened: str = "") -> Iterator[str]:
-    """The heat map with its key; nothing where no candidate was compared.
+    """Yields the heat map with its key; nothing if no candidate was compared.
 
     Args:
-        pressable: rows carry `data-stage` and a button, cells `data-side`, the place of their candidate in the run.
-        opened: the stage that is shown closely, whose row is marked.
+        pressable: whether rows carry `data-stage` and a button, and cells `data-side`, the candidate's index in the
+            run.
+        opened: the stage that is shown in detail, whose row is marked.
     """
     compared = [(place, each) for place, each in enumerate(run.outcomes) if each.comparison]
     if not compared:
@@ -124,7 +125,7 @@ def _group(stack: str, rows: list[_Row], small: bool, places: Sequence[int], ope
 
 
 def _worst(cells: Sequence[_Cell]) -> _Cell:
-    """The worst of a column; what has no measure counts where it is worse than all that have."""
+    """Returns the worst cell of a column. A cell without a measure counts if it is worse than all cells with one."""
     measured = [cell for cell in cells if cell.across == 1]
     worst = max(cells, key=lambda cell: cell.badness, default=_Cell("none", ""))
     if not measured or worst.badness > max(cell.badness for cell in measured):
@@ -140,7 +141,7 @@ def _number(said: str) -> float:
 
 
 def _line(row: _Row, places: Sequence[int], known: str, opened: bool) -> str:
-    """A row; the beginning of its name that the group's row says already is for ears only."""
+    """Returns a row. If the group's row already shows the beginning of the name, only screen readers get it again."""
     name = broken(row.name.removeprefix(known))
     if known and row.name.startswith(known):
         name = f'<span class="known">{escape(known)}</span>{name}'
@@ -168,7 +169,7 @@ def _cell(cell: _Cell, side: str = "") -> str:
 
 
 def _cells(each: StageComparison | None) -> tuple[_Cell, ...]:
-    """The cells of one stage of one candidate."""
+    """Returns the cells of one stage of one candidate."""
     whole = len(METRICS)
     if each is None:
         return (_Cell("none", "not traced", across=whole),)
@@ -186,7 +187,7 @@ def _cells(each: StageComparison | None) -> tuple[_Cell, ...]:
 
 
 def _predictions(each: StageComparison | None) -> tuple[_Cell, ...]:
-    """The cells of logits as what they predict: divergence, share of rows with the same best, overlap of the best."""
+    """Returns the cells of logits: divergence, share of rows with the same best candidate, overlap of the best."""
     if each is None or each.logits is None:
         return (_Cell("none", "", across=len(METRICS)),)
     found = each.logits
@@ -203,7 +204,7 @@ def _predictions(each: StageComparison | None) -> tuple[_Cell, ...]:
 
 
 def _share(value: float) -> str:
-    return f"{math.floor(1000 * value) / 10:.4g} %"  # what is not all does not look like it
+    return f"{math.floor(1000 * value) / 10:.4g} %"  # rounded down, so that only a full share shows 100 %
 
 
 def _measured(each: StageComparison, name: str) -> _Cell:

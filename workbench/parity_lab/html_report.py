@@ -1,7 +1,7 @@
-"""A parity run as one HTML file that needs nothing else: no network, no script, no font of its own.
+"""A parity run as one self-contained HTML file: no network, no script, no web font.
 
-The JSON of the run is inside, in the element `data`, for programs. All that comes from users and from traces is
-escaped, and the file's own policy forbids it to load or run anything.
+The element `data` holds the JSON of the run, for programs. All text from users and traces is escaped, and the file's
+content security policy forbids it to load or run anything.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ STATUS = {
     "unavailable": ("–", "not available"),
     "unusable": ("!", "could not be compared"),
 }
-"""What may come of a candidate: a sign and words."""
+"""A sign and words for each status of a candidate."""
 
 
 def write_page(run: ParityRun, path: str | Path, looks: int = 4) -> Path:
-    """Writes `page` to a file; raises `BadInput` where that cannot be done."""
+    """Writes `page` to a file; raises `BadInput` if the file cannot be written."""
     path = report_place(path)
     try:
         path.write_text(page(run, looks), encoding="utf-8")
@@ -43,7 +43,7 @@ def write_page(run: ParityRun, path: str | Path, looks: int = 4) -> Path:
 
 
 def report_place(path: str | Path) -> Path:
-    """Where a report is to be written; raises `BadInput` where no file can be."""
+    """Returns the absolute path of a report; raises `BadInput` if no file can be made there."""
     path = Path(path)
     try:
         if not path.is_dir() and path.parent.is_dir():
@@ -54,10 +54,10 @@ def report_place(path: str | Path) -> Path:
 
 
 def page(run: ParityRun, looks: int = 4) -> str:
-    """The whole document.
+    """Returns the whole document.
 
     Args:
-        looks: how many stages of each candidate are shown as pictures.
+        looks: the number of stages of each candidate that are shown as figures.
     """
     title = f"Parity of {run.model}"
     data = json.dumps(run.to_dict(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
@@ -71,7 +71,7 @@ def page(run: ParityRun, looks: int = 4) -> str:
         f"Speech Workbench {escape(__version__)}.</p>",
         f'<p class="faint">{escape(run.mode)}</p>',
         *(verdict(each) for each in run.outcomes),
-        f'<p class="faint">Noise is not told from a bug: {escape(run.no_exact)}</p>' if run.no_exact else "",
+        f'<p class="faint">Noise and bugs are not distinguished: {escape(run.no_exact)}</p>' if run.no_exact else "",
         "<h2>Who computed what</h2>",
         *sides(run),
         *_heat(run),
@@ -83,16 +83,16 @@ def page(run: ParityRun, looks: int = 4) -> str:
 
 
 def verdict(outcome: Outcome) -> str:
-    """A candidate's verdict: what came of it in a word, the sentence, and what else there is to say."""
+    """Returns a candidate's verdict as HTML: its status in a word, the sentence, and further details."""
     comparison, found = outcome.comparison, outcome.verdict
     lines = [f"tolerance {comparison.tolerances.preset.name}: {comparison.reason}"] if comparison else []
     lines += comparison.warnings if comparison else ()
-    # What the sentence says of the first divergent stage is not said again.
+    # Details that the sentence already states are not repeated.
     lines += [each for each in found.details if each.partition(": ")[2] not in found.sentence] if found else []
     if outcome.no_noise and outcome.computed:
-        lines.append(f"noise is not told from a bug: {outcome.no_noise}")
+        lines.append(f"noise and bugs are not distinguished: {outcome.no_noise}")
     if outcome.no_peer:
-        lines.append(f"not held to this model in its own precision: {outcome.no_peer}")
+        lines.append(f"not compared with this model in the same precision: {outcome.no_peer}")
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     mark, said = STATUS[outcome.status]
     return (
@@ -103,7 +103,7 @@ def verdict(outcome: Outcome) -> str:
 
 
 def sides(run: ParityRun) -> Iterator[str]:
-    """Who computed what: a table of reference, float64 and candidates, and the versions of their packages."""
+    """Yields a table of reference, float64 and candidates, and the versions of their packages."""
     computed = [("reference", run.reference), *([("reference in float64", run.exact)] if run.exact else [])]
     computed += [("the same precision", each) for each in run.peers]
     computed += [("candidate", each.computed) for each in run.outcomes if each.computed]
@@ -154,7 +154,7 @@ def _candidate(run: ParityRun, outcome: Outcome, looks: int) -> Iterator[str]:
 
 
 def noise_details(noise: NoiseReport) -> Iterator[str]:
-    """Noise or a bug: the answer, a picture of the distances from float64, and their table."""
+    """Yields the answer to noise or bug, a figure of the distances from float64, and their table."""
     yield f"<h3>Noise or bug?</h3><p>{escape(noise.sentence[:1].upper() + noise.sentence[1:])}.</p>"
     yield noise_picture(noise)
     yield "<details><summary>All distances from float64</summary>"

@@ -1,4 +1,4 @@
-"""What came of a parity run: for each candidate how it compares, or why it could not be compared."""
+"""The results of a parity run: for each candidate its comparison, or why it could not be compared."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.text.scripts import clipped
 from workbench.trace.trace import Trace
 
-FORMAT = 1  # of the JSON; goes up when a key changes its meaning
-LONGEST_SHOWN = 160  # characters of a verdict in a notebook
-WITHIN, BEYOND = 0, 1  # exit status, with those of `BadInput` and `Unavailable`
+FORMAT = 1  # version of the JSON; it increases when a key changes its meaning
+LONGEST_SHOWN = 160  # most characters of a verdict in a notebook
+WITHIN, BEYOND = 0, 1  # exit status, besides those of `BadInput` and `Unavailable`
 
 Status = Literal["within", "beyond", "unavailable", "unusable"]
 
@@ -29,25 +29,25 @@ Status = Literal["within", "beyond", "unavailable", "unusable"]
 class Computed:
     """A trace, and how long it took."""
 
-    name: str  # as the side was written
+    name: str  # the side as the user wrote it
     trace: Trace
-    load_seconds: float = 0.0  # 0 for one that was read from a file
+    load_seconds: float = 0.0  # 0 for a trace from a file
     trace_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A candidate and what came of it."""
+    """The result for one candidate."""
 
     name: str
     status: Status
-    reason: str = ""  # why it was not compared, where it was not
+    reason: str = ""  # why it was not compared; empty if it was
     computed: Computed | None = None
     comparison: Comparison | None = None
     verdict: Verdict | None = None
     noise: NoiseReport | None = None
-    no_noise: str = ""  # why noise was not told from a bug, where that was asked for
-    no_peer: str = ""  # why it was not held to the same model in its own precision, where it might have been
+    no_noise: str = ""  # why noise and bugs are not distinguished although requested
+    no_peer: str = ""  # why it was not compared with the same model in its precision although possible
 
     def __repr__(self) -> str:
         return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, LONGEST_SHOWN)}>"
@@ -58,7 +58,7 @@ class Outcome:
         return self.verdict.sentence if self.verdict else self.reason
 
     def to_dict(self, profiles: bool = False) -> dict[str, Any]:
-        """The outcome as plain JSON values; `comparison` as of `workbench.compare.report.to_dict`."""
+        """Returns the outcome as plain JSON values, with `comparison` from `workbench.compare.report.to_dict`."""
         found: dict[str, Any] = {"name": self.name, "status": self.status, "sentence": self.sentence}
         if self.computed:
             found |= {"load_seconds": self.computed.load_seconds, "trace_seconds": self.computed.trace_seconds}
@@ -70,11 +70,11 @@ class Outcome:
 
 
 class ParityRun:
-    """The outcomes of a run. The traces lie in files until `close`, or for good where they were to be kept.
+    """The outcomes of a run. The traces stay in files until `close`, or permanently if the user wants to keep them.
 
     Args:
-        folder: with the traces.
-        kept: whether they stay.
+        folder: the folder with the traces.
+        kept: whether the traces stay after `close`.
         isolated: whether the candidates were computed from the reference's own inputs, stage by stage.
     """
 
@@ -94,8 +94,8 @@ class ParityRun:
         self.model = model
         self.source = source  # the recording's name, or the beginning of the prompt
         self.reference = reference
-        self.exact = exact  # the reference in float64
-        self.no_exact = no_exact  # why there is none
+        self.exact = exact  # the reference in float64, if computed
+        self.no_exact = no_exact  # why it was not computed
         self.outcomes = tuple(outcomes)
         self.folder = folder
         self.isolated = isolated
@@ -114,15 +114,20 @@ class ParityRun:
 
     @property
     def mode(self) -> str:
-        """What an error of a stage is made of, as a sentence."""
+        """A sentence that says which errors the error of a stage includes."""
         if self.isolated:
-            return "Isolated: every stage is computed from the reference's own inputs, so its error is its own alone."
-        return "End to end: each side goes on from its own values, so errors of earlier stages are part of later ones."
+            return "Isolated: every stage is computed from the reference's own inputs, so it shows only its own error."
+        return (
+            "End to end: each side continues with its own values, so later stages include the errors of earlier ones."
+        )
 
     @property
     def status(self) -> int:
-        """The exit status: 0 where all that could be compared is within tolerance, 1 where one is beyond, else 2 where
-        one could not be used, and 3 where no candidate is available."""
+        """The exit status of the command.
+
+        It is 1 if a candidate is beyond tolerance, else 2 if one could not be used, else 0 if one is within tolerance,
+        else 3, because no candidate is available.
+        """
         found = {each.status for each in self.outcomes}
         if "beyond" in found:
             return BEYOND
@@ -131,10 +136,10 @@ class ParityRun:
         return WITHIN if "within" in found else Unavailable.exit_status
 
     def to_dict(self, profiles: bool = False) -> dict[str, Any]:
-        """The run as plain JSON values, without arrays.
+        """Returns the run as plain JSON values, without arrays.
 
         Args:
-            profiles: with the error of each stage over positions and over channels.
+            profiles: whether to add the error of each stage over positions and over channels.
         """
         return {
             "format": FORMAT,
@@ -150,11 +155,11 @@ class ParityRun:
         }
 
     def to_json(self, profiles: bool = False) -> str:
-        """`to_dict` as indented JSON; text stays readable (no ASCII escapes)."""
+        """Returns `to_dict` as indented JSON with readable text (no ASCII escapes)."""
         return json.dumps(self.to_dict(profiles), indent=1, ensure_ascii=False, allow_nan=False)
 
     def close(self) -> None:
-        """Removes the traces, unless they were to be kept. May be called again."""
+        """Removes the traces, unless the user wants to keep them. A second call does nothing."""
         if self._end is not None:
             self._end()
 

@@ -1,7 +1,7 @@
 """Runs a model on several runtimes, one after another, and compares each with the reference.
 
-Traces go to files as soon as they are there and are read a stage at a time, and a session is closed before the next is
-opened: the memory is that of one session and one trace.
+Traces are written to files at once and read one stage at a time, and a session is closed before the next is opened, so
+the run needs the memory of one session and one trace.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from workbench.trace.read import read_trace
 from workbench.trace.trace import StageFilter, Trace
 
 EXACT = "float64"
-BEAT_SECONDS = 0.25  # whoever waits for a trace is told of it after so long, and can stop it then
-GRACE_SECONDS = 5.0  # a trace that was told to stop has this long before its process ends
-_LOADED, _TRACED = 0.4, 0.7  # shares of a side's step
+BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can stop the trace then
+GRACE_SECONDS = 5.0  # after a cancel, a trace has this long before its process is ended
+_LOADED, _TRACED = 0.4, 0.7  # progress of a side after loading and after tracing
 
 
 def run_parity(
@@ -66,34 +66,32 @@ def run_parity(
     keep: str | Path | None = None,
     same_precision: bool = True,
 ) -> ParityRun:
-    """Traces the reference and each candidate on one input, compares them, and says for each whether that is noise.
+    """Traces the reference and each candidate on one input, compares them, and tells noise from bugs.
 
     Args:
-        source: a recording; of a language model, a prompt.
-        reference: a side as `workbench.parity_lab.sides` writes it; in float32, unless it says otherwise.
-        candidates: sides; one that is not available, or fails, has that as its outcome, and the others go on.
-        stages: which to trace and compare, a glob.
-        options: of the model, for every side that has none of its own by that name.
-        exact: compute the reference in float64 too, to tell noise from a bug. Where that cannot be done, the run says
-            so.
-        on_progress: told a share 0..1 and what is going on, several times a second; what it raises stops the run, and
-            nothing of it stays.
+        source: a recording; for a language model, a prompt.
+        reference: a side in the notation of `workbench.parity_lab.sides`; in float32, unless it says otherwise.
+        candidates: sides; if one is not available or fails, its outcome says so, and the others continue.
+        stages: a glob of the stages to trace and compare.
+        options: options of the model, for every side that does not set them itself.
+        exact: compute the reference in float64 too, to tell noise from a bug. If that is not possible, the run says so.
+        on_progress: called several times a second with a fraction 0..1 and the current activity; an exception from it
+            stops the run, and no file stays.
         isolated: compute every stage of the candidates, and of float64, from the reference's input of that stage, so
-            that each shows its own error alone; else each side goes on from its own values to the end, and errors
-            accumulate. A side that cannot do that has that as its outcome, and so has a candidate that is a trace and
-            was computed end to end; one that was computed from the stages of this reference is taken.
-        preset: what to expect (`workbench.compare.PRESETS`); without, what each candidate's arithmetic asks for.
-        settings: such as `threads`, for every side whose runtime has them.
-        rules: limits of one's own, as `workbench.compare.read_rules` takes them.
+            that each shows only its own error; otherwise each side continues with its own values, and errors
+            accumulate. If a side cannot do that, its outcome says so. A trace as candidate must have been computed from
+            the stages of this reference, not end to end.
+        preset: the expected difference (`workbench.compare.PRESETS`); by default that of each candidate's arithmetic.
+        settings: settings such as `threads`, for every side whose runtime has them.
+        rules: other limits, in the notation of `workbench.compare.read_rules`.
         mapping: names and layouts of the candidates that are trace files.
-        force: compare traces of different inputs too.
-        keep: a folder for the traces; without, they go when the run is closed.
+        force: also compare traces of different inputs.
+        keep: a folder for the traces; without it, they are removed when the run is closed.
         embeddings: one for each placeholder in a prompt, in order (see `workbench.embeddings.prompt`).
-        same_precision: compute the reference's model on PyTorch in bfloat16 or float16 too, where a candidate was, and
-            hold that candidate to the rounding of this one. It takes float64.
+        same_precision: for a candidate in bfloat16 or float16, also compute the reference's model in that type on
+            PyTorch, and compare the candidate's rounding with it. It requires float64.
 
-    Raises `BadInput` for a model, a side or an input that cannot be used, and whatever keeps the reference from being
-    computed.
+    Raises `BadInput` for a model, a side or an input that cannot be used, and any error of the reference's computation.
     """
     options_class = registry.options_class(model)
     card = registry.card(model)
@@ -116,7 +114,7 @@ def run_parity(
     tracer = _Tracer(registry, model, source, stages, shared, mapping, _place(keep), on_progress, steps)
     try:
         computed = tracer.compute(first, "reference", ("*.*", "logits", stages) if isolated else ())
-        check_rules(changes, filter(wanted, computed.trace))  # before anything else is computed
+        check_rules(changes, filter(wanted, computed.trace))  # before the candidates are computed
         if isolated:
             tracer.isolate(computed, first)
         truth, no_truth = (None, "")
@@ -145,7 +143,7 @@ def run_parity(
 
 
 def _place(keep: str | Path | None) -> Path | None:
-    """The folder to keep traces in, made where it is not there."""
+    """Returns the folder to keep traces in, and creates it if needed."""
     if keep is None:
         return None
     folder = Path(keep).expanduser()
@@ -157,14 +155,14 @@ def _place(keep: str | Path | None) -> Path | None:
 
 
 def _float64(tracer: _Tracer, reference: Side) -> tuple[Computed | None, str]:
-    """The reference in float64 on PyTorch, or why there is none."""
+    """Returns the reference in float64 on PyTorch, or why it cannot be computed."""
     kept = {name: value for name, value in reference.settings.items() if name in ("threads", "device")}
     options = dict(reference.options)
     return _or_why(tracer, Side(f"pytorch:{EXACT}", "pytorch", {**kept, "dtype": EXACT}, options), EXACT)
 
 
 def _or_why(tracer: _Tracer, side: Side, file: str) -> tuple[Computed | None, str]:
-    """What a side computes, or why it does not."""
+    """Returns the trace of a side, or why it cannot be computed."""
     try:
         return tracer.compute(side, file), ""
     except Cancelled:
@@ -214,7 +212,7 @@ def _judged(
 
 
 class _Tracer:
-    """Computes traces into a folder, one after another, and tells how far that is."""
+    """Computes traces into a folder, one after another, and reports progress."""
 
     def __init__(
         self,
@@ -233,16 +231,16 @@ class _Tracer:
         self._on_progress, self._steps, self._step = on_progress, steps, -1
         self._own = folder is None
         self._written: list[Path] = []
-        self._given: Path | None = None  # the trace that sides are computed from
+        self._given: Path | None = None  # the trace whose stages are substituted
         self.folder = folder or make_scratch()
 
     def tell(self, share: float, activity: str) -> None:
-        """Tells whoever follows the run; what they raise ends it."""
+        """Reports progress to the caller of the run; an exception from it ends the run."""
         if self._on_progress:
             self._on_progress(min(share, 1.0), activity)
 
     def comparing(self, name: str) -> Callable[[int, int, str], None]:
-        """What a comparison tells of its stages."""
+        """Returns the progress callback for a comparison."""
 
         def on_stage(done: int, count: int, stage: str) -> None:
             self._within(_TRACED + (1 - _TRACED) * done / max(count, 1), f"comparing {name}: {stage}")
@@ -250,30 +248,30 @@ class _Tracer:
         return on_stage
 
     def isolate(self, reference: Computed, side: Side) -> None:
-        """Has all that is computed from now on go on from the stages of the reference in place of its own."""
+        """Substitutes the stages of the reference in all later computations."""
         if side.path is None:
             self._given = self._written[-1]
             return
-        path = self.folder / "reference-stages.safetensors"  # by our names, which a mapping may have given them
+        path = self.folder / "reference-stages.safetensors"  # with our names, which may come from a mapping
         self._written.append(path)
         self._given = reference.trace.save(path)
 
     def compute(self, side: Side, file: str, stages: Sequence[str] = ()) -> Computed:
-        """The trace of a side, in a file of the folder; of one that is a trace, that.
+        """Returns the trace of a side, in a file of the folder; for a side that is a trace, that trace.
 
         Args:
-            stages: globs in place of those of the run.
+            stages: globs that replace those of the run.
         """
         self._step += 1
         if side.runtime is not None and self._given is not None and (why := RUNTIMES[side.runtime].no_given):
-            raise Unavailable(why)  # now, since such a runtime may take long to load
+            raise Unavailable(why)  # before the load, which may take long
         if side.path is not None:
             self._within(0.0, f"reading {side.name}")
             trace = read_trace(side.path, self._mapping)
             if self._given is not None and not trace.meta.get("isolated"):
                 raise BadInput(
-                    f"{side.name} was computed end to end; expected a trace that was computed from the stages of the "
-                    "reference (workbench trace --given), a runtime, or a run end to end"
+                    f"{side.name} was computed end to end; expected a trace with the stages of the reference "
+                    "substituted (workbench trace --given), a runtime, or a run end to end"
                 )
             return Computed(side.name, trace)
         begun = time.perf_counter()
@@ -293,7 +291,7 @@ class _Tracer:
         return Computed(side.name, trace, loaded - begun, traced - loaded)
 
     def _traced(self, session: OpenSession, side: Side, path: Path, stages: str) -> Trace:
-        """What the session writes to the file."""
+        """Returns the trace that the session writes to the file."""
         options = {**self._options, **side.options}
         trace = partial(session.trace, self._source, stages, self._given, out=path, **options)
         activity = f"tracing {side.name}"
@@ -301,7 +299,7 @@ class _Tracer:
             return trace()
         self._within(_LOADED, activity)
         found: list[Trace | BaseException] = []
-        told = (0.0, activity)  # when it was said, and what
+        told = (0.0, activity)  # time and text of the last report
 
         def hear(_: float, said: str) -> None:
             nonlocal told
@@ -309,9 +307,9 @@ class _Tracer:
 
         def work() -> None:
             try:
-                with listening(hear):  # what the call waits for is said again and again
+                with listening(hear):  # the call reports what it waits for
                     found.append(trace())
-            except BaseException as error:  # raised again where the run is
+            except BaseException as error:  # raised again in the caller's thread
                 found.append(error)
 
         worker = threading.Thread(target=work, name=activity, daemon=True)
@@ -321,7 +319,7 @@ class _Tracer:
             while worker.is_alive():
                 worker.join(BEAT_SECONDS)
                 waited = time.monotonic() - begun
-                share = _LOADED + (_TRACED - _LOADED) * waited / (waited + 10)  # how long it takes, nobody knows
+                share = _LOADED + (_TRACED - _LOADED) * waited / (waited + 10)  # the duration is unknown
                 doing = told[1] if time.monotonic() - told[0] < 2 * BEAT_SECONDS else activity
                 self._within(share, f"{doing}, {waited:.0f} s")
         except BaseException:
@@ -336,7 +334,7 @@ class _Tracer:
         self.tell((self._step + share) / self._steps, activity)
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Removes the files that were written."""
         if self._own:
             shutil.rmtree(self.folder, ignore_errors=True)
             return
@@ -350,7 +348,7 @@ def _file_name(name: str) -> str:
 
 
 def _described(source: Any, reads_text: bool) -> str:
-    """A recording's file name, or the beginning of a prompt: which of them a text is, the model says."""
+    """Returns a recording's file name, or the beginning of a prompt; the model decides which of them a text is."""
     if isinstance(source, (str, Path)) and not reads_text:
         return Path(source).name
     if isinstance(source, str):

@@ -1,7 +1,7 @@
-"""What is held against each other, as it is written: `pytorch`, `gguf:q8_0`, `vllm:bfloat16`, or a trace file.
+"""Parses the sides of a comparison: `pytorch`, `gguf:q8_0`, `vllm:bfloat16`, or a trace file.
 
-Behind it, settings and options of its own may follow: `pytorch+cmvn=off`, `gguf:f32+threads=1+dither=1`. With them the
-known causes of a divergence can be brought about on purpose.
+Settings and options for one side may follow: `pytorch+cmvn=off`, `gguf:f32+threads=1+dither=1`. They can reproduce
+known causes of a divergence on purpose.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SETTINGS, check_setting
 
 DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
-"""Types of arithmetic, by their short names."""
+"""Types of arithmetic by their short names."""
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
 @dataclass(frozen=True)
 class Side:
-    """One computation of a comparison: a runtime with its settings and options, or a trace of another program."""
+    """One computation of a comparison: a runtime with its settings and options, or a trace from a file."""
 
-    name: str  # as it was written
+    name: str  # as the user wrote it
     runtime: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    path: Path | None = None  # of a trace
+    path: Path | None = None  # path of a trace
 
     def with_default(self, **settings: Any) -> Side:
-        """The side with settings that it has not got, as far as its runtime has them."""
+        """Returns the side with additional settings, if its runtime has them and the side does not set them."""
         if self.runtime is None:
             return self
         known = {name: value for name, value in settings.items() if name in RUNTIMES[self.runtime].settings}
@@ -40,7 +40,7 @@ class Side:
 
 
 def read_sides(texts: str | Iterable[str | Side], options_class: type, model: str) -> list[Side]:
-    """The sides of a list, or of a text with commas between them. Raises `BadInput` where there is none."""
+    """Returns the sides of a list, or of a text with commas between them. Raises `BadInput` for an empty list."""
     parts = texts.split(",") if isinstance(texts, str) else texts
     written = [part if isinstance(part, Side) else str(part).strip() for part in parts]
     sides = [read_side(part, options_class, model) for part in written if part]
@@ -50,14 +50,14 @@ def read_sides(texts: str | Iterable[str | Side], options_class: type, model: st
 
 
 def read_side(text: str | Side, options_class: type, model: str) -> Side:
-    """The side that is written `runtime[:type][+name=value...]`, or as the path of a trace.
+    """Returns the side for `runtime[:type][+name=value...]`, or for the path of a trace.
 
     Args:
-        text: what is written; a side that was read before is returned as it is.
-        options_class: of the model; names that are neither a setting nor one of its options are refused.
+        text: the notation; a `Side` is returned unchanged.
+        options_class: the model's options; names that are neither a setting nor an option are refused.
         model: its id, for messages.
 
-    Raises `BadInput` that says what is wrong with it.
+    Raises `BadInput`, which names the fault.
     """
     if isinstance(text, Side):
         return text
@@ -68,7 +68,7 @@ def read_side(text: str | Side, options_class: type, model: str) -> Side:
         if path is not None:
             _refuse_model(path)
             return Side(text, path=path)
-        raise BadInput(f"{text!r:.80} is neither a runtime nor a trace that is there; expected {_expected()}")
+        raise BadInput(f"{text!r:.80} is neither a runtime nor an existing trace; expected {_expected()}")
     settings: dict[str, Any] = {}
     options: dict[str, Any] = {}
     if colon:
@@ -94,9 +94,10 @@ def read_side(text: str | Side, options_class: type, model: str) -> Side:
 
 
 def with_changes(text: str, changes: Mapping[str, str | None]) -> str:
-    """A side as it is written, with other settings and options: each replaced or added, or left out where it is None.
+    """Returns the text of a side with other settings and options: each replaced or added, or removed if it is None.
 
-    A setting that its runtime does not have is not added, and a text that begins with no runtime is left as it is.
+    A setting that its runtime does not have is not added, and a text that does not begin with a runtime stays
+    unchanged.
     """
     first, *parts = text.split("+")
     runtime = first.partition(":")[0].strip()
@@ -109,16 +110,16 @@ def with_changes(text: str, changes: Mapping[str, str | None]) -> str:
 
 
 def _there(text: str) -> Path | None:
-    """The path, if something is there; no text is too odd to ask for."""
+    """Returns the path if it exists; accepts any text."""
     try:
         path = Path(text).expanduser()
         return path if text and path.exists() else None
-    except (OSError, RuntimeError, ValueError):  # longer than a path may be, of a user who is not there, with a null
+    except (OSError, RuntimeError, ValueError):  # too long for a path, an unknown user, or a null character
         return None
 
 
 def _refuse_model(path: Path) -> None:
-    """Says what to do with a checkpoint in place of a trace."""
+    """Raises `BadInput` for a checkpoint instead of a trace, with advice."""
     if path.suffix.lower() == ".gguf" or any((path / name).is_file() for name in ("config.yaml", "config.json")):
         raise BadInput(
             f"{path} is a model, not a trace; to compare it, trace it first: workbench trace AUDIO --model {path} "
@@ -127,7 +128,7 @@ def _refuse_model(path: Path) -> None:
 
 
 def _value(spec: OptionSpec, text: str) -> Any:
-    """What was written, in the option's type; a text that is of another type stays one, and is refused as such."""
+    """Returns the text as the option's type. A text that does not fit stays a text, which the later check refuses."""
     if spec.kind is bool:
         return _WORDS.get(text.lower(), text)
     if spec.kind in (int, float):

@@ -1,4 +1,4 @@
-"""One stage of one candidate, looked at closely, as HTML: pictures, all that was measured, and where texts differ."""
+"""One stage of one candidate in detail, as HTML: figures, all measures, and the differences of texts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from workbench.parity_lab.outcome import Outcome, ParityRun
 from workbench.parity_lab.tables import short, table
 from workbench.trace.trace import Trace
 
-_TOKENS = 400  # of a sequence that are shown
+_TOKENS = 400  # most tokens of a sequence that are shown
 
 
 def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]:
-    """All that is known of a stage of a candidate that was compared. Raises `KeyError` for a stage that was not."""
+    """Yields all details of a stage of a compared candidate. Raises `KeyError` for a stage that was not compared."""
     comparison, computed, verdict = outcome.comparison, outcome.computed, outcome.verdict
     assert comparison and computed and verdict
     each = comparison[stage]
@@ -38,7 +38,7 @@ def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]
 
 
 def about(each: StageComparison, first: str | None, largest: str | None) -> str:
-    """What is remarkable about a stage, in a sentence.
+    """Returns a sentence on what is remarkable about a stage.
 
     Args:
         first: the first divergent stage.
@@ -46,7 +46,7 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
     """
     parts = ["the first divergent stage"] if each.stage == first else []
     if each.stage == largest:
-        parts.append("the largest error of its own" if each.before is None else "where the error grows most")
+        parts.append("the largest own error" if each.before is None else "where the error grows most")
     if each.numbers:
         found = each.numbers
         parts.append(f"relative L2 {found.relative_l2:.2g}, limit {each.limits.relative_l2:.2g}")
@@ -124,7 +124,7 @@ def _distances(stage: str, noise: NoiseReport | None) -> Iterator[tuple[str, str
 
 
 def written(each: StageComparison, reference: Trace, candidate: Trace, first_token: FirstToken | None) -> Iterator[str]:
-    """A stage of tokens or text: what each side wrote, and where they differ."""
+    """Yields a stage of tokens or text: what each side wrote, and where they differ."""
     sides = [_shown(each, trace) for trace in (reference, candidate)]
     if not each.differs or each.sequence is None:
         yield f"<p>The same on both sides:</p><pre>{escape(sides[0])}</pre>"
@@ -153,10 +153,12 @@ def _first_token(first: FirstToken) -> str:
     ids = ["the end" if each is None else str(each) for each in (first.reference, first.candidate)]
     said = f"The first token that differs is at place {first.place}: {ids[0]} and {ids[1]}"
     if first.choice is None:
-        return f"<p>{said}; the traces hold neither the logits nor the likeliest tokens that decided on it.</p>"
+        return f"<p>{said}; the traces hold neither the logits nor the likeliest tokens that decided it.</p>"
     choice = first.choice
     tie = "a near tie" if first.near_tie else "no near tie"
-    where = "The likeliest tokens of that step say" if choice.row is None else f"Row {choice.row} of the logits decided"
+    where = (
+        "The likeliest tokens of that step show" if choice.row is None else f"Row {choice.row} of the logits decided"
+    )
     return (
         f"<p>{said}, {tie}. {where}: reference and candidate prefer their own tokens by {margins_of(choice, 3)}; the "
         f"logits have a deviation of {choice.spread:.3g}.</p>"

@@ -1,6 +1,6 @@
-"""How a report looks, in light and dark, on a desktop and on a phone.
+"""The style sheet of a report, for light and dark mode, desktop, phone and print.
 
-`PARTS` styles what stands inside an element of the class `lab`, of any page that says what its variables are.
+`PARTS` styles the content of an element with the class `lab`, on any page that defines its variables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ body { margin: 0 auto; padding: 1rem; max-width: 75rem; color: var(--ink); backg
 h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
 h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; } p { margin: .25rem 0 .5rem; }
 """
-# The class twice, to weigh more than the rules of a page around it.
+# The class appears twice, to win over the rules of a surrounding page.
 PARTS = """
 .lab.lab {
   .faint, figcaption { color: var(--quiet); font-size: .875rem; }
@@ -94,7 +94,7 @@ PARTS = """
     font-size: .8125rem; overflow-wrap: anywhere; }
 }
 """
-# On paper nothing scrolls or sticks, tables are whole, and the heat map keeps its colours.
+# In print nothing scrolls or sticks, tables are complete, and the heat map keeps its colours.
 _PRINT = """
 @media print {
   :root { color-scheme: light; --ink: #1d232b; --quiet: #5d6673; --paper: #fff; --card: #f5f7f9; --line: #d8dde3;

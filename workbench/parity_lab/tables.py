@@ -10,10 +10,10 @@ from typing import Any
 def table(
     head: Sequence[str], lines: Iterable[Sequence[str]], over: Sequence[bool] = (), wide: Sequence[int] = ()
 ) -> str:
-    """A table of texts, the first cell of each line its name.
+    """Returns a table of texts; the first cell of each line is its name.
 
     Args:
-        head: names of the columns; without any, the table has no head.
+        head: names of the columns; an empty one gives a table without head.
         over: which lines are marked.
         wide: columns whose texts may be long.
     """
@@ -32,15 +32,15 @@ def _kind(column: int, wide: Sequence[int]) -> str:
 
 
 def pairs(values: Any) -> str:
-    """A mapping as `name value, name value`; empty for anything else."""
+    """Returns a mapping as `name value, name value`; empty for anything else."""
     return ", ".join(f"{name} {value}" for name, value in values.items()) if isinstance(values, Mapping) else ""
 
 
 def short(value: float) -> str:
-    """A number in two digits, as the sentences of verdicts have them."""
+    """Returns a number with two digits, as in the sentences of verdicts."""
     return f"{value:.2g}"
 
 
 def broken(name: str) -> str:
-    """The name of a stage, escaped, with places where a line may break."""
+    """Returns the name of a stage, escaped, with places where a line may break."""
     return escape(name).replace(".", ".<wbr>")

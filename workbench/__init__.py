@@ -44,7 +44,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use, so that a session's process does not load the registry.
+    # Imports on first use, so that a session's process does not load the registry.
     if name not in __all__:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
     from importlib import import_module
@@ -53,5 +53,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    # Names that are imported on first use are there to be found, too.
+    # Includes the names that are imported on first use.
     return sorted({*globals(), *__all__} - {"annotations", "Any", "TYPE_CHECKING"})

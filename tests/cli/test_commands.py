@@ -155,7 +155,7 @@ def test_one_bad_recording_is_one_line_and_exit_2(capsys: Capture) -> None:
     assert (status, out, len(err)) == (2, [], 1) and err[0].startswith("workbench: bad.wav is not a sound file")
 
 
-def test_text_is_one_line_per_recording_also_where_nothing_was_heard(capsys: Capture, fake: None) -> None:
+def test_text_is_one_line_per_recording_even_without_speech(capsys: Capture, fake: None) -> None:
     status, out, err = run(capsys, "transcribe", "one.wav", "noted.wav", "-m", "sensevoice")
     assert status == 0 and [Path(line).name for line in out] == ["one.wav", "noted.wav"]
     assert err == ["noted.wav: this is a note"]
@@ -454,7 +454,7 @@ def test_every_recipe_can_be_asked_for() -> None:
         ("generate", 2, "the following arguments are required: PROMPT, --model/-m"),
     ],
 )
-def test_what_is_wrong_is_one_line_on_stderr(capsys: Capture, words: str, status: int, sentence: str) -> None:
+def test_errors_are_one_line_on_stderr(capsys: Capture, words: str, status: int, sentence: str) -> None:
     found, out, err = run(capsys, *words.split())
     assert (found, out, len(err)) == (status, [], 1)
     assert sentence in err[0] and err[0].startswith("workbench")
@@ -549,7 +549,7 @@ def test_every_command_explains_itself(capsys: Capture, command: str) -> None:
     assert (status, err) == (0, []) and out[0].startswith("usage: workbench")
 
 
-def test_the_page_gets_what_was_given_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_gets_only_the_arguments_that_were_set(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[list[str]] = []
     monkeypatch.setattr("runpy.run_module", lambda name, run_name: given.append([name, *sys.argv[1:]]))
     monkeypatch.setattr(sys, "argv", ["pytest"])

@@ -64,7 +64,7 @@ def test_json_is_all_that_stdout_has(capsys: Capture) -> None:
     assert "error_by_channel" in json.loads("\n".join(out))["stages"][0]["numbers"]
 
 
-def test_noise_and_bugs_are_told_apart_by_float64(capsys: Capture) -> None:
+def test_float64_distinguishes_noise_and_bugs(capsys: Capture) -> None:
     computed(faults={"encoder.layers.3": lambda x: x * (1 + 3e-5)}).save("bug.safetensors")
     three = ("--float64", "float64.safetensors")
     status, out, _ = run(capsys, "reference.safetensors", "noise.safetensors", *three)
@@ -144,7 +144,7 @@ def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_
         ("reference.safetensors noise.safetensors --float64 noise.safetensors", "expected one computed in float64"),
         (
             "reference.safetensors noise.safetensors --same-precision noise.safetensors",
-            "a trace in the same precision says how far from float64 that is; expected one in float64 too",
+            "a trace in the same precision requires one in float64 too",
         ),
         (
             "reference.safetensors noise.safetensors --same-precision noise.safetensors --float64 float64.safetensors",
@@ -175,7 +175,7 @@ def test_bad_input_is_2_and_one_sentence(capsys: Capture, words: str, said: str)
     assert (status, out) == (2, []) and len(err) == 1 and said in err[0]
 
 
-def test_a_stage_that_one_trace_lacks_is_said_and_the_others_are_compared(capsys: Capture) -> None:
+def test_a_stage_missing_in_one_trace_is_reported_and_the_others_are_compared(capsys: Capture) -> None:
     whole = computed()
     Trace({stage: whole[stage] for stage in whole if stage != "encoder.output"}, META).save("lacking.safetensors")
     status, out, err = run(capsys, "reference.safetensors", "lacking.safetensors")

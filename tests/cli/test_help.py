@@ -67,7 +67,7 @@ def test_the_options_of_every_family_are_taken_though_help_does_not_explain_them
             assert getattr(parsed, f"option_{spec.name}") not in (None, [])
 
 
-def test_limits_and_defaults_stand_beside_numbers() -> None:
+def test_limits_and_defaults_follow_numbers() -> None:
     text = " ".join(commands()["generate"].format_help().split())
     assert "(more than 0, at most 1; default: 1)" in text and "(0, or 0.01 to 100; default: 0)" in text
-    assert "as many as it sees fit (1 to 1024)" in text
+    assert "by default the runtime decides (1 to 1024)" in text

@@ -24,7 +24,7 @@ def card(family: str, kind: str = "directory", **more: Any) -> Card:
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
-def test_every_option_and_setting_is_told_with_a_flag_that_there_is(family: str) -> None:
+def test_every_option_and_setting_is_listed_with_an_existing_flag(family: str) -> None:
     found = described(card(family))
     assert [each["name"] for each in found["options"]] == [
         spec.name for spec in option_specs(FAMILIES[family].options_class)
@@ -40,7 +40,7 @@ def test_every_option_and_setting_is_told_with_a_flag_that_there_is(family: str)
             assert set(each["flag"].split(", ")) <= flags and each["help"] and each["runtimes"]
 
 
-def test_a_card_decides_what_is_left() -> None:
+def test_a_card_decides_the_remaining_settings() -> None:
     assert described(card("sensevoice", "gguf"))["runtimes"] == ["gguf"]
     assert [each["name"] for each in described(card("sensevoice", "gguf"))["settings"]] == ["threads"]
     assert described(card("causal_lm", "server"))["runtimes"] == ["vllm"]

@@ -57,7 +57,7 @@ def test_one_beyond_is_1(capsys: Capture, fakes: Registry) -> None:
     assert marked[0] == "encoder.layers.3"
 
 
-def test_what_cannot_be_used_is_2_and_nothing_available_is_3(capsys: Capture, fakes: Registry) -> None:
+def test_unusable_is_2_and_nothing_available_is_3(capsys: Capture, fakes: Registry) -> None:
     fakes.missing["vllm"] = "vLLM is not installed"
     assert run(capsys, "--candidates", "vllm")[::2] == (3, ["workbench: vllm: vLLM is not installed"])
     fakes.acts["gguf"] = dies
@@ -93,16 +93,14 @@ def test_a_language_model_takes_no_recording_and_a_text_of_any_length(capsys: Ca
     for source in ("talk.wav", "my talk.wav"):
         status, out, err = run(capsys, "--candidates", "pytorch", source=source)
         assert (status, out, len(err)) == (2, [], 1) and fakes.traced == []
-        assert (
-            f"'{source}' is the name of a recording, and tiny goes on from a text; expected the text itself" in err[0]
-        )
+        assert f"'{source}' is the name of a recording, and tiny continues a text; expected the text itself" in err[0]
     for length in (255, 256, 999, 5000):
         status, out, err = run(capsys, "--candidates", "pytorch", "--json", source="a" * length)
         assert (status, err) == (0, []) and json.loads("\n".join(out))["source"].startswith("aaaa")
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("of ours"), BrokenPipeError(), SessionDied("killed")])
-def test_what_fails_is_not_beyond(
+def test_a_failure_is_not_beyond_tolerance(
     capsys: Capture, fakes: Registry, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fails(session: FakeSession) -> None:

@@ -77,10 +77,10 @@ def test_a_trace_takes_them_too(folder: Path, monkeypatch: pytest.MonkeyPatch, t
             "-",
             "- is not a sound file that can be read: it is a text; expected WAV, FLAC, MP3, OGG, M4A or",
         ),
-        (b"x", "- -", "- stands for standard input and is given more than once; expected it once"),
+        (b"x", "- -", "- stands for standard input and occurs more than once; expected it once"),
     ],
 )
-def test_what_is_no_recording_is_one_sentence(
+def test_input_that_is_no_recording_raises_one_sentence(
     content: bytes,
     words: str,
     said: str,
@@ -113,7 +113,7 @@ def test_a_pipe_without_an_end_has_one_here(kept: Path, monkeypatch: pytest.Monk
     assert list(kept.iterdir()) == []
 
 
-def test_a_full_disk_is_said_to_be_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     piped(monkeypatch, bytes(100))

@@ -64,7 +64,7 @@ def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Pat
     assert status == 0 and "arithmetic noise: at logits the candidate is " in out[0]
 
 
-def test_a_trace_goes_on_from_the_stages_of_another(capsys: Capture, tmp_path: Path) -> None:
+def test_a_trace_can_substitute_the_stages_of_another(capsys: Capture, tmp_path: Path) -> None:
     whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
     words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
     assert run(capsys, *words, str(whole), "--language", "en")[0] == 0
@@ -77,7 +77,7 @@ def test_a_trace_goes_on_from_the_stages_of_another(capsys: Capture, tmp_path: P
     assert (status, out, len(err)) == (2, [], 1) and "there is no trace" in err[0] and "nowhere.npz" in err[0]
 
 
-def test_a_candidate_that_was_given_is_judged_with_float64(capsys: Capture, tmp_path: Path) -> None:
+def test_a_candidate_whose_stages_were_substituted_is_judged_with_float64(capsys: Capture, tmp_path: Path) -> None:
     port, ours, exact = (str(tmp_path / f"{name}.safetensors") for name in ("port", "ours", "exact"))
     words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
     assert run(capsys, *words, port)[0] == 0
@@ -129,7 +129,7 @@ def test_a_language_model_traces_no_recording(capsys: Capture, tmp_path: Path) -
     status, out, err = run(capsys, "trace", *words)
     assert (status, out, list(tmp_path.iterdir())) == (2, [], [])
     assert err == [
-        "workbench: 'short.wav' is the name of a recording, and language goes on from a text; expected the text "
+        "workbench: 'short.wav' is the name of a recording, and language continues a text; expected the text "
         "itself, such as 'Count from two to six.', or - to read it from standard input"
     ]
     with Registry(isolate=False) as registry, registry.open("language") as session:

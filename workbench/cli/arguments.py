@@ -1,6 +1,6 @@
-"""What can be asked of the `workbench` command: its parser.
+"""The argument parser of the `workbench` command.
 
-The flags of models stand in `workbench.cli.model_flags`. It runs nothing; `workbench.cli.commands` does.
+`workbench.cli.model_flags` adds the flags of models. This file runs nothing; `workbench.cli.commands` does.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from workbench.text.exports import FORMATS as WRITERS
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
 ANY = ("transcribe", "generate", "vad")  # tasks of all models
-TARGETS = ("gguf", "vllm")  # that checkpoints are converted for
+TARGETS = ("gguf", "vllm")  # runtimes for which checkpoints are converted
 TRAINABLE = ("sensevoice", "paraformer", "funasr-nano", "fireredasr")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the command line; what it gives has the name of the command as `command`."""
+    """Returns the parser of the command line; its result holds the name of the command as `command`."""
     whole = Parser(prog="workbench", description="Run, compare and teach speech models over PyTorch, GGUF and vLLM.")
     whole.epilog = (
         "Each command explains itself: workbench COMMAND --help. Results go to stdout, progress and errors to stderr. "
@@ -41,39 +41,39 @@ def parser() -> argparse.ArgumentParser:
     app.add_argument("--port", type=int, help="port to listen on, 0 to 65535 (default: 7860, or the next that is free)")
 
     models = commands.add_parser(
-        "models", help="list the models, say for each runtime whether they are ready, and how large GGUF files are"
+        "models", help="list the models, their state on each runtime, and the sizes of GGUF files"
     )
     models.add_argument("--json", action="store_true", help="print JSON")
 
-    options = commands.add_parser("options", help="list what transcribe, generate and trace take for a model")
+    options = commands.add_parser("options", help="list a model's options for transcribe, generate and trace")
     options.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
     options.add_argument("--json", action="store_true", help="print JSON")
 
-    transcribe = commands.add_parser("transcribe", help="write down what is said in recordings")
+    transcribe = commands.add_parser("transcribe", help="turn recordings into text")
     files = transcribe.add_argument_group("input and output")
     files.add_argument("audio", nargs="+", metavar="AUDIO", help="audio files; - for one on standard input")
-    files.add_argument("--format", choices=FORMATS, default="text", help="of the output (default: %(default)s)")
+    files.add_argument("--format", choices=FORMATS, default="text", help="format of the output (default: %(default)s)")
     add_model(transcribe)
     add_options(transcribe, ("transcribe",))
     add_settings(transcribe)
 
-    generate = commands.add_parser("generate", help="let a language model go on from a text")
+    generate = commands.add_parser("generate", help="continue a text with a language model")
     files = generate.add_argument_group("input and output")
-    files.add_argument("prompt", metavar="PROMPT", help="a text, or - for the one on standard input")
+    files.add_argument("prompt", metavar="PROMPT", help="a text, or - to read it from standard input")
     files.add_argument("--format", choices=("text", "json"), default="text", help="of the output (default: text)")
     add_model(generate)
     add_options(generate, ("generate",))
     add_settings(generate)
 
-    inject = commands.add_parser("inject", help="let a language model go on from a text that holds embeddings")
+    inject = commands.add_parser("inject", help="continue a text that holds embeddings with a language model")
     files = inject.add_argument_group("input and output")
     _add_embeddings(files, required=True)
     files.add_argument(
         "--prompt",
         required=True,
         metavar="TEXT",
-        help=f"a text with {PLACEHOLDER} (where the model names no other placeholder) for each embedding, in order; - "
-        "for the one on standard input",
+        help=f"a text with {PLACEHOLDER} (unless the model names another placeholder) for each embedding, in order; "
+        "- reads standard input",
     )
     files.add_argument("--format", choices=("text", "json"), default="text", help="of the output (default: text)")
     add_model(inject)
@@ -83,24 +83,24 @@ def parser() -> argparse.ArgumentParser:
     trace = commands.add_parser("trace", help="save the stages of a model's computation")
     files = trace.add_argument_group("input and output")
     files.add_argument(
-        "source", metavar="AUDIO", help="an audio file; of a language model, a prompt; - for what standard input holds"
+        "source", metavar="AUDIO", help="an audio file, or a prompt for a language model; - reads standard input"
     )
     files.add_argument(
-        "--out", required=True, metavar="T.safetensors", help="file to write; one that is there is replaced"
+        "--out", required=True, metavar="T.safetensors", help="file to write; an existing file is replaced"
     )
     files.add_argument("--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)")
     files.add_argument(
         "--given",
         type=Path,
         metavar="T.safetensors",
-        help="another trace of this input, whose stages to go on from in place of each stage's own values",
+        help="another trace of this input: each stage is computed from its stages, not from the model's own",
     )
     _add_embeddings(files)
     add_model(trace)
     add_options(trace, ANY)
     add_settings(trace)
 
-    _add_compare(commands.add_parser("compare", help="find the first stage at which two traces part ways"))
+    _add_compare(commands.add_parser("compare", help="find the first stage at which two traces diverge"))
 
     _add_parity(commands.add_parser("parity", help="run a model on several runtimes and compare them stage by stage"))
 
@@ -116,17 +116,20 @@ def parser() -> argparse.ArgumentParser:
         help="gguf, a GGUF file; vllm, a directory for `vllm serve` (default: %(default)s)",
     )
     convert.add_argument(
-        "--quantization", "-q", metavar="TYPE", help=f"of a GGUF file's large matrices: {', '.join(TYPES)}, or auto"
+        "--quantization",
+        "-q",
+        metavar="TYPE",
+        help=f"type of a GGUF file's large matrices: {', '.join(TYPES)}, or auto",
     )
     convert.add_argument("--out", type=Path, metavar="PATH", help="FILE.gguf, or the directory for vllm")
     convert.add_argument(
         "--layout",
         choices=LAYOUTS,
-        help="of GGUF files: workbench, one file for every runtime here; funasr, as FunASR's own C++ runtime reads it "
+        help="layout of GGUF files: workbench, one file for every runtime here; funasr, for FunASR's own C++ runtime "
         f"(default: {LAYOUTS[0]})",
     )
-    convert.add_argument("--force", action="store_true", help="write over a GGUF file that is there")
-    convert.add_argument("--list", action="store_true", help="write nothing; print JSON of the types and their bytes")
+    convert.add_argument("--force", action="store_true", help="replace an existing GGUF file")
+    convert.add_argument("--list", action="store_true", help="write nothing; print JSON of the types and their sizes")
 
     train = commands.add_parser("train-demo", help="train a demo model on spoken digits")
     [scale] = option_specs(Training)
@@ -149,7 +152,7 @@ def parser() -> argparse.ArgumentParser:
         "--cache",
         type=Path,
         metavar="FOLDER",
-        help="folder that keeps synthetic voices and training strings for the next run",
+        help="folder for synthetic voices and training strings, for the next run",
     )
     train.add_argument(
         "--scale",
@@ -158,7 +161,9 @@ def parser() -> argparse.ArgumentParser:
         default=scale.default,
         help=help_of(scale),
     )
-    train.add_argument("--threads", type=int, metavar="N", default=os.cpu_count() or 1, help="of torch (default: all)")
+    train.add_argument(
+        "--threads", type=int, metavar="N", default=os.cpu_count() or 1, help="threads of torch (default: all)"
+    )
     for name, each in commands.choices.items():
         finish(name, each)
     return whole
@@ -172,7 +177,7 @@ def _add_embeddings(parser: argparse._ActionsContainer, required: bool = False) 
         required=required,
         type=Path,
         metavar="FILE",
-        help="stands for a placeholder in a language model's prompt: .npy, .npz, .pt or .safetensors, "
+        help="replaces a placeholder in a language model's prompt: .npy, .npz, .pt or .safetensors, "
         "[tokens, hidden]; may be repeated",
     )
     parser.add_argument(
@@ -180,70 +185,69 @@ def _add_embeddings(parser: argparse._ActionsContainer, required: bool = False) 
         metavar="NAME",
         action="append",
         default=[],
-        help="which one of a file of embeddings that holds several; given once, it is that of every such file, else of "
-        "each in order",
+        help="name of the tensor, for a file with several; one name is for every such file, several are for each "
+        "in order",
     )
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Exit status: 0 within tolerance, 1 beyond it (with --float64, also where there is a bug), 2 where a file "
-        "cannot be used, or anything else went wrong."
+        "Exit status: 0 within tolerance, 1 beyond it (with --float64, also for a bug), 2 for a file that "
+        "cannot be used or any other error."
     )
     files = ".safetensors, .npz, or a directory or .zip of .npy files"
     parser.add_argument("reference", metavar="REFERENCE", type=Path, help=f"the trace to compare with: {files}")
     parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the trace to judge")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--profiles", action="store_true", help="in the JSON, also the error over positions and channels"
-    )
+    parser.add_argument("--profiles", action="store_true", help="add the error over positions and channels to the JSON")
     parser.add_argument(
         "--preset",
         choices=tuple(PRESETS),
-        help="what to expect (default: of the coarsest arithmetic that the traces name)",
+        help="expected difference (default: that of the coarsest arithmetic that the traces name)",
     )
     _add_tolerance(parser)
     parser.add_argument(
         "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
     )
     parser.add_argument(
-        "--float64", type=Path, metavar="TRACE", help="of the reference in float64, to tell noise from a bug"
+        "--float64", type=Path, metavar="TRACE", help="a trace of the reference in float64, to tell noise from a bug"
     )
     parser.add_argument(
         "--same-precision",
         type=Path,
         metavar="TRACE",
-        help="of the reference's model in the candidate's bfloat16 or float16 (workbench trace --stepwise), beside "
-        "--float64: what rounds more than that is a bug",
+        help="a trace of the reference's model in the candidate's bfloat16 or float16 (workbench trace --stepwise); "
+        "requires --float64: a larger rounding error than in this trace is a bug",
     )
 
 
 def _add_tolerance(parser: argparse._ActionsContainer) -> None:
-    """How candidates are read and held against the reference."""
+    """Adds the flags for reading candidates and judging them."""
     parser.add_argument(
         "--tolerance",
         action="append",
         default=[],
         metavar="[GLOB:]MEASURE=LIMIT,...",
-        help=f"another limit, of all stages or of some; may be repeated; measures: {', '.join(MEASURES)}",
+        help=f"another limit for all stages or some; may be repeated; measures: {', '.join(MEASURES)}",
     )
     parser.add_argument(
-        "--mapping", type=Path, metavar="FILE", help="TOML or JSON: the candidate's own names and layouts for stages"
+        "--mapping",
+        type=Path,
+        metavar="FILE",
+        help="TOML or JSON file that maps the candidate's names and layouts to stages",
     )
-    parser.add_argument(
-        "--force", action="store_true", help="compare traces of different inputs or models all the same"
-    )
+    parser.add_argument("--force", action="store_true", help="compare even traces of different inputs or models")
 
 
 def _add_parity(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Exit status: 0 all candidates within tolerance, 1 one beyond it, 2 where one cannot be compared, or anything "
-        "else went wrong, 3 where none is available."
+        "Exit status: 0 all candidates within tolerance, 1 one beyond it, 2 one cannot be compared, or any other "
+        "error, 3 none is available."
     )
-    side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for settings and options of its own"
+    side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for its own settings and options"
     model = parser.add_argument_group("model and input")
     model.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
-    model.add_argument("source", metavar="AUDIO", help="an audio file; of a language model, a prompt (- reads stdin)")
+    model.add_argument("source", metavar="AUDIO", help="an audio file or a prompt (- reads stdin)")
     _add_embeddings(model)
     sides = parser.add_argument_group("what is compared")
     sides.add_argument(
@@ -255,25 +259,25 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
         type=words,
         required=True,
         metavar="SIDE,...",
-        help="what to compare with it; the flag may be repeated",
+        help="sides to compare with the reference; the flag may be repeated",
     )
     output = parser.add_argument_group("output")
     output.add_argument(
         "--report",
         type=Path,
         metavar="OUT.html",
-        help="write all of it, with pictures, to one file; one that is there is replaced",
+        help="write a report with figures to one file; an existing file is replaced",
     )
     output.add_argument("--json", action="store_true", help="print JSON")
-    output.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the traces there")
-    judged = parser.add_argument_group("how it is compared and judged")
+    output.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the traces in this folder")
+    judged = parser.add_argument_group("comparison and tolerance")
     judged.add_argument(
         "--stages", default="*", metavar="GLOB", help="which stages, such as 'encoder.*' (default: all)"
     )
     judged.add_argument(
         "--isolated",
         action="store_true",
-        help="compute every stage from the reference's input of that stage, so that each shows its own error alone "
+        help="compute every stage from the reference's input of that stage, so that each shows only its own error "
         "(default: end to end, where errors accumulate)",
     )
     judged.add_argument(
@@ -286,12 +290,12 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
         "--same-precision",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="for candidates in bfloat16 or float16, run the reference's model in that too, and call what rounds more "
-        "than that a bug (default: yes, with --float64)",
+        help="for candidates in bfloat16 or float16, run the reference's model in that type too; a candidate with a "
+        "larger rounding error has a bug (default: yes, with --float64)",
     )
     judged.add_argument(
-        "--preset", choices=tuple(PRESETS), help="what to expect (default: of each candidate's arithmetic)"
+        "--preset", choices=tuple(PRESETS), help="expected difference (default: that of each candidate's arithmetic)"
     )
     _add_tolerance(judged)
     add_options(parser, ANY)
-    add_settings(parser, without=("dtype", "quantization", "stepwise"))  # each side has its own
+    add_settings(parser, without=("dtype", "quantization", "stepwise"))  # each side sets these itself

@@ -1,8 +1,8 @@
 """The `workbench` command. Results go to stdout; progress and errors, one line each, to stderr.
 
-Exit status: 0 done, 2 bad input, 3 a runtime or source that is not available, 1 anything else. Of `compare` and
-`parity`, 1 means beyond tolerance and nothing but that; anything else that goes wrong is 2 there. This file prints;
-what it prints is computed elsewhere, and what can be asked for stands in `workbench.cli.arguments`.
+Exit status: 0 success, 2 bad input, 3 a runtime or source that is not available, 1 anything else. For `compare` and
+`parity`, 1 means only "beyond tolerance"; any other error is 2 there. This file prints results that other modules
+compute; `workbench.cli.arguments` defines the arguments.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from workbench.text.prompts import check_typed
 from workbench.trace.trace import StageFilter
 from workbench.trace.write import trace_place
 
-INTERRUPTED = 130  # what shells give for Ctrl-C
-COMPARING = ("compare", "parity")  # commands whose exit status 1 says that something is beyond tolerance
-DEBUG = "WORKBENCH_DEBUG"  # an environment variable: where it is set, errors come with their traceback
+INTERRUPTED = 130  # the status that shells use for Ctrl-C
+COMPARING = ("compare", "parity")  # commands whose exit status 1 means beyond tolerance
+DEBUG = "WORKBENCH_DEBUG"  # if this environment variable is set, errors show their traceback
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,21 +55,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WorkbenchError as error:
         return _failed(error, str(error), error.exit_status if error.exit_status != 1 else _else(parsed.command))
     except BrokenPipeError:
-        _mute_stdout()  # its reader has gone, as `head` does; nothing more can be said
+        _mute_stdout()  # the reader has closed the pipe, as `head` does
         return _else(parsed.command)
     except KeyboardInterrupt:
         _say("workbench: stopped")
         return INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError):
-            _mute_stdout()  # it may be what failed: a full disk
+            _mute_stdout()  # stdout itself may have failed, such as on a full disk
         return _failed(error, f"{type(error).__name__}: {error}; {DEBUG}=1 shows where", _else(parsed.command))
 
 
 def _else(command: str) -> int:
-    """The exit status of what is neither bad input nor something that is not available.
+    """Returns the exit status for errors that are neither bad input nor a missing runtime.
 
-    Of commands that compare, 1 is a result: a script that reads it must not take a failure for one.
+    For commands that compare, 1 is a result: a script must not take a failure for it.
     """
     return BadInput.exit_status if command in COMPARING else 1
 
@@ -82,7 +82,7 @@ def _failed(error: Exception, sentence: str, status: int) -> int:
 
 
 def _mute_stdout() -> None:
-    """Keeps the interpreter from failing once more when it writes out what is left at the end."""
+    """Redirects stdout to the null device, so that the interpreter's last flush does not fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -91,7 +91,7 @@ def _say(sentence: str) -> None:
     print(one_line(sentence), file=sys.stderr, flush=True)
 
 
-# What is done.
+# The commands.
 
 
 def _app(parsed: argparse.Namespace) -> int:
@@ -105,7 +105,7 @@ def _app(parsed: argparse.Namespace) -> int:
     given = {"--host": parsed.host, "--port": parsed.port}
     words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
     sys.argv = ["workbench app", *words]
-    # Started like a program of its own: nothing in the library depends on the page.
+    # Started as a separate program: nothing in the library depends on the page.
     runpy.run_module("panels", run_name="__main__")
     return 0
 
@@ -141,7 +141,7 @@ def _options(parsed: argparse.Namespace) -> int:
 
 
 def _listed(registry: Registry, card: Card) -> dict[str, Any]:
-    """A model as plain JSON values."""
+    """Returns a model as plain JSON values."""
     return {
         "id": card.id,
         "name": card.name,
@@ -184,9 +184,9 @@ def _transcribe(parsed: argparse.Namespace) -> int:
             elif len(parsed.audio) == 1:
                 raise result
             else:
-                # The other recordings are worth having; the status says that one was not.
+                # The other recordings continue; the exit status reports the failure.
                 failures[number] = _failed(result, str(result), result.exit_status)
-            while printed in done or printed in failures:  # a batch may finish them in another order
+            while printed in done or printed in failures:  # a batch may finish in another order
                 if printed in done and parsed.format in ("text", "json"):
                     as_text = parsed.format == "text"
                     print(f"{done[printed].text}\n" if as_text else writer.write(done[printed]), end="", flush=True)
@@ -207,7 +207,7 @@ def _inject(parsed: argparse.Namespace) -> int:
 
 
 def _embeddings(parsed: argparse.Namespace) -> list[Embedding]:
-    """Those in the files of --embedding; of files with several tensors, the ones that --tensor names."""
+    """Returns the embeddings in the files of --embedding. --tensor chooses among several tensors of a file."""
     found: dict[int, Embedding] = {}
     several: dict[int, SeveralTensors] = {}
     for number, path in enumerate(parsed.embedding):
@@ -232,7 +232,7 @@ def _embeddings(parsed: argparse.Namespace) -> list[Embedding]:
 
 
 def _write(parsed: argparse.Namespace, prompt: str, embeddings: Sequence[Embedding]) -> int:
-    """Prints what a language model writes after a prompt."""
+    """Prints the text that a language model generates after a prompt."""
     with _opened(parsed) as (session, options):
         if parsed.format == "json":
             generation = session.generate(prompt, embeddings=embeddings, **options)
@@ -255,7 +255,7 @@ def _write(parsed: argparse.Namespace, prompt: str, embeddings: Sequence[Embeddi
 
 @contextlib.contextmanager
 def _source(parsed: argparse.Namespace, card: Card) -> Iterator[str]:
-    """The recording, or of a language model the prompt; raises `BadInput` for a recording in place of a prompt."""
+    """Yields the recording, or a language model's prompt; raises `BadInput` for a recording as prompt."""
     if card.family in FAMILIES and FAMILIES[card.family].reads_text:
         if parsed.source != DASH:
             check_typed(parsed.source, card.id)
@@ -377,7 +377,7 @@ def _printed(lines: Iterable[str]) -> int:
 
 @contextlib.contextmanager
 def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str, Any]]]:
-    """The session and the options for its calls, which are checked before the model is loaded."""
+    """Yields the session and the options for its calls. The options are checked before the model is loaded."""
     with Registry() as registry:
         options = given_options(parsed)
         build_options(registry.options_class(parsed.model), registry.resolve_options(options), parsed.model)

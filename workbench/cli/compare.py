@@ -1,4 +1,4 @@
-"""What `workbench compare` does: reads, compares, judges, and gives the lines to print and the exit status."""
+"""The command `workbench compare`: reads, compares, judges, and returns the lines to print and the exit status."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from workbench.core.errors import BadInput
 from workbench.trace.mapping import read_mapping
 from workbench.trace.read import read_trace
 
-WITHIN, BEYOND = 0, 1  # exit status; bad input has its own
+WITHIN, BEYOND = 0, 1  # exit status; bad input has another
 
 
 @dataclass(frozen=True)
 class Result:
-    """A comparison with all that was concluded from it."""
+    """A comparison with its conclusions."""
 
     comparison: Comparison
     verdict: Verdict
@@ -35,10 +35,11 @@ class Result:
     def lines(
         self, as_json: bool = False, profiles: bool = False, screen: os.terminal_size | None = None
     ) -> Iterator[str]:
-        """The lines to print: a table with the verdict at its head, or JSON.
+        """Yields the lines to print: a table with the verdict at its top, or JSON.
 
         Args:
-            screen: that the table is to fit in; on one that is too low for it, the verdict stands below it once more.
+            screen: the size of the screen that the table should fit; if the screen is too low, the verdict appears
+                again below the table.
         """
         if as_json:
             yield to_json(self.comparison, self.verdict, self.noise, profiles)
@@ -66,14 +67,14 @@ def compare_files(
     """Compares two files, or directories, that hold traces.
 
     Args:
-        preset: its name; without, what the traces' metadata ask for.
-        rules: limits of one's own, as `workbench.compare.presets.read_rules` takes them.
+        preset: its name; by default chosen from the traces' metadata.
+        rules: other limits, as `workbench.compare.presets.read_rules` takes them.
         mapping: a mapping file for the candidate's names and layouts.
-        stages: which to compare, a glob.
+        stages: a glob of the stages to compare.
         exact: a trace of the reference in float64, to tell noise from a bug.
-        peer: a trace of the reference's model in the candidate's half precision, to hold the candidate's noise to.
-        force: compare traces of different inputs too.
-        on_stage: told before each stage how many are done, of how many, and its name.
+        peer: a trace of the reference's model in the candidate's half precision, as bound for the candidate's noise.
+        force: also compare traces of different inputs.
+        on_stage: called before each stage with the number of finished stages, the number of all, and the name.
 
     Raises `BadInput` for anything that cannot be read or compared.
     """
@@ -82,7 +83,7 @@ def compare_files(
     names = read_mapping(mapping) if mapping else None
     ours, theirs = read_trace(reference), read_trace(candidate, names)
     if peer and not exact:
-        raise BadInput("a trace in the same precision says how far from float64 that is; expected one in float64 too")
+        raise BadInput("a trace in the same precision requires one in float64 too")
     third, same = (read_trace(path) if path else None for path in (exact, peer))
     found, reason = (chosen, AS_ASKED) if chosen else preset_of(ours.meta, theirs.meta)
     comparison = compare(ours, theirs, Tolerances(found, changes), stages, force, on_stage, reason)

@@ -1,4 +1,4 @@
-"""What `--help` looks like: short usage, no line over 80 columns, and examples of every command."""
+"""The layout of `--help`: short usage, no line over 80 columns, and examples of every command."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from workbench.core.errors import BadInput
 EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "app": (
         ("the page on this machine alone", "workbench app"),
-        ("for others in the network, on a port of your own", "workbench app --host 0.0.0.0 --port 8000"),
+        ("for others in the network, on another port", "workbench app --host 0.0.0.0 --port 8000"),
     ),
     "models": (
-        ("what there is, and what is ready", "workbench models"),
+        ("all models, and which are ready", "workbench models"),
         ("the same for a script", "workbench models --json"),
     ),
     "options": (
-        ("what can be set for a model", "workbench options demo/funasr-nano"),
-        ("of a checkpoint of your own", "workbench options path/to/a/checkpoint"),
+        ("the options of a model", "workbench options demo/funasr-nano"),
+        ("those of your own checkpoint", "workbench options path/to/a/checkpoint"),
     ),
     "transcribe": (
         ("one recording to text", "workbench transcribe talk.wav --model demo/sensevoice"),
@@ -30,17 +30,17 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("from another program", "ffmpeg -i film.mkv -f wav - | workbench transcribe - -m demo/sensevoice"),
     ),
     "generate": (
-        ("go on from a text", 'workbench generate "Count from two to six." --model demo/qwen3'),
+        ("continue a text", 'workbench generate "Count from two to six." --model demo/qwen3'),
         ("draw other texts", 'workbench generate "Hello" -m demo/qwen3 --temperature 0.8 --seed 1'),
         ("the text from a file", "workbench generate - -m qwen3-0.6b < prompt.txt"),
     ),
     "inject": (
         (
-            "an embedding in place of the placeholder",
+            "an embedding for the placeholder",
             'workbench inject -m demo/qwen3 --embedding speech.npy --prompt "<|fim_pad|>"',
         ),
         (
-            "two of them, of a file with several tensors",
+            "two embeddings from a file with several tensors",
             "workbench inject -m demo/qwen3 --embedding a.npz --tensor left \\\n"
             '      --embedding a.npz --tensor right --prompt "<|fim_pad|> and <|fim_pad|>"',
         ),
@@ -54,15 +54,15 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ),
     ),
     "compare": (
-        ("where two traces part ways", "workbench compare reference.safetensors candidate.safetensors"),
+        ("where two traces diverge", "workbench compare reference.safetensors candidate.safetensors"),
         (
-            "with a limit of your own",
+            "with your own limit",
             "workbench compare a.safetensors b.npz --tolerance 'encoder.*:relative_l2=1e-3'",
         ),
     ),
     "parity": (
         (
-            "two candidates, with a report to look at",
+            "two candidates, with a report",
             "workbench parity demo/sensevoice talk.wav \\\n      --candidates gguf:q8_0,gguf:f16 --report report.html",
         ),
         (
@@ -89,16 +89,16 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ),
     ),
 }
-"""What each command is used for, and the line that does it."""
+"""Examples of each command: a purpose, and the line that does it."""
 
 
 def one_line(sentence: str) -> str:
-    """The sentence without line breaks, whatever file names it quotes."""
+    """Returns the sentence without line breaks, even if it quotes file names that contain some."""
     return re.sub(r"\s*[\r\n]\s*", " ", sentence)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help with the usage in one line: what is required by name, the rest as OPTIONS."""
+    """A formatter that writes the usage in one line: required arguments by name, the rest as OPTIONS."""
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=28)
@@ -106,7 +106,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     def add_usage(
         self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[object], prefix: str | None = None
     ) -> None:
-        """As of argparse, without the options that may be left out."""
+        """Adds the usage as argparse does, without the optional flags."""
         actions = list(actions)
         shown = [each for each in actions if each.required or not each.option_strings]
         commands = any(isinstance(each, argparse._SubParsersAction) for each in actions)
@@ -116,28 +116,28 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().add_usage(usage, actions, groups, prefix)  # type: ignore[arg-type]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """A paragraph is wrapped; lines that are broken already, as those of examples, stay as they are."""
+        """Returns wrapped paragraphs. Paragraphs that already contain line breaks, such as examples, stay unchanged."""
         parts = text.split("\n\n")
         return "\n\n".join(part if "\n" in part else "\n".join(self._split_lines(part, width)) for part in parts)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        """As of argparse, but a flag is never broken at its hyphen."""
+        """Returns lines as argparse does, but never breaks a flag at its hyphen."""
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, as for every other bad input, and whose help is as above."""
+    """A parser whose errors are one line, as for all bad input, and whose help uses `HelpFormatter`."""
 
     def __init__(self, **options: object):
         super().__init__(**{"formatter_class": HelpFormatter, **options})  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
-        """One line, as for every other bad input."""
+        """Prints one line, as for all bad input, and exits."""
         self.exit(BadInput.exit_status, one_line(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
 
 
 def finish(command: str, parser: argparse.ArgumentParser) -> None:
-    """Puts what stands in no group of its own behind the groups, and the command's examples at the end of its help."""
+    """Moves arguments without a group behind the groups, and adds the command's examples to the end of its help."""
     if len(parser._action_groups) > 2:
         parser._optionals.title = "other"
         parser._action_groups.remove(parser._optionals)

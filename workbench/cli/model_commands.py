@@ -1,4 +1,4 @@
-"""The commands that make models: `workbench convert` and `workbench train-demo`. What they make is made elsewhere."""
+"""The commands that make models: `workbench convert` and `workbench train-demo`. Other modules do the work."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from workbench.core.settings import check_setting
 from workbench.registry.registry import Registry
 
 Say = Callable[[str], None]
-"""Prints a sentence on stderr."""
+"""A function that prints a sentence on stderr."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What a user may choose of the training of a demo model, besides threads and places."""
+    """The user's options for the training of a demo model, besides threads and folders."""
 
     scale: float = option(
         1.0,
         "share of the shipped demo's training steps; 0.1 trains a worse model sooner",
         above=0.0,
-        maximum=100.0,  # the shipped demos train for about an hour, so this for days
+        maximum=100.0,  # the shipped demos train for about an hour, so this takes days
     )
 
 
 def convert_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
-    """Writes a checkpoint's weights as was asked for; yields the files with their bytes, or the sizes there may be."""
+    """Writes a checkpoint's weights as requested; yields the files with their sizes, or the possible sizes."""
     from workbench.conversion.command import check_request
     from workbench.registry.sources import fetch
 
     with Registry() as registry:
         card = registry.card(parsed.model)
-        registry.options_class(parsed.model)  # says where its family is unknown
+        registry.options_class(parsed.model)  # raises for an unknown family
     if card.kind == "gguf":
         raise BadInput(f"{parsed.model} is a GGUF file already; expected a model's id or a checkpoint directory")
     request = check_request(

@@ -1,7 +1,7 @@
-"""The flags of commands that open a model: which one, how it computes, and the options of all families.
+"""The flags of commands that open a model: the model, its settings, and the options of all families.
 
-Help shows the options that the models of a command have in common, and names those of single families, which
-`workbench options` explains. All are accepted; which a model has is checked when the model is known.
+The help describes the options that all models of a command have in common, and names those of single families, which
+`workbench options` explains. The parser accepts all of them; whether the model has an option is checked later.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from workbench.core.settings import SETTINGS
 from workbench.families import FAMILIES, Family
 
 SHORT = {"quantization": ("-q",)}
-WITH_THE_MODEL = ("quantization",)  # settings that say which weights, as --model does
+WITH_THE_MODEL = ("quantization",)  # settings that choose the weights, as --model does
 _LISTENING = {spec.name for spec in option_specs(ListeningOptions)}
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """--model, --runtime, and the settings that say which weights."""
+    """Adds --model, --runtime, and the settings that choose the weights."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model",
@@ -35,16 +35,16 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--runtime",
         "-r",
         choices=tuple(RUNTIMES),
-        help="what computes (default: gguf for a GGUF file, vllm for a server, pytorch for the others)",
+        help="where the model runs (default: gguf for a GGUF file, vllm for a server, otherwise pytorch)",
     )
     for name in WITH_THE_MODEL:
         _add_setting(group, SETTINGS[name])
 
 
 def add_settings(parser: argparse.ArgumentParser, without: Collection[str] = WITH_THE_MODEL) -> None:
-    """The settings of all runtimes but for some; which of them a runtime has is checked when it is known."""
+    """Adds the settings of all runtimes except `without`. Whether the runtime has a setting is checked later."""
     group = parser.add_argument_group(
-        "engine", "How it computes. What is not given is as the model's card says, else the default."
+        "engine", "How the model runs. Unset flags come from the model's card, else from the default."
     )
     for spec in SETTINGS.values():
         if spec.name not in without:
@@ -64,10 +64,10 @@ def _add_setting(group: Any, spec: OptionSpec) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser, tasks: Sequence[str]) -> None:
-    """The options of all families.
+    """Adds the options of all families.
 
     Args:
-        tasks: of the models that the command is for; help tells of the options that all of these have.
+        tasks: the tasks of the command's models; the help describes the options that all of these have.
     """
     meant = [family for family in FAMILIES.values() if set(family.tasks) & set(tasks)]
     having = [{spec.name for spec in option_specs(family.options_class)} for family in meant]
@@ -77,35 +77,35 @@ def add_options(parser: argparse.ArgumentParser, tasks: Sequence[str]) -> None:
     hidden = parser.add_argument_group("options of single models")  # argparse shows no group without a help text
     for spec in _specs((*meant, *FAMILIES.values())):
         group = hidden if spec.name not in common else listening if spec.name in _LISTENING else decoding
-        _add_option(group, spec, told=spec.name in common)
+        _add_option(group, spec, shown=spec.name in common)
     more = [f"--{spec.name.replace('_', '-')}" for spec in _specs(meant) if spec.name in any_of - common]
     if more:
         parser.epilog = (
-            f"Models have more options, each its own: {', '.join(more)}. `workbench options MODEL` says which, and "
-            "what they do."
+            f"Some models have more options: {', '.join(more)}. `workbench options MODEL` lists and explains "
+            "those of a model."
         )
 
 
-def _add_option(group: Any, spec: OptionSpec, told: bool) -> None:
+def _add_option(group: Any, spec: OptionSpec, shown: bool) -> None:
     flag, dest = "--" + spec.name.replace("_", "-"), f"option_{spec.name}"
-    text = help_of(spec) if told else argparse.SUPPRESS
+    text = help_of(spec) if shown else argparse.SUPPRESS
     if spec.kind is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, dest=dest, help=text)
     elif spec.kind is tuple:
-        # One value per flag, so that it never takes the recordings behind it.
-        several = f"{text}; separated by commas, and the flag may be repeated" if told else text
+        # One value per flag, so that it never takes the recordings that follow.
+        several = f"{text}; separated by commas, and the flag may be repeated" if shown else text
         group.add_argument(flag, action="extend", type=words, default=None, dest=dest, metavar="WORD,...", help=several)
     else:
         group.add_argument(flag, type=spec.kind, default=None, dest=dest, metavar=_metavar(spec), help=text)
 
 
 def words(text: str) -> list[str]:
-    """What stands between the commas."""
+    """Returns the items of a list with commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def help_of(spec: OptionSpec) -> str:
-    """What the option does, with its limits and its default in brackets."""
+    """Returns the help text of an option, with its limits and its default in brackets."""
     usual = "" if spec.default is None or spec.default in ("", ()) else f"default: {_written(spec.default)}"
     behind = "; ".join(filter(None, (spec.limits, usual)))
     return spec.help + (f" ({behind})" if behind else "")
@@ -122,23 +122,23 @@ def _metavar(spec: OptionSpec) -> str:
 
 
 def _specs(families: Sequence[Family]) -> list[OptionSpec]:
-    """The options of some families, each once."""
+    """Returns the options of some families, each once."""
     found: dict[str, OptionSpec] = {}
     for family in families:
         for spec in option_specs(family.options_class):
             known = found.setdefault(spec.name, spec)
-            if known.choices != spec.choices:  # each model says what it knows where it is asked for something else
+            if known.choices != spec.choices:  # each model names its own choices in the error for another value
                 found[spec.name] = replace(known, choices=())
     return list(found.values())
 
 
 def given_settings(parsed: argparse.Namespace) -> dict[str, Any]:
-    """The settings of the session that were given, by name."""
+    """Returns the settings of the session that the user set, by name."""
     return {name: getattr(parsed, name) for name in SETTINGS if getattr(parsed, name, None) is not None}
 
 
 def given_options(parsed: argparse.Namespace) -> dict[str, Any]:
-    """The options of the model that were given, by name."""
+    """Returns the options of the model that the user set, by name."""
     prefix = "option_"
     return {
         name[len(prefix) :]: value

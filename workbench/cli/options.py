@@ -1,6 +1,6 @@
-"""What `workbench options MODEL` tells: the options of the model's calls and the settings of its sessions.
+"""The command `workbench options MODEL`: lists the options of the model's calls and the settings of its sessions.
 
-It loads no model, and a model that is not on this machine yet has the same options.
+It loads no model. A model that is not on this machine yet has the same options.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS = ("flag", "type", "default", "runtimes")
 
 
 def option_lines(registry: Registry, model: str, as_json: bool = False) -> list[str]:
-    """The lines to print; raises `BadInput` for an unknown model."""
+    """Returns the lines to print; raises `BadInput` for an unknown model."""
     card = registry.card(model)
     found = described(card)
     if as_json:
@@ -38,15 +38,16 @@ def option_lines(registry: Registry, model: str, as_json: bool = False) -> list[
 
 
 def described(card: Card) -> dict[str, Any]:
-    """The options and settings of a model as plain JSON values.
+    """Returns the options and settings of a model as plain JSON values.
 
-    `calls` are the commands, and the methods of a session, that take the options. `runtimes` are those that can run
-    the model, whether or not they are installed; of a setting, `defaults` has by runtime what the model's card says.
+    `calls` are the commands, and the methods of a session, that take the options. `runtimes` are those that can run the
+    model, whether or not they are installed. For a setting, `defaults` holds the values from the model's card by
+    runtime.
     """
     family = FAMILIES[card.family]
     runtimes = _runtimes(card, family)
     settings: dict[str, dict[str, Any]] = {}
-    for runtime in runtimes if card.kind != "server" else ():  # the server has its own
+    for runtime in runtimes if card.kind != "server" else ():  # a server has its own settings
         for spec in settings_of(runtime).values():
             if _applies(spec, card, family):
                 entry = _entry(_fitted(spec, family))
@@ -69,7 +70,7 @@ def described(card: Card) -> dict[str, Any]:
 
 
 def _runtimes(card: Card, family: Family) -> list[str]:
-    """Those that can run the model once they are installed."""
+    """Returns the runtimes that can run the model once they are installed."""
     found = [name for name in RUNTIMES if family.cell(name).module and name not in card.runtimes]
     if card.kind == "server":
         return [SERVED]
@@ -83,7 +84,7 @@ def _applies(spec: OptionSpec, card: Card, family: Family) -> bool:
 
 
 def _fitted(spec: OptionSpec, family: Family) -> OptionSpec:
-    """The setting with the choices that the family leaves."""
+    """Returns the setting with the choices that the family allows."""
     if spec.name == "quantization":
         return replace(spec, choices=(AUTO, *TYPES))
     if spec.name == "dtype" and not family.has_language_model:
@@ -107,7 +108,7 @@ def _entry(spec: OptionSpec) -> dict[str, Any]:
 
 
 def _table(entries: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each: flag, type, default, runtimes, meaning."""
+    """Returns a line for each entry: flag, type, default, runtimes, help."""
     rows = []
     for each in entries:
         defaults = list(dict.fromkeys(map(_shown, each.get("defaults", {"": each["default"]}).values())))

@@ -1,4 +1,4 @@
-"""What `workbench parity` prints: a verdict for each candidate, and the error of every stage side by side."""
+"""The output of `workbench parity`: a verdict for each candidate, and the error of every stage side by side."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from workbench.trace.order import computation_order
 
 
 def lines(run: ParityRun) -> Iterator[str]:
-    """The verdicts, then a table of relative L2 errors with a row for each stage, `!` behind those beyond tolerance."""
+    """Yields the verdicts, then a table of relative L2 errors with a row for each stage.
+
+    `!` marks the stages beyond tolerance.
+    """
     for each in run.outcomes:
         yield f"{each.name} ({each.status}): {each.sentence}"
     if run.isolated:
         yield run.mode
     if run.no_exact:
-        yield f"Noise is not told from a bug: {run.no_exact}"
+        yield f"Noise and bugs are not distinguished: {run.no_exact}"
     for each in run.outcomes:
         if each.no_peer:
-            yield f"{each.name} is not held to this model in its own precision: {each.no_peer}"
+            yield f"{each.name} is not compared with this model in the same precision: {each.no_peer}"
     compared = [(each.name, each.comparison) for each in run.outcomes if each.comparison]
     if not compared:
         return

@@ -1,4 +1,4 @@
-"""What comes on standard input, where a dash stands for it: a prompt's text, or the bytes of a recording."""
+"""Reads standard input if an argument is a dash: a prompt's text, or the bytes of a recording."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.system.tempdirs import make_scratch, remove_scratch
 
 DASH = "-"
-LARGEST_BYTES = 4 << 30  # as much as a WAV file can hold; a pipe may have no end, and what comes is kept on the disk
+LARGEST_BYTES = 4 << 30  # as much as a WAV file can hold; a pipe may be endless, and its bytes go to the disk
 _PIECE = 1 << 20
 _EXAMPLE = "cat talk.wav | workbench transcribe - --model M"
 
 
 def prompt_given(given: str) -> str:
-    """The prompt as given, or for a dash what standard input holds, without the line break at its end."""
+    """Returns the prompt; a dash reads it from standard input, without the line break at its end."""
     if given != DASH:
         return given
     try:
@@ -29,16 +29,16 @@ def prompt_given(given: str) -> str:
 
 @contextlib.contextmanager
 def recordings_given(audios: Sequence[str]) -> Iterator[list[str]]:
-    """The paths of the recordings; for a dash, that of a file with the bytes from standard input, gone with the block.
+    """Yields the paths of the recordings; a dash becomes a temporary file with the bytes from standard input.
 
-    That file is named `-`, so that sentences and tables call it what the user did. Raises `BadInput` where standard
-    input has no bytes or is a terminal, `Unavailable` where they find no room.
+    That file is named `-`, so that messages and tables use the user's name for it. Raises `BadInput` if standard input
+    is empty or a terminal, `Unavailable` if the disk has no space.
     """
     if DASH not in audios:
         yield list(audios)
         return
     if list(audios).count(DASH) > 1:
-        raise BadInput("- stands for standard input and is given more than once; expected it once")
+        raise BadInput("- stands for standard input and occurs more than once; expected it once")
     folder = make_scratch()
     try:
         kept = folder / DASH
@@ -49,7 +49,7 @@ def recordings_given(audios: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _keep(place: Path) -> None:
-    """Writes what standard input holds into a file."""
+    """Writes the bytes of standard input into a file."""
     if sys.stdin is None or sys.stdin.closed:
         raise BadInput(f"standard input is closed; expected a recording, as in: {_EXAMPLE}")
     if sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""What a language model might have written at each step, as the lines of a table for a terminal."""
+"""The likely alternatives of each generated token, as the lines of a table for a terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import zip_longest
 from workbench.session.values import Alternative, Generation
 from workbench.text.scripts import clipped, display_width, padded
 
-TOKEN_WIDTH = 16  # columns of a token's text
+TOKEN_WIDTH = 16  # columns for a token's text
 
 
 def alternatives_table(generation: Generation) -> Iterator[str]:
-    """A line for each step: its number, and each alternative with its probability, `*` before the one written."""
-    written = [*generation.tokens, *[None] * len(generation.alternatives)]  # of a server that does not tell tokens
+    """Yields a line for each step: its number, and each alternative with its probability; `*` marks the written one."""
+    written = [*generation.tokens, *[None] * len(generation.alternatives)]  # some servers do not report tokens
     lines = [
         [str(number), *(_cell(each, token) for each in step)]
         for number, (step, token) in enumerate(zip(generation.alternatives, written), 1)

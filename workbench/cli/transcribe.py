@@ -1,7 +1,7 @@
-"""Follows sessions at work for the command line: several recordings to their transcripts, a line of progress meanwhile.
+"""Transcribes several recordings for the command line, with a progress line.
 
-A recording that is bad, or that ends the session's process, costs no other. This file prints to a terminal's stderr
-only.
+A recording that is bad, or that ends the session's process, does not affect the others. This file prints only to a
+terminal's stderr.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.registry.handle import OpenSession
 from workbench.session.values import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
 
-SHORTEST = 12  # columns of a text that is being written, beside the name of its recording
+SHORTEST = 12  # least columns for the growing text beside the name of its recording
 
 Result = tuple[int, Transcript | BadInput | SessionDied]
 
@@ -27,12 +27,12 @@ Result = tuple[int, Transcript | BadInput | SessionDied]
 def transcripts(
     session: OpenSession, audios: Sequence[str], options: Mapping[str, Any]
 ) -> Generator[Result, None, None]:
-    """Each recording's number with its transcript or what was wrong with it, as they are finished.
+    """Yields each recording's number with its transcript or its error, as they finish.
 
-    Where a whole batch fails, those of its recordings that had been begun are tried once more, one at a time.
+    If a whole batch fails, its recordings that had begun are tried again, one at a time.
     """
     waiting = list(range(len(audios)))
-    alone: set[int] = set()  # at the front of those waiting, since they were begun first
+    alone: set[int] = set()  # recordings to try alone; they are the first in the queue
     while waiting:
         batch = waiting[:1] if waiting[0] in alone else waiting
         begun: set[int] = set()
@@ -60,7 +60,7 @@ def transcripts(
 def _events(
     session: OpenSession, audios: Sequence[str], options: Mapping[str, Any]
 ) -> Generator[tuple[int, Event | BadInput], None, None]:
-    """The events of a batch, shown on the line of progress as they come."""
+    """Yields the events of a batch, and shows each on the progress line."""
     line = ProgressLine()
     try:
         with contextlib.closing(session.stream_batch(audios, **options)) as events:
@@ -78,13 +78,13 @@ def _events(
 
 
 class ProgressLine:
-    """One line of progress on a terminal, written over itself; nothing where stderr is no terminal."""
+    """One line of progress on a terminal that overwrites itself; silent if stderr is no terminal."""
 
     def __init__(self) -> None:
         self.shown = False
 
     def show(self, text: str, growing: str = "") -> None:
-        """Replaces the line by the beginning of a text, and the end of one that grows, as far as they fit."""
+        """Replaces the line by the beginning of a text and the end of a growing one, as far as they fit."""
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns - 1  # a full line would wrap
             start = clipped(_on_one_line(text), max(width - SHORTEST, SHORTEST) if growing else width)
@@ -93,7 +93,7 @@ class ProgressLine:
             self.shown = True
 
     def fetching(self, share: float, activity: str) -> None:
-        """As a registry's progress callback."""
+        """Shows progress; used as a registry's callback."""
         self.show(f"{activity} ({share:.0%})")
 
     def clear(self) -> None:
@@ -104,5 +104,5 @@ class ProgressLine:
 
 
 def _on_one_line(text: str) -> str:
-    """The text with a space for each control character, which would move the cursor."""
+    """Returns the text with a space for each control character, because these would move the cursor."""
     return "".join(" " if unicodedata.category(char) == "Cc" else char for char in text)

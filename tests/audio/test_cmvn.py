@@ -85,7 +85,7 @@ def test_the_published_file() -> None:
         (GOOD, "[ 0 ] [ 1 2 3 ] [ 1 2 3 ]", "has no <AddShift>"),
     ],
 )
-def test_damaged_files_say_what_is_wrong(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_errors_of_damaged_files_name_the_fault(tmp_path: Path, old: str, new: str, words: str) -> None:
     assert old in GOOD
     path = write(tmp_path, GOOD.replace(old, new))
     with pytest.raises(BadInput) as caught:
@@ -195,7 +195,7 @@ GOOD_ARK = binary()
     ],
     ids=lambda value: value if isinstance(value, str) else "file",
 )
-def test_damaged_statistics_say_what_is_wrong(tmp_path: Path, content: bytes, words: str) -> None:
+def test_errors_of_damaged_statistics_name_the_fault(tmp_path: Path, content: bytes, words: str) -> None:
     with pytest.raises(BadInput) as caught:
         read_cmvn_ark(ark(tmp_path, content))
     assert words in str(caught.value) and "cmvn.ark" in str(caught.value) and "\n" not in str(caught.value)

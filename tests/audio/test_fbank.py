@@ -123,7 +123,7 @@ def test_scale_is_an_offset_of_the_logarithm() -> None:
     np.testing.assert_allclose(fbank(samples) - unscaled, 2 * np.log(32768), atol=1e-3)
 
 
-def test_what_gives_no_frames_is_refused() -> None:
+def test_input_without_frames_is_refused() -> None:
     for samples, options in (
         (np.zeros(0, dtype=np.float32), FbankOptions()),
         (np.zeros((2, 400), dtype=np.float32), FbankOptions()),

@@ -19,7 +19,7 @@ def bursts_of_tone(level: float, seconds: float = 4.0) -> np.ndarray:
     return (tone * 10 ** (level / 20)).astype(np.float32)
 
 
-def test_what_is_loud_enough_is_left_as_it_is() -> None:
+def test_loud_samples_stay_unchanged() -> None:
     samples = bursts_of_tone(ENOUGH_DB + 0.1)
     assert raised(samples) is samples
     assert raised(samples, ENOUGH_DB + 0.2) is not samples
@@ -28,7 +28,7 @@ def test_what_is_loud_enough_is_left_as_it_is() -> None:
 
 
 @given(level=st.floats(ENOUGH_DB - MOST_DB, ENOUGH_DB - 0.1))
-def test_what_is_quieter_becomes_just_loud_enough(level: float) -> None:
+def test_quiet_samples_become_loud_enough(level: float) -> None:
     louder = raised(bursts_of_tone(level))
     assert loud_level(frame_levels(louder)) == pytest.approx(ENOUGH_DB, abs=0.05)
     np.testing.assert_allclose(louder, bursts_of_tone(ENOUGH_DB), atol=1e-3)
@@ -72,5 +72,5 @@ def test_a_tone_in_noise_is_no_noise(frequency: float, seconds: float, seed: int
     assert not noise_like(samples)
 
 
-def test_silence_is_noise_and_a_moment_is_not_enough_to_tell() -> None:
+def test_silence_is_noise_and_short_samples_are_not() -> None:
     assert noise_like(np.zeros(RATE)) and not noise_like(np.zeros(700)) and not noise_like(np.zeros(0))

@@ -127,7 +127,7 @@ def test_equal_channels_average_to_the_channel() -> None:
     np.testing.assert_array_equal(read((np.stack([samples, samples], axis=1), RATE)).samples, samples)
 
 
-def test_float_wav_beyond_full_scale_is_kept(tmp_path: Path) -> None:
+def test_float_wav_beyond_full_scale_is_not_clipped(tmp_path: Path) -> None:
     path = tmp_path / "loud.wav"
     soundfile.write(path, tone(0.1, level=3.0), RATE, subtype="FLOAT")
     assert read(path).samples.max() > 2.9
@@ -145,7 +145,7 @@ def test_one_sample() -> None:
 
 
 @needs_ffmpeg
-def test_what_libsndfile_refuses_goes_to_ffmpeg(tmp_path: Path) -> None:
+def test_files_that_libsndfile_refuses_go_to_ffmpeg(tmp_path: Path) -> None:
     source, target = tmp_path / "tone.wav", tmp_path / "tone.m4a"
     soundfile.write(source, np.stack([tone(2.0, 44_100), tone(2.0, 44_100)], axis=1), 44_100)
     subprocess.run(["ffmpeg", "-v", "error", "-i", source, target], check=True, stdin=subprocess.DEVNULL)
@@ -156,7 +156,7 @@ def test_what_libsndfile_refuses_goes_to_ffmpeg(tmp_path: Path) -> None:
 
 
 @needs_ffmpeg
-def test_ffmpeg_breaking_off_keeps_what_it_decoded(tmp_path: Path) -> None:
+def test_decoded_samples_stay_if_ffmpeg_breaks_off(tmp_path: Path) -> None:
     source, target = tmp_path / "tone.wav", tmp_path / "tone.mka"
     soundfile.write(source, tone(20.0), RATE)
     subprocess.run(["ffmpeg", "-v", "error", "-i", source, "-c:a", "aac", target], check=True, stdin=subprocess.DEVNULL)
@@ -194,7 +194,7 @@ def test_resampling_keeps_a_tone(rate: int) -> None:
     np.testing.assert_allclose(recording.samples[inside], tone(3.0)[inside], atol=1e-4)
 
 
-def test_resampling_removes_what_16_khz_cannot_hold() -> None:
+def test_resampling_removes_frequencies_above_8_khz() -> None:
     assert np.abs(read((tone(3.0, 48_000, hertz=9_000.0), 48_000)).samples[RATE:-RATE]).max() < 1e-4
 
 
@@ -217,7 +217,7 @@ def test_arrays_are_scaled_by_their_type(samples: object, expected: list[float])
     assert read((samples, RATE)).samples.tolist() == expected
 
 
-def test_the_array_given_is_not_shared() -> None:
+def test_the_callers_array_is_not_shared() -> None:
     samples = tone(0.1)
     recording = read((samples, RATE))
     samples[:] = 0
@@ -339,7 +339,7 @@ def test_chunks_behind_the_sound_are_not_sound(tmp_path: Path) -> None:
     assert (recording.seconds, recording.notes) == (1.0, ())
 
 
-def test_damaged_flac_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_damaged_flac_is_read_up_to_the_damage(tmp_path: Path) -> None:
     path = tmp_path / "cut.flac"
     soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(10 * RATE), RATE)
     content = path.read_bytes()

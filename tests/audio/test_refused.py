@@ -133,7 +133,7 @@ def test_a_file_that_holds_no_recording_is_one_sentence(
 
 
 @pytest.mark.parametrize("name", PLACES, ids=lambda name: name[:20].replace("\0", "0"))
-def test_what_is_no_file_is_one_sentence_and_nothing_is_waited_for(name: str, tmp_path: Path) -> None:
+def test_paths_that_are_no_files_raise_one_sentence_without_waiting(name: str, tmp_path: Path) -> None:
     make, expected = PLACES[name]
     make(tmp_path / name)
     assert expected in said_of(tmp_path / name)

@@ -98,7 +98,7 @@ def test_of_equal_places_the_last_is_taken_but_no_crumb_is_left() -> None:
     assert cap_spans([Span(0.0, 60.0)], 30, flat)[0].seconds > 29.9
 
 
-def test_a_curve_that_ends_too_early_is_used_as_far_as_it_goes() -> None:
+def test_a_curve_that_ends_too_early_is_used_up_to_its_end() -> None:
     for curve in (np.zeros(0, dtype=np.float32), np.zeros(1000, dtype=np.float32)):
         pieces = cap_spans([Span(0.0, 100.0)], 30, curve)
         assert total(pieces) == 100 * RATE and all(piece.seconds <= 30 for piece in pieces)
@@ -144,9 +144,7 @@ def test_widened_neighbours_share_the_middle_of_a_short_pause() -> None:
 
 
 @given(spans=span_lists().map(on_a_grid), short=st.floats(0, 20), gap=st.floats(0, 5), longest=st.floats(1, 60))
-def test_joining_short_spans_only_adds_what_is_between(
-    spans: list[Span], short: float, gap: float, longest: float
-) -> None:
+def test_joining_short_spans_only_adds_the_gaps(spans: list[Span], short: float, gap: float, longest: float) -> None:
     joined = joined_short(spans, short, gap, longest)
     assert covered(joined) >= covered(spans) and total(joined) <= total(spans) + gap * RATE * len(spans)
     assert {span.start for span in joined} <= {span.start for span in spans}
@@ -165,7 +163,7 @@ def test_a_lone_word_is_joined_with_its_nearest_neighbours() -> None:
 
 
 @given(spans=span_lists().map(on_a_grid), rest=st.floats(0, 3))
-def test_spans_and_what_is_between_them_are_the_recording(spans: list[Span], rest: float) -> None:
+def test_spans_and_gaps_cover_the_recording(spans: list[Span], rest: float) -> None:
     seconds = (spans[-1].end if spans else 0.0) + rest
     both = sorted([*spans, *between(spans, seconds)])
     assert [one.end for one in both[:-1]] == [two.start for two in both[1:]]

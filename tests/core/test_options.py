@@ -112,7 +112,7 @@ def test_a_segment_cap_below_a_second_is_refused() -> None:
         build_options(ListeningOptions, {"max_segment_seconds": 0.5}, "a model")
 
 
-def test_none_is_as_if_an_option_without_a_default_were_not_given() -> None:
+def test_none_equals_an_unset_option_without_default() -> None:
     assert build_options(ListeningOptions, {"end_silence_ms": None}, "a model") == ListeningOptions()
     with pytest.raises(BadInput, match=r"max_segment_seconds of a model is None; expected a number$"):
         build_options(ListeningOptions, {"max_segment_seconds": None}, "a model")
@@ -138,7 +138,7 @@ class Limited:
         ({"top": 6}, "at most 5"),
     ],
 )
-def test_limits_are_said_as_people_write_them(given: dict[str, Any], expected: str) -> None:
+def test_limits_read_like_text(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(BadInput) as caught:
         build_options(Limited, given, "a model")
     assert str(caught.value).endswith(f"; expected {expected}")
@@ -147,7 +147,7 @@ def test_limits_are_said_as_people_write_them(given: dict[str, Any], expected: s
     assert spec.limits == expected and spec.told == f"{spec.help} ({expected})"
 
 
-def test_what_lies_within_the_limits_is_taken() -> None:
+def test_values_within_the_limits_are_accepted() -> None:
     given = {"share": 1e-9, "heat": 0.0, "power": -10.0, "top": -3, "free": 1e300}
     assert build_options(Limited, given, "a model") == Limited(**given)  # type: ignore[arg-type]
     assert build_options(Limited, {"heat": 0.01}, "a model").heat == 0.01

@@ -73,5 +73,5 @@ def test_sessions_of_text_and_of_detection_close_their_network() -> None:
     assert (language.closed, network.closed) == (1, 1)
 
 
-def test_what_pytorch_computes_need_not_be_closed() -> None:
+def test_pytorch_results_need_no_close() -> None:
     SpeechSession("m", "r", around(SenseVoicePipeline, network=object())).close()

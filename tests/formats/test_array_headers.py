@@ -15,7 +15,7 @@ from workbench.formats.array_headers import check_claim, read_array_header, read
 
 
 @given(st.lists(st.integers(0, 9), max_size=4), st.sampled_from(["<f4", ">i2", "|b1", "<c8"]), st.booleans())
-def test_an_array_says_what_it_is(shape: list[int], dtype: str, fortran: bool) -> None:
+def test_an_array_header_is_read(shape: list[int], dtype: str, fortran: bool) -> None:
     file = io.BytesIO()
     np.save(file, np.zeros(shape, dtype, order="F" if fortran else "C"))
     size, _ = file.tell(), file.seek(0)
@@ -45,7 +45,7 @@ def test_tensors_say_where_they_are() -> None:
         read_tensor_header(io.BytesIO(content), len(content), "x", longest=10)
 
 
-def test_what_others_say_is_one_line() -> None:
+def test_messages_of_other_libraries_become_one_line() -> None:
     assert said(ValueError("a\n  b" + "c" * 500)) == "a b" + "c" * 117 and said(KeyError()) == "KeyError"
     with pytest.raises(BadInput, match="the header of x is not JSON: "):
         read_json(b"[" * 100_000, "the header of x")

@@ -163,7 +163,9 @@ def test_any_bytes_may_be_others(
 
 
 @given(content=st.binary(max_size=200))
-def test_files_that_begin_like_one_may_go_on_anyhow(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_files_with_a_valid_beginning_may_continue_with_anything(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
     path = tmp_path_factory.getbasetemp() / "begun.gguf"
     path.write_bytes(b"GGUF\x03\0\0\0" + content)
     try:

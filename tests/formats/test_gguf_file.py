@@ -61,7 +61,7 @@ def test_getters_give_values_and_defaults(typed: GgufFile) -> None:
         (lambda file: file.numbers("whole"), "whole in it.gguf is 7; expected an array of numbers"),
     ],
 )
-def test_getters_refuse_what_is_something_else(typed: GgufFile, ask: Callable[[GgufFile], Any], reason: str) -> None:
+def test_getters_refuse_values_of_another_kind(typed: GgufFile, ask: Callable[[GgufFile], Any], reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         ask(typed)
 
@@ -96,7 +96,7 @@ def test_expect_compares_shapes(tmp_path: Path) -> None:
         file.expect("v", [3])
 
 
-def test_the_quantization_is_that_of_most_matrices_or_what_the_file_says(tmp_path: Path) -> None:
+def test_the_quantization_is_that_of_most_matrices_or_the_files_own_statement(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_tensor("norm", np.ones(4000, np.float32))
         writer.add_tensor("w", np.ones((40, 20), np.float16))
@@ -111,7 +111,7 @@ def test_the_quantization_is_that_of_most_matrices_or_what_the_file_says(tmp_pat
     assert read_gguf(write(tmp_path / "it.gguf")).quantization == "f32"
 
 
-def test_another_alignment_is_kept(tmp_path: Path) -> None:
+def test_another_alignment_is_respected(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_custom_alignment(256)
         writer.add_tensor("a", np.arange(3, dtype=np.float32))
@@ -150,7 +150,7 @@ def test_a_file_that_was_written_to_is_not_read_on(tmp_path: Path) -> None:
         file.texts("texts")
 
 
-def test_a_stretch_that_was_let_go_reads_the_same_again(tmp_path: Path) -> None:
+def test_a_released_range_reads_the_same_again(tmp_path: Path) -> None:
     values = np.random.default_rng(3).standard_normal((300, 64)).astype(np.float32)
     writer = GGUFWriter(str(tmp_path / "it.gguf"), "test")
     writer.add_tensor("m", values)

@@ -39,7 +39,7 @@ QUANTISED = ["BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "TQ1_0", "TQ2_0"]
 
 
 @pytest.mark.parametrize("name", QUANTISED)
-def test_what_the_package_quantises_is_read_as_it_reads_it(tmp_path: Path, name: str) -> None:
+def test_values_match_those_of_the_gguf_package(tmp_path: Path, name: str) -> None:
     kind = GGMLQuantizationType[name]
     values = np.random.default_rng(1).standard_normal((5000 if name == "Q8_0" else 50, 256), np.float32)
     stored = gguf.quants.quantize(values, kind)

@@ -36,7 +36,7 @@ def test_bytes_are_whole_blocks(name: str, rows: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_what_is_small_or_easily_hurt_stays_exact(name: str) -> None:
+def test_small_or_sensitive_tensors_stay_exact(name: str) -> None:
     assert stored_type(Kind.EXACT, (64, 64), name) == "f32"
     assert stored_type(Kind.MATRIX, (64,), name) == "f32"
     assert stored_type(Kind.MATRIX, (64, 64, 3), name) == "f32"

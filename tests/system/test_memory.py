@@ -14,7 +14,7 @@ from workbench.system.memory import machine_bytes, resident_bytes, size
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_peak_stays_when_the_memory_is_gone() -> None:
+def test_the_peak_stays_after_memory_is_freed() -> None:
     script = """
         from workbench.system.memory import peak_resident_bytes, resident_bytes
         import os
@@ -30,7 +30,7 @@ def test_the_peak_stays_when_the_memory_is_gone() -> None:
     assert 190 << 20 < peak - before < 210 << 20 and now < 100 << 20
 
 
-def test_what_is_resident_is_what_the_system_says() -> None:
+def test_resident_memory_equals_the_systems_figure() -> None:
     script = """
         from workbench.system.memory import peak_resident_bytes, resident_bytes
         import os, psutil
@@ -68,7 +68,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what is shared")
 @pytest.mark.parametrize("known", [True, False])
-def test_what_a_process_has_started_counts_and_what_they_share_counts_once(known: bool) -> None:
+def test_child_processes_count_and_shared_memory_counts_once(known: bool) -> None:
     """Two processes below the first, with 50 MB each beside the 100 MB that all three share."""
     unknown = "from workbench.system import memory; memory._field = lambda *_: None; block ="
     code = TREE if known else TREE.replace("block =", unknown)
@@ -84,7 +84,7 @@ def test_what_a_process_has_started_counts_and_what_they_share_counts_once(known
             assert now >= 3 * 100 + 2 * 50, "where nothing is known of sharing, it counts in each"
 
 
-def test_a_process_that_is_gone_has_nothing() -> None:
+def test_an_ended_process_has_no_memory() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
     assert resident_bytes(process.pid) == 0

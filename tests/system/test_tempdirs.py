@@ -11,7 +11,7 @@ from workbench.system import tempdirs
 from workbench.system.tempdirs import make_scratch, remove_scratch
 
 
-def test_a_folder_is_private_and_goes_with_what_is_in_it() -> None:
+def test_a_folder_is_private_and_is_removed_with_its_files() -> None:
     folder = make_scratch()
     assert folder.stat().st_mode & 0o777 == 0o700
     (folder / "inner").mkdir()
@@ -21,7 +21,7 @@ def test_a_folder_is_private_and_goes_with_what_is_in_it() -> None:
     remove_scratch(folder)  # and may be gone already
 
 
-def test_shared_memory_that_only_its_name_tells_of_goes_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_shared_memory_found_by_name_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempdirs, "SHARED_MEMORY", tmp_path)
     folder = make_scratch()
     (folder / "vllm_dist_0123456789").touch()

@@ -420,7 +420,7 @@ def test_edited_chinese_is_joined_without_spaces() -> None:
         ((2, 3), "row 2 has 2 cells; expected three: start, end and text"),
     ],
 )
-def test_bad_rows_are_named_with_what_was_expected(row: tuple[object, ...], sentence: str) -> None:
+def test_errors_name_the_bad_row_and_the_expected_value(row: tuple[object, ...], sentence: str) -> None:
     with pytest.raises(BadInput) as caught:
         edited(transcript(*SEGMENTS), [(0, 1, "fine"), row])
     assert str(caught.value).startswith(sentence)

@@ -13,7 +13,7 @@ from workbench.registry.sources import assets
 from workbench.text.prompts import SUFFIXES, check_prompt, check_typed
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"
-REFUSED = r"^'.*' is the name of a recording, and m goes on from a text; expected the text itself, such as "
+REFUSED = r"^'.*' is the name of a recording, and m continues a text; expected the text itself, such as "
 
 
 @pytest.mark.parametrize("name", ["x.wav", " talks/x.FLAC\n", "https://here.example/x.mp3", SAMPLE, Path("notes.txt")])
@@ -42,7 +42,7 @@ def test_no_text_is_too_odd_to_be_asked_for(text: str) -> None:
         check_typed(text, "m")
 
 
-def test_what_was_typed_here_is_looked_for(tmp_path: Path) -> None:
+def test_typed_prompts_are_checked_for_files(tmp_path: Path) -> None:
     named, nameless, text = tmp_path / "my talk.wav", tmp_path / "talk", tmp_path / "talk.txt"
     named.touch()
     nameless.write_bytes(SAMPLE.read_bytes())

@@ -258,7 +258,7 @@ def test_pooled_words_are_those_of_jiwer_over_all_recordings(pairs: list[tuple[s
     assert (pooled.name, pooled.recordings) == ("WER", len(pairs))
 
 
-def test_pooling_counts_what_was_made_up_over_silence() -> None:
+def test_pooling_counts_insertions_over_silence() -> None:
     pooled = pool_scores([score("a b c d", "a b c d"), score("", "thank you")])
     assert pooled.rate == pytest.approx(2 / 4)
     assert pool_scores([pooled, score("a b", "a b")]).recordings == 3
@@ -271,7 +271,7 @@ def test_name_of_a_pooled_rate(texts: tuple[str, str], name: str) -> None:
     assert pool_scores([score(text, text) for text in texts]).name == name
 
 
-def test_what_cannot_be_pooled() -> None:
+def test_scores_that_cannot_be_pooled() -> None:
     with pytest.raises(BadInput, match="no scores to pool"):
         pool_scores([])
     for one, other in combinations_with_replacement(["basic", "digits"], 2):

@@ -99,8 +99,8 @@ def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
         ("[stages]\na = { rows = [30, 3] }", "'a' in names.toml has rows = [30, 3]; expected [begin, end]"),
         ("[stages]\na = { columns = [0, 0] }", "'a' in names.toml has columns = [0, 0]; expected [begin, end]"),
         ("[stages]\na.b = 'c'", "'a' in names.toml has the unknown key 'b'; known are from, first, shape, axes, "),
-        ("[stages]\na.b = 'c'", "scale, and a stage's name with dots stands in quotes"),
-        ("[stages]\na.{n} = 'c'", "(at line 2, column 3); names of stages stand in quotes"),
+        ("[stages]\na.b = 'c'", "scale, and a stage's name with dots needs quotes"),
+        ("[stages]\na.{n} = 'c'", "(at line 2, column 3); names of stages need quotes"),
         ("[stages]\n'' = 'c'", "names.toml has the name '' for a stage; expected letters, digits and dots"),
         ('[stages]\n"a\\u001b[31m" = "c"', "names.toml has the name 'a\\x1b[31m' for a stage"),
         ("[stages]\na = { from = 3 }", "'a' in names.toml comes from 3; expected a name"),
@@ -108,7 +108,7 @@ def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
         ("[stages]\n'a' = 'b.{n}'", "expected a name, with {n} once on both sides or on none"),
     ],
 )
-def test_a_mapping_that_is_none_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_mapping_raises_one_sentence(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         mapping(tmp_path, text)
     assert said in str(caught.value)
@@ -125,27 +125,27 @@ def test_a_mapping_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         mapping(tmp_path, "[]", "names.json")
 
 
-def test_a_scaled_array_holds_what_the_scale_makes_of_it() -> None:
+def test_scaling_does_not_overflow() -> None:
     for dtype in (np.int8, np.uint8, np.float16, np.bool_):
         array = np.array([[0, 1], [1, 1]], dtype)
         np.testing.assert_array_equal(Rule("a", "b", scale=100_000).apply(array), 100_000.0 * array.astype(float))
     assert Rule("a", "b", scale=2).apply(np.array([1 + 2j], np.complex64)).tolist() == [2 + 4j]
 
 
-def test_what_editors_and_dates_bring_along_does_no_harm(tmp_path: Path) -> None:
+def test_byte_order_marks_and_dates_are_accepted(tmp_path: Path) -> None:
     for name, text in (("m.toml", "[meta]\nday = 2026-11-22\n[stages]\na = 'b'"), ("m.json", '{"stages": {"a": "b"}}')):
         (tmp_path / name).write_text(text, encoding="utf-8-sig")
         assert read_mapping(tmp_path / name).rules == (Rule("a", "b"),)
     assert read_mapping(tmp_path / "m.toml").meta == {"day": "2026-11-22"}
 
 
-def test_what_was_meant_is_said_where_a_name_is_not_there(tmp_path: Path) -> None:
+def test_an_unknown_name_is_explained(tmp_path: Path) -> None:
     turned = mapping(tmp_path, "[stages]\nenc = 'encoder.output'")
     with pytest.raises(BadInput, match="while enc is: our name stands before the equals sign, theirs behind it"):
         turned.stages(["enc"])
     for pattern in ("blk.*.out", "blk.{i}", r"blk\.(\d+)"):
         glob = mapping(tmp_path, f"[stages]\n'encoder.layers.0' = '{pattern}'")
-        with pytest.raises(BadInput, match=r"names are taken as they are, but for \{n\}, which is any number"):
+        with pytest.raises(BadInput, match=r"names are literal, except \{n\}, which is any number"):
             glob.stages(["blk.0.out"])
     long = mapping(tmp_path, "[stages]\na = 'b'")
     with pytest.raises(BadInput) as caught:
@@ -153,8 +153,8 @@ def test_what_was_meant_is_said_where_a_name_is_not_there(tmp_path: Path) -> Non
     assert len(str(caught.value)) < 300
 
 
-def test_a_name_that_stands_twice_in_json_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"^the mapping file m.json is no JSON: 'a' stands there twice"):
+def test_a_duplicate_name_in_json_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^the mapping file m.json is no JSON: 'a' occurs twice"):
         mapping(tmp_path, '{"stages": {"a": "b", "a": "c"}}', "m.json")
 
 

@@ -44,14 +44,14 @@ def test_names_alone_give_the_order_of_the_computation(shuffled: list[str]) -> N
 
 
 @given(st.lists(st.text(alphabet="enc.layrs019²tok", max_size=24), unique=True))
-def test_any_names_have_one_order_and_none_is_lost(names: list[str]) -> None:
+def test_any_names_have_one_order_and_all_remain(names: list[str]) -> None:
     found = computation_order(names)
     assert sorted(found) == sorted(names)
     assert computation_order(reversed(names)) == found
 
 
 @given(st.permutations(ORDER))
-def test_a_recorded_order_is_kept_but_for_its_ends(shuffled: list[str]) -> None:
+def test_a_recorded_order_stays_except_at_its_ends(shuffled: list[str]) -> None:
     found = computation_order(shuffled, recorded=True)
     middle = [stage for stage in shuffled if stage in found[4:-4]]
     assert found[4:-4] == middle
@@ -73,7 +73,7 @@ def test_a_recorded_order_is_kept_but_for_its_ends(shuffled: list[str]) -> None:
         ("title", np.array("it"), "text"),
     ],
 )
-def test_a_stage_holds_what_its_name_and_type_say(stage: str, array: np.ndarray, kind: str) -> None:
+def test_the_kind_of_a_stage_follows_from_name_and_type(stage: str, array: np.ndarray, kind: str) -> None:
     assert kind_of(stage, array) == kind
 
 

@@ -66,7 +66,7 @@ def test_dumps_of_another_program_compare_without_code(tmp_path: Path, kind: str
     assert found.within and found.warnings == () and len(found.stages) == len(STAGES)
 
 
-def test_a_trace_of_ours_is_what_was_saved(tmp_path: Path) -> None:
+def test_a_saved_trace_reads_the_same(tmp_path: Path) -> None:
     trace = Trace({"z.first": np.ones((2, 3)), **computed()}, META)
     found = read_trace(trace.save(tmp_path / "t.safetensors"))
     assert list(found) == list(trace) and found.meta == trace.meta and len(found) == len(trace)
@@ -121,7 +121,7 @@ def test_bfloat16_says_how_it_was_computed(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "t.safetensors").meta == {"dtype": "bfloat16"}
 
 
-def test_what_is_missing_is_said_in_our_names(tmp_path: Path) -> None:
+def test_a_missing_stage_is_reported_by_our_name(tmp_path: Path) -> None:
     (tmp_path / "names.toml").write_text("[stages]\nlogits = 'ctc'")
     np.savez(tmp_path / "t.npz", other=np.ones(2))
     with pytest.raises(BadInput, match=r"^names.toml takes logits from ctc, which is not there; the arrays are other$"):

@@ -10,7 +10,7 @@ from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
 
 
-def test_wanted_stages_are_kept_as_they_are_and_in_order() -> None:
+def test_wanted_stages_are_recorded_unchanged_and_in_order() -> None:
     recorder = Recorder(StageFilter("b,a*"))
     values = {name: np.arange(n) for n, name in enumerate(("b", "c", "a.2", "a.1"))}
     for name, value in values.items():
@@ -20,7 +20,7 @@ def test_wanted_stages_are_kept_as_they_are_and_in_order() -> None:
     assert recorder.wanted("a.9") and not recorder.wanted("c")
 
 
-def test_a_pass_goes_on_with_its_own_values_or_with_those_given() -> None:
+def test_a_pass_continues_with_its_own_or_substituted_stages() -> None:
     own, other = np.zeros((3, 4), np.float32), np.ones((3, 4), np.float32)
     recorder = Recorder(StageFilter("a"), {"a": other, "b": other})
     assert recorder.put("a", own) is other and recorder.stages["a"] is own
@@ -30,7 +30,7 @@ def test_a_pass_goes_on_with_its_own_values_or_with_those_given() -> None:
     assert [recorder.needs(stage) for stage in ("a", "b", "c")] == [True, True, False]
 
 
-def test_what_is_given_has_the_shape_of_the_models_own() -> None:
+def test_a_substituted_stage_must_have_the_models_shape() -> None:
     recorder = Recorder(StageFilter("*"), {"a": np.zeros((3, 4), np.float32)})
     for shape in ((3, 5), (3,), (1, 3, 4), (2, 4)):
         with pytest.raises(BadInput, match=r"a of the trace to compute from is float32 of the shape \(3, 4\), of this"):
@@ -41,7 +41,7 @@ def test_what_is_given_has_the_shape_of_the_models_own() -> None:
 
 
 @pytest.mark.parametrize("stage", ["frontend.lfr", "adaptor.output", "llm.embeddings"])
-def test_where_a_pass_begins_anew_rows_may_differ(stage: str) -> None:
+def test_some_stages_may_differ_in_rows(stage: str) -> None:
     other = np.ones((5, 4), np.float32)
     recorder = Recorder(StageFilter("*"), {stage: other})
     assert recorder.put(stage, np.zeros((3, 4), np.float32)) is other

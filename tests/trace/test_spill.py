@@ -60,7 +60,7 @@ def test_every_array_comes_back_and_memory_stays_below_the_limit(sizes: list[int
     assert sum(each.nbytes for each in large) <= limit
 
 
-def test_what_does_not_fit_into_memory_is_in_a_file_without_a_name(scratch: Path) -> None:
+def test_arrays_beyond_the_limit_are_in_an_unnamed_file(scratch: Path) -> None:
     kept = Spill(MEGABYTE)
     tracemalloc.start()
     for number in range(40):
@@ -74,7 +74,7 @@ def test_what_does_not_fit_into_memory_is_in_a_file_without_a_name(scratch: Path
         kept.arrays["30"][0, 0] = 1
 
 
-def test_views_and_texts_come_back_as_what_they_show() -> None:
+def test_views_and_texts_come_back_with_their_values() -> None:
     kept, whole = Spill(0), np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
     kept.put("a", whole[::2].T)
     kept.put("text", np.array("seven" * SMALL_BYTES))
@@ -83,7 +83,7 @@ def test_views_and_texts_come_back_as_what_they_show() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, MEGABYTE])
-def test_room_is_zero_until_it_is_filled_and_holds_what_is_written(limit: int) -> None:
+def test_room_is_zero_until_it_is_filled(limit: int) -> None:
     kept = Spill(limit)
     rows = kept.room("a", (300, 256), np.float32)
     assert rows.shape == (300, 256) and rows.dtype == np.float32 and not rows.any() and in_a_file(rows) == (limit == 0)
@@ -94,7 +94,7 @@ def test_room_is_zero_until_it_is_filled_and_holds_what_is_written(limit: int) -
     assert not kept.arrays and rows[299, 255] == 7, "who still has an array may read it"
 
 
-def test_arrays_outlive_who_kept_them_and_may_be_sent() -> None:
+def test_arrays_outlive_their_spill_and_can_be_pickled() -> None:
     kept = Spill(0)
     kept.put("a", np.arange(100_000))
     array = kept.arrays["a"]
@@ -103,7 +103,7 @@ def test_arrays_outlive_who_kept_them_and_may_be_sent() -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)), np.arange(100_000))
 
 
-def test_a_full_disk_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -121,7 +121,7 @@ SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "twice": (
         lambda p: write_tensors(p, (json.dumps(tensor())[:-1] + ", " + json.dumps(tensor())[1:]).encode(), bytes(8)),
-        "the header of t.safetensors is not JSON: 'a' stands there twice",
+        "the header of t.safetensors is not JSON: 'a' occurs twice",
     ),
     "no entry": (lambda p: write_tensors(p, {"a": 3}), "is not described as safetensors"),
     "type": (lambda p: write_tensors(p, tensor(dtype="F8_E4M3"), b"12345678"), "holds 'F8_E4M3'; expected one of F64"),
@@ -261,14 +261,14 @@ def test_every_version_of_the_header_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["t.npz", "t.zip"])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_that_stands_twice_in_an_archive_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_duplicate_name_in_an_archive_is_refused(tmp_path: Path, name: str) -> None:
     with zipfile.ZipFile(tmp_path / name, "w") as archive:
         for _ in range(2):
             archive.writestr("a.npy", npy_header((0,)))
     refused(tmp_path / name, f"{name} has 2 files with the name 'a.npy'; expected one for each")
 
 
-def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_path_that_is_no_file_is_named_without_waiting(tmp_path: Path) -> None:
     for number, make in enumerate((os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/nonexistent"))):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -277,7 +277,7 @@ def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
         refused(folder, "b.npy is no file that can be read; expected an .npy array")
 
 
-def test_what_macos_leaves_in_folders_and_archives_is_passed_over(tmp_path: Path) -> None:
+def test_files_that_macos_adds_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
     np.save(tmp_path / "dumps" / "a.npy", np.ones(2))
     (tmp_path / "dumps" / "._a.npy").write_bytes(b"\0\5\x16\7")
@@ -296,7 +296,7 @@ def test_a_meta_file_of_megabytes_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "dumps", "meta.json of dumps is longer than 1048576 bytes; expected dtype, input_digest")
 
 
-def test_metadata_without_ours_says_what_it_says_plainly(tmp_path: Path) -> None:
+def test_plain_metadata_of_other_programs_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
     save_file({"a": np.ones(2)}, path, {"format": "pt", "dtype": "float16", "input_digest": "a1b2"})
     assert open_stored(path).meta == {"dtype": "float16", "input_digest": "a1b2"}
@@ -312,7 +312,7 @@ def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypa
     assert len(values(open_stored(tmp_path / "fair.npz"))["a"]) == 100_000
 
 
-def test_what_is_no_trace_is_said_to_be_none(tmp_path: Path) -> None:
+def test_files_that_are_no_traces_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "t.safetensors", "there is no trace ")
     (tmp_path / "t.bin").write_bytes(b"1")
     refused(
@@ -341,7 +341,7 @@ def test_a_zipped_directory_is_read_as_the_directory(tmp_path: Path, outer: str)
     assert_same(values(found), {name.replace("/", "."): array for name, array in arrays.items()})
 
 
-def test_what_else_is_in_a_zip_is_refused(tmp_path: Path) -> None:
+def test_other_files_in_a_zip_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.zip"
     for content, says in [
         ({"a.npy": npy_header((0,)), "run.py": b"1"}, "t.zip holds 'run.py'; expected the .npy files of a directory"),
@@ -366,7 +366,7 @@ def test_a_damaged_member_is_refused_when_it_is_read(tmp_path: Path) -> None:
     refused(path, "'a.npy' of t.npz is truncated or damaged: Bad CRC-32")
 
 
-def test_a_file_that_has_gone_since_is_one_sentence(tmp_path: Path) -> None:
+def test_a_file_removed_meanwhile_raises_one_sentence(tmp_path: Path) -> None:
     save_file({"a": np.ones(4)}, tmp_path / "t.safetensors")
     read = open_stored(tmp_path / "t.safetensors").arrays["a"]
     (tmp_path / "t.safetensors").write_bytes(b"1")

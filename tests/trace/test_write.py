@@ -88,7 +88,7 @@ def test_nothing_stays_of_a_file_that_was_not_finished_and_an_older_one_is_left(
     assert read_trace(path).meta == {"is": "newer"}
 
 
-def test_what_an_ended_writer_left_is_removed(tmp_path: Path) -> None:
+def test_the_file_of_a_killed_writer_is_removed(tmp_path: Path) -> None:
     (tmp_path / "t.safetensors.partial").write_text("half")
     discard_partial(tmp_path / "t.safetensors")
     discard_partial(tmp_path / "none" / "t.safetensors")
@@ -109,7 +109,7 @@ def test_a_place_for_a_trace_is_one_that_a_reader_knows(tmp_path: Path, name: st
     assert trace_place(tmp_path / "t.SafeTensors") == tmp_path / "t.SafeTensors"
 
 
-def test_a_trace_in_a_file_goes_to_another_process_as_its_path(tmp_path: Path) -> None:
+def test_a_stored_trace_is_pickled_as_its_path(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.safetensors", {"a": np.ones(100_000)}, {"model": "m"})
     sent = pickle.dumps(read_trace(path))
     assert len(sent) < 1000

@@ -65,7 +65,7 @@ def read_am_mvn(path: str | Path) -> Cmvn:
     shift, scale = (_vector(text, tag, name) for tag in ("AddShift", "Rescale"))
     if len(shift) != len(scale):
         raise BadInput(
-            f"{name} has {len(shift)} values after <AddShift> and {len(scale)} after <Rescale>; expected as many"
+            f"{name} has {len(shift)} values after <AddShift> and {len(scale)} after <Rescale>; expected equal numbers"
         )
     if not (scale > 0).all():
         first = int(np.argmin(scale > 0))
@@ -153,7 +153,7 @@ def _text_matrix(content: bytes, name: str) -> np.ndarray:
         raise BadInput(f"{name} holds no Kaldi matrix, neither in binary form nor in text form between brackets")
     rows = [line.split() for line in found[1].splitlines() if line.strip()]
     if len({len(row) for row in rows}) > 1:
-        raise BadInput(f"{name} has rows of {len(rows[0])} and of other numbers of values; expected as many in each")
+        raise BadInput(f"{name} has rows of {len(rows[0])} values and rows of other lengths; expected equal lengths")
     try:
         return np.array([[float(word) for word in row] for row in rows]).reshape(len(rows), -1 if rows else 0)
     except ValueError as error:

@@ -106,8 +106,8 @@ def fresh_probabilities(samples: np.ndarray) -> np.ndarray:
             found = network.decoder.decoder(hidden.reshape(-1, hidden.shape[-1], 1)).reshape(len(some), -1).numpy()
             for start, row in zip(some, found, strict=True):
                 skipped = _WARM_UP if start else 0
-                heard = probabilities[start + skipped : start + _MEMORY]
-                np.maximum(heard, row[skipped:], out=heard)
+                covered = probabilities[start + skipped : start + _MEMORY]
+                np.maximum(covered, row[skipped:], out=covered)
     return probabilities[:count]
 
 

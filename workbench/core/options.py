@@ -57,11 +57,11 @@ class ListeningOptions:
 
     vad: str = option(
         "auto",
-        "voice activity detection: auto (silero, for recordings longer than a segment may be), silero, none, "
+        "voice activity detection: auto (silero, for recordings longer than one segment), silero, none, "
         "or the id, directory or GGUF file of an FSMN-VAD model",
     )
     max_segment_seconds: float = option(
-        30.0, "no segment is longer than this", minimum=1.0, maximum=LONGEST_SEGMENT_SECONDS
+        30.0, "longest segment in seconds", minimum=1.0, maximum=LONGEST_SEGMENT_SECONDS
     )
     end_silence_ms: int | None = option(
         None,
@@ -73,16 +73,14 @@ class ListeningOptions:
     dither: float = option(
         0.0, "amplitude of the noise added before the filter bank, in int16 steps", minimum=0.0, maximum=FULL_SCALE
     )
-    cmvn: str = option(
-        "checkpoint", "apply the checkpoint's CMVN as its configuration says, or not", ("checkpoint", "off")
-    )
+    cmvn: str = option("checkpoint", "apply the checkpoint's CMVN as configured, or not", ("checkpoint", "off"))
 
 
 @dataclass(frozen=True)
 class TimedOptions(ListeningOptions):
     """The options of families that know when each token was spoken."""
 
-    timestamps: bool = option(True, "find when each token was said")
+    timestamps: bool = option(True, "find the time of each token")
 
 
 @dataclass(frozen=True)

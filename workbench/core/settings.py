@@ -27,36 +27,34 @@ class Settings:
     """The settings that say how a session computes, not what. `workbench.core.runtimes` lists them by runtime."""
 
     threads: int | None = option(
-        None, "processor threads; by itself a runtime takes as many as it sees fit", minimum=1, maximum=MOST_THREADS
+        None, "processor threads; by default the runtime decides", minimum=1, maximum=MOST_THREADS
     )
     device: str = option("cpu", "cpu, cuda, cuda:1 ...")
     dtype: str = option(
-        "float32", "of a language model's arithmetic; auto: as it is stored; float64: of every network's", DTYPES
+        "float32", "type of a language model's arithmetic; auto: as stored; float64: for all networks", DTYPES
     )
     quantization: str = option(
-        "auto", "of the weights: f32, f16, q8_0, q4_0 ...; auto: f32 where that file is not too large"
+        "auto", "type of the weights: f32, f16, q8_0, q4_0 ...; auto: f32 unless that file is too large"
     )
-    kv_cache: str = option("f32", "of a language model's keys and values", KV_CACHES)
+    kv_cache: str = option("f32", "type of a language model's keys and values", KV_CACHES)
     max_length: int | None = option(
         None,
-        "most tokens of one request, with those of its recording; by itself, all the model has or the memory holds",
+        "most tokens of one request, including its recording; by default as many as the model and the memory allow",
         minimum=1,
         maximum=MOST_TOKENS,
     )
     kv_gigabytes: float | None = option(
         None,
-        "memory for the keys and values of all requests; by itself, 1 on a processor, on a GPU what is left",
+        "memory for the keys and values of all requests; by default 1 on a processor, on a GPU all that is left",
         minimum=0.001,
         maximum=MOST_GIGABYTES,
     )
     tensor_parallel: int = option(1, "devices that share the model", minimum=1, maximum=MOST_DEVICES)
-    eager: bool = option(
-        True, "no compiled graphs, which start slowly, serve faster on a GPU and let no stages be seen"
-    )
+    eager: bool = option(True, "no compiled graphs; these start slowly, run faster on a GPU and allow no traces")
     stepwise: bool = option(
         False,
-        "with a dtype of 16 bits: in all networks, what hears too, and with attention written out, as ports have it; "
-        "for traces to judge ports by",
+        "with a 16-bit dtype: use it in all networks, the audio encoder too, and round every step of the attention, as "
+        "ports do; for reference traces",
     )
     language_file: Path | None = None  # the language model of a speech language model, if it is a separate GGUF file
 

@@ -169,7 +169,7 @@ def unique_names(entries: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(entries)
     if len(found) < len(entries):
         twice, _ = Counter(name for name, _ in entries).most_common(1)[0]
-        raise ValueError(f"{twice!r:.80} stands there twice")
+        raise ValueError(f"{twice!r:.80} occurs twice")
     return found
 
 

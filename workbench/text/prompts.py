@@ -62,6 +62,6 @@ def _suffix(text: str) -> str:
 
 def _refused(text: str, model: str) -> BadInput:
     return BadInput(
-        f"{text!r:.120} is the name of a recording, and {model} goes on from a text; expected the text itself, such as "
+        f"{text!r:.120} is the name of a recording, and {model} continues a text; expected the text itself, such as "
         "'Count from two to six.', or - to read it from standard input"
     )

@@ -124,7 +124,7 @@ def _nowhere(file: str, rule: Rule, arrays: list[str]) -> str:
     if rule.stage in arrays:
         said += f", while {rule.stage:.80} is: our name stands before the equals sign, theirs behind it"
     elif _NUMBER not in rule.source and set(rule.source) & set("*?[]{}()\\"):
-        said += f": names are taken as they are, but for {_NUMBER}, which is any number"
+        said += f": names are literal, except {_NUMBER}, which is any number"
     shown = ", ".join(f"{name:.80}" for name in sorted(arrays)[:8])
     return f"{said}; the arrays are {shown}{' ...' if len(arrays) > 8 else ''}"
 
@@ -151,7 +151,7 @@ def read_mapping(path: str | Path) -> StageMapping:
     except OSError as error:
         raise BadInput(f"the mapping file {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        kind, aside = ("JSON", "") if is_json else ("TOML", "; names of stages stand in quotes")
+        kind, aside = ("JSON", "") if is_json else ("TOML", "; names of stages need quotes")
         raise BadInput(f"the mapping file {path.name} is no {kind}: {error}{aside}") from error
     if not isinstance(content, dict) or (unknown := content.keys() - {"meta", "stages"}):
         said = f"the unknown entry {min(unknown)!r:.80}" if isinstance(content, dict) else "no tables"
@@ -183,7 +183,7 @@ def _rule(file: str, stage: str, entry: Any) -> Rule:
         if key not in _CHECKS:
             raise BadInput(
                 f"{where} has the unknown key {key!r:.40}; known are from, {', '.join(_CHECKS)}, and a stage's name "
-                "with dots stands in quotes"
+                "with dots needs quotes"
             )
         expected, check = _CHECKS[key]
         if not check(value):

@@ -13,7 +13,7 @@ import soundfile
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.cli import standard_input
 from workbench.cli.commands import main
-from workbench.cli.standard_input import recordings_given
+from workbench.cli.standard_input import recording_paths
 from workbench.core.errors import BadInput, Unavailable
 from workbench.trace.trace import Trace
 
@@ -99,17 +99,17 @@ def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     piped(monkeypatch, b"x")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     with pytest.raises(BadInput, match="standard input is a terminal; expected a recording, as in: cat "):
-        recordings_given(["-"]).__enter__()
+        recording_paths(["-"]).__enter__()
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(BadInput, match="standard input is closed; expected a recording"):
-        recordings_given(["-"]).__enter__()
+        recording_paths(["-"]).__enter__()
 
 
 def test_a_pipe_without_an_end_has_one_here(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     piped(monkeypatch, bytes(100))
     monkeypatch.setattr(standard_input, "LARGEST_BYTES", 99)
     with pytest.raises(BadInput, match="standard input holds more than "):
-        recordings_given(["-"]).__enter__()
+        recording_paths(["-"]).__enter__()
     assert list(kept.iterdir()) == []
 
 
@@ -123,5 +123,5 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_dash_standard_input_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    with recordings_given(["a.wav", "b.wav"]) as found:
+    with recording_paths(["a.wav", "b.wav"]) as found:
         assert found == ["a.wav", "b.wav"]

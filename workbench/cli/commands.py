@@ -21,8 +21,8 @@ from typing import Any
 from workbench.cli.arguments import parser
 from workbench.cli.context_length import check_context
 from workbench.cli.help_text import one_line
-from workbench.cli.model_flags import given_options, given_settings
-from workbench.cli.standard_input import DASH, prompt_given, recordings_given
+from workbench.cli.model_flags import chosen_options, chosen_settings
+from workbench.cli.standard_input import DASH, read_prompt, recording_paths
 from workbench.cli.tables import alternatives_table
 from workbench.cli.transcribe import ProgressLine, transcripts
 from workbench.core.errors import BadInput, WorkbenchError
@@ -172,7 +172,7 @@ def _transcribe(parsed: argparse.Namespace) -> int:
     failures: dict[int, int] = {}
     printed = 0
     with (
-        recordings_given(parsed.audio) as paths,
+        recording_paths(parsed.audio) as paths,
         _opened(parsed) as (session, options),
         contextlib.closing(transcripts(session, paths, options)) as found,
     ):
@@ -198,11 +198,11 @@ def _transcribe(parsed: argparse.Namespace) -> int:
 
 
 def _generate(parsed: argparse.Namespace) -> int:
-    return _write(parsed, prompt_given(parsed.prompt), ())
+    return _write(parsed, read_prompt(parsed.prompt), ())
 
 
 def _inject(parsed: argparse.Namespace) -> int:
-    prompt = prompt_given(parsed.prompt)
+    prompt = read_prompt(parsed.prompt)
     return _write(parsed, prompt, _embeddings(parsed))
 
 
@@ -259,9 +259,9 @@ def _source(parsed: argparse.Namespace, card: Card) -> Iterator[str]:
     if card.family in FAMILIES and FAMILIES[card.family].reads_text:
         if parsed.source != DASH:
             check_typed(parsed.source, card.id)
-        yield prompt_given(parsed.source)
+        yield read_prompt(parsed.source)
     else:
-        with recordings_given([parsed.source]) as [recording]:
+        with recording_paths([parsed.source]) as [recording]:
             yield recording
 
 
@@ -331,11 +331,11 @@ def _parity(parsed: argparse.Namespace) -> int:
                 parsed.reference,
                 parsed.candidates,
                 parsed.stages,
-                given_options(parsed),
+                chosen_options(parsed),
                 parsed.float64,
                 progress.fetching,
                 parsed.preset,
-                settings=given_settings(parsed),
+                settings=chosen_settings(parsed),
                 isolated=parsed.isolated,
                 embeddings=_embeddings(parsed),
                 rules=parsed.tolerance,
@@ -379,7 +379,7 @@ def _printed(lines: Iterable[str]) -> int:
 def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str, Any]]]:
     """Yields the session and the options for its calls. The options are checked before the model is loaded."""
     with Registry() as registry:
-        options = given_options(parsed)
+        options = chosen_options(parsed)
         build_options(registry.options_class(parsed.model), registry.resolve_options(options), parsed.model)
         check_context(registry.card(parsed.model), options)
         progress = ProgressLine()
@@ -389,7 +389,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
                 parsed.model,
                 runtime=parsed.runtime,
                 on_progress=progress.fetching,
-                **given_settings(parsed),
+                **chosen_settings(parsed),
             )
         finally:
             progress.clear()

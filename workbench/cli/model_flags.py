@@ -132,12 +132,12 @@ def _specs(families: Sequence[Family]) -> list[OptionSpec]:
     return list(found.values())
 
 
-def given_settings(parsed: argparse.Namespace) -> dict[str, Any]:
+def chosen_settings(parsed: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings of the session that the user set, by name."""
     return {name: getattr(parsed, name) for name in SETTINGS if getattr(parsed, name, None) is not None}
 
 
-def given_options(parsed: argparse.Namespace) -> dict[str, Any]:
+def chosen_options(parsed: argparse.Namespace) -> dict[str, Any]:
     """Returns the options of the model that the user set, by name."""
     prefix = "option_"
     return {

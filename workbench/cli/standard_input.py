@@ -17,10 +17,10 @@ _PIECE = 1 << 20
 _EXAMPLE = "cat talk.wav | workbench transcribe - --model M"
 
 
-def prompt_given(given: str) -> str:
+def read_prompt(prompt: str) -> str:
     """Returns the prompt; a dash reads it from standard input, without the line break at its end."""
-    if given != DASH:
-        return given
+    if prompt != DASH:
+        return prompt
     try:
         return sys.stdin.read().removesuffix("\n")
     except UnicodeDecodeError as error:
@@ -28,7 +28,7 @@ def prompt_given(given: str) -> str:
 
 
 @contextlib.contextmanager
-def recordings_given(audios: Sequence[str]) -> Iterator[list[str]]:
+def recording_paths(audios: Sequence[str]) -> Iterator[list[str]]:
     """Yields the paths of the recordings; a dash becomes a temporary file with the bytes from standard input.
 
     That file is named `-`, so that messages and tables use the user's name for it. Raises `BadInput` if standard input

@@ -15,7 +15,7 @@ import numpy as np
 from workbench.compare.discrete import as_tokens
 from workbench.compare.inputs import Whose, whose_inputs
 from workbench.compare.logits import Choice, choice_among, choice_at, deciding_row, spread_of
-from workbench.compare.logprobs import IDS, Told, told
+from workbench.compare.logprobs import IDS, ReportedTokens, reported_tokens
 from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.presets import Tolerances, check_rules, preset_of
 from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage
@@ -115,7 +115,9 @@ def compare(
     held = set(candidate)
     compared = [stage for stage in reference if wanted(stage) and not is_aside(stage)]
     both = [stage for stage in compared if stage in held]
-    silent = [whose for whose, trace in (("reference", reference), ("candidate", candidate)) if told(trace) is None]
+    silent = [
+        whose for whose, trace in (("reference", reference), ("candidate", candidate)) if reported_tokens(trace) is None
+    ]
     if LOGPROBS in both and silent:
         warnings.append(f"not compared, since the {silent[0]} does not name the tokens ({IDS}): {LOGPROBS}")
         held.discard(LOGPROBS)
@@ -229,14 +231,14 @@ def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[
     These do not state the deviation of the logits. It is taken from the last row of logits in a trace, or, without
     logits, from the reported log-probabilities.
     """
-    ours, theirs = (_step(told(trace), place) for trace in (reference, candidate))
+    ours, theirs = (_step(reported_tokens(trace), place) for trace in (reference, candidate))
     if ours is None or theirs is None:
         return None
     rows = (trace["logits"][-1] for trace in (reference, candidate) if "logits" in trace and len(trace["logits"]))
     return choice_among(ours, theirs, ids, spread_of(next(rows, ours[1])))
 
 
-def _step(found: Told | None, place: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _step(found: ReportedTokens | None, place: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns (ids, log-probabilities) of the likeliest tokens at a place; None if the trace does not hold them."""
     return None if found is None or place >= len(found.ids) else (found.ids[place], found.logprobs[place])
 

@@ -27,7 +27,7 @@ class Distances:
 def distances(truth: Any, side: Any) -> Distances:
     """Returns the distances of a side.
 
-    If each position has few values, such as one, all three distances are the same.
+    For a one-dimensional stage, all three distances are the same; for another shape, they are infinite.
     """
     if truth.shape != side.shape:
         return Distances(math.inf, math.inf, math.inf)

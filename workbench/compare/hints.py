@@ -89,9 +89,8 @@ def _reordered(reference: np.ndarray, candidate: np.ndarray, found: Measures, en
     if not 2 <= len(rows) <= _MOST_REORDERED:
         return None
     one, other = reference[rows].astype(np.float64), candidate[rows].astype(np.float64)
-    order = ((one * one).sum(axis=1) - 2 * other @ one.T).argmin(
-        axis=1
-    )  # the nearest row, without an array of all differences
+    # The nearest row for each, without an array of all differences.
+    order = ((one * one).sum(axis=1) - 2 * other @ one.T).argmin(axis=1)
     if len(set(order.tolist())) < len(rows) or _left(one[order], other) > enough:
         return None
     return f"rows {_listed(rows)} hold what the reference has in rows {_listed(rows[order])}"

@@ -19,10 +19,10 @@ def whose_inputs(reference: Trace, candidate: Trace) -> Whose | None:
     """Returns whose inputs both sides computed their stages from; None if each used its own values throughout."""
     if candidate.meta.get("isolated"):
         return "reference"
-    return "candidate" if goes_on_from(reference, candidate) else None
+    return "candidate" if computed_from(reference, candidate) else None
 
 
-def goes_on_from(trace: Trace, other: Trace) -> bool:
+def computed_from(trace: Trace, other: Trace) -> bool:
     """Returns whether a trace was computed from the stages of the other one, by the digests that it names."""
     given = trace.meta.get("given")
     if not trace.meta.get("isolated") or not isinstance(given, dict) or not given:

@@ -30,14 +30,14 @@ class LogprobMeasures:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportedTokens:
     """The likeliest tokens of each step that a trace reports."""
 
     ids: np.ndarray  # int64 [steps, k]
     logprobs: np.ndarray  # float64 [steps, k]
 
 
-def told(trace: Trace) -> Told | None:
+def reported_tokens(trace: Trace) -> ReportedTokens | None:
     """Returns the likeliest tokens of each step; None if a trace lacks them or their ids.
 
     Log-probabilities of the written tokens alone, one for each, need no ids. Raises `BadInput` if ids and
@@ -57,12 +57,12 @@ def told(trace: Trace) -> Told | None:
             f"{IDS} holds {ids.dtype} of shape {ids.shape} and {STAGE} {logprobs.dtype} of shape {logprobs.shape}; "
             "expected whole numbers and floating point of one shape (tokens, alternatives)"
         )
-    return Told(ids.astype(np.int64), logprobs.astype(np.float64))
+    return ReportedTokens(ids.astype(np.int64), logprobs.astype(np.float64))
 
 
 def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
     """Returns the measures of two traces that both report log-probabilities."""
-    ours, theirs = told(reference), told(candidate)
+    ours, theirs = reported_tokens(reference), reported_tokens(candidate)
     assert ours is not None and theirs is not None
     steps = min(len(ours.ids), len(theirs.ids), _same_context(reference, candidate, ours, theirs))
     worst, place, total, tokens = 0.0, -1, 0.0, 0
@@ -78,7 +78,7 @@ def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
     return LogprobMeasures(worst, place, total / max(tokens, 1), steps, tokens)
 
 
-def _same_context(reference: Trace, candidate: Trace, ours: Told, theirs: Told) -> int:
+def _same_context(reference: Trace, candidate: Trace, ours: ReportedTokens, theirs: ReportedTokens) -> int:
     """Returns how many steps follow the same tokens: one more than the number of equal tokens."""
     written = [
         as_tokens("tokens", trace["tokens"]) if "tokens" in trace else side.ids[:, 0]

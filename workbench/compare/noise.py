@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from workbench.compare.distances import Distances, by_channel, distances
-from workbench.compare.inputs import goes_on_from, whose_inputs
+from workbench.compare.inputs import computed_from, whose_inputs
 from workbench.compare.presets import PRESETS, Preset, half_of, preset_of
 from workbench.core.errors import BadInput
 from workbench.trace.order import computation_order, is_aside, kind_of
@@ -375,11 +375,11 @@ def _alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
     Raises `BadInput` if the float64 trace was not computed in the same way as the trace that it judges.
     """
     whose = whose_inputs(reference, candidate)
-    if whose == "candidate" and goes_on_from(exact, candidate):
+    if whose == "candidate" and computed_from(exact, candidate):
         return True
-    told = "reference" if whose == "candidate" else "candidate"
+    judged = "reference" if whose == "candidate" else "candidate"
     if bool(whose) != bool(exact.meta.get("isolated")) or whose == "candidate":
-        alone, whole = (told, "float64 trace") if whose else ("float64 trace", told)
+        alone, whole = (judged, "float64 trace") if whose else ("float64 trace", judged)
         raise BadInput(
             f"the {alone} was computed from substituted stages and the {whole} end to end, or from other stages; "
             "expected the same for both (workbench trace --dtype float64, with the same --given, or without)"

@@ -254,10 +254,10 @@ def _remark(each: StageComparison) -> str:
                 f"{found.errors} edits, {found.reference_length} and {found.candidate_length} tokens, "
                 f"first at {found.first_difference}"
             )
-    if told := each.logprobs:
+    if logprobs := each.logprobs:
         parts.append(
-            f"{told.steps} steps, at most {told.worst:.2g} nats apart"
-            + (f", step {told.worst_step}" if told.worst else "")
+            f"{logprobs.steps} steps, at most {logprobs.worst:.2g} nats apart"
+            + (f", step {logprobs.worst_step}" if logprobs.worst else "")
         )
     if each.numbers and (each.numbers.reference_nonfinite or each.numbers.candidate_nonfinite):
         parts.append(

@@ -188,7 +188,7 @@ def compare_stage(
 
 
 def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> StageComparison:
-    """Compares the log-probabilities of the tokens that two traces report (`workbench.compare.logprobs.told`)."""
+    """Compares the log-probabilities of the tokens that two traces report (see `workbench.compare.logprobs`)."""
     arrays = reference[LOGPROBS], candidate[LOGPROBS]
     return StageComparison(
         stage=LOGPROBS,

@@ -55,8 +55,8 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
             parts.append(f"worst at {list(worst.index)}: {worst.reference:.6g} and {worst.candidate:.6g}")
         if found.reference_nonfinite or found.candidate_nonfinite:
             parts.append(f"not finite: {found.reference_nonfinite} and {found.candidate_nonfinite} values")
-    if told := each.logprobs:
-        parts.append(f"{told.steps} steps after the same tokens, at most {short(told.worst)} nats apart")
+    if logprobs := each.logprobs:
+        parts.append(f"{logprobs.steps} steps after the same tokens, at most {short(logprobs.worst)} nats apart")
     if each.sequence:
         found_edits = each.sequence
         lengths = f"{found_edits.reference_length} and {found_edits.candidate_length}"

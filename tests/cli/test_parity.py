@@ -74,7 +74,7 @@ def test_unusable_is_2_and_nothing_available_is_3(capsys: Capture, fakes: Regist
     ("words", "says"),
     [
         ((), "--candidates"),
-        (("--candidates", "ggml"), "neither a runtime nor a trace"),
+        (("--candidates", "ggml"), "neither a runtime nor an existing trace"),
         (("--candidates", "gguf", "--report", "nowhere/out.html"), "no place for a report"),
         (("--candidates", "gguf", "--report", f"{'a' * 300}.html"), "the report cannot be written to aaa"),
         (("--candidates", "gguf", "--mapping", "names.toml"), "names.toml"),

@@ -1,11 +1,12 @@
 """Reads `.pt` files of `torch.save`, without PyTorch and without unpickling anything.
 
-Such a file is a zip archive of one folder: `data.pkl` describes the tensors, `data/0` and so on are the storages that
-hold their values, `byteorder` says in which order each value's bytes are.
+Such a file is a zip archive of one folder: `data.pkl` describes the tensors, `data/0` and so on are the storages with
+their values, and `byteorder` names the byte order.
 
-`torch.load(weights_only=True)` is not used: it takes memory before anything can be checked (half a gigabyte for a file
-of a few hundred bytes, all that a zip bomb inflates to) and hashes keys that take time without end. In the process of
-its own that it would need for that, each file waits seconds for the import of PyTorch; here it takes a millisecond.
+This file does not use `torch.load(weights_only=True)`. That function reserves memory before anything can be checked
+(half a gigabyte for a file of a few hundred bytes, the full size of a zip bomb), and it hashes keys that take
+exponential time. It would need a separate process, where each file waits seconds for the import of PyTorch. This reader
+takes a millisecond.
 """
 
 from __future__ import annotations

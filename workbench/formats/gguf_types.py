@@ -1,8 +1,9 @@
 """The types of GGUF files: of metadata values, and of tensors with their blocks and conversion to float32.
 
-A quantised row is a sequence of blocks, each of a fixed number of values in a fixed number of bytes. The package `gguf`
-has the same table (`GGML_QUANT_SIZES`), and a test compares the two; it is not imported for that, since it brings
-tokenizers that take a second to import, and since files without quantised weights are read without it.
+A quantised row is a sequence of blocks. Each block holds a fixed number of values in a fixed number of bytes. The
+package `gguf` has the same table (`GGML_QUANT_SIZES`), and a test compares the two. This file does not import it for
+the table, because it also loads tokenizers, which takes a second, and because files without quantised weights do not
+need it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _CHUNK_VALUES = 1 << 20  # values dequantised at a time, so that intermediate re
 class TensorType:
     """The storage type of a tensor's values."""
 
-    number: int  # in a file, and in ggml
+    number: int  # the type's number in a file and in ggml
     name: str
     block: int  # values in a block
     block_bytes: int

@@ -15,10 +15,10 @@ from workbench.core.errors import BadInput
 from workbench.formats.gguf_types import BY_NAME
 
 TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
-"""The types offered, from exact to small: those that the gguf package quantises to."""
+"""The offered types, from exact to small: those to which the gguf package quantises."""
 
 BLOCKS = {name: (BY_NAME[name.upper()].block, BY_NAME[name.upper()].block_bytes) for name in TYPES}
-"""Values and bytes of a block of each, along the last axis."""
+"""(values, bytes) of a block by type, along the last axis."""
 
 FUNASR_TYPES = ("f32", "f16", "q8_0")
 """The types that FunASR's own export scripts offer."""

@@ -1,7 +1,7 @@
-"""The user's folders: of what the workbench can make again (converted models, logs of engines), and of settings.
+"""The user's folders: a cache for files that can be made again (converted models, logs of engines), and settings.
 
-They are the same on every system, beside those of the Hugging Face hub, PyTorch and vLLM, which are in ~/.cache on
-macOS and Windows too; so `platformdirs`, which has other places there, is not used.
+They are the same on every system, beside those of the Hugging Face hub, PyTorch and vLLM, which use ~/.cache on macOS
+and Windows too. `platformdirs` chooses other folders there, so it is not used.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """The folder speech-workbench in $XDG_CACHE_HOME or ~/.cache; it may not be there yet."""
+    """Returns the folder speech-workbench in $XDG_CACHE_HOME or ~/.cache; it may not exist yet."""
     return _folder("XDG_CACHE_HOME", ".cache")
 
 
 def user_config() -> Path:
-    """The folder speech-workbench in $XDG_CONFIG_HOME or ~/.config; it may not be there yet."""
+    """Returns the folder speech-workbench in $XDG_CONFIG_HOME or ~/.config; it may not exist yet."""
     return _folder("XDG_CONFIG_HOME", ".config")
 
 

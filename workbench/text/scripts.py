@@ -105,7 +105,7 @@ def characters(text: str) -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """Columns of a text in a terminal or subtitle: wide characters (CJK, emoji, sequences of emoji) 2, marks 0, else 1.
+    """Returns the columns of a text on a screen: wide characters (CJK, emoji, sequences of emoji) 2, marks 0, others 1.
 
     A control character counts 1.
     """
@@ -115,7 +115,7 @@ def display_width(text: str) -> int:
 
 
 def padded(text: str, columns: int) -> str:
-    """A text with spaces behind it, up to so many columns."""
+    """Returns a text, followed by spaces up to `columns` columns."""
     return text + " " * (columns - display_width(text))
 
 
@@ -125,7 +125,10 @@ def settled_text(text: str) -> str:
 
 
 def clipped(text: str, width: int, keep_end: bool = False) -> str:
-    """As much of a text's beginning, or end, as fits in so many columns. Never cuts a character from its marks."""
+    """Returns as much of the beginning (or end) of a text as fits into `width` columns.
+
+    Never separates a character from its marks.
+    """
     from wcwidth import iter_graphemes, iter_graphemes_reverse
 
     kept, left = [], width

@@ -52,16 +52,16 @@ class StoredTrace(Trace):
 
 
 def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise: str = "") -> Trace:
-    """The trace in a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files.
+    """Returns the trace in a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files.
 
-    In a directory, folders are parts of names: `encoder/layers.0.npy` is `encoder.layers.0`. Metadata stand in
-    `meta.json` there; a mapping adds its own. Where another program does not say there what it computed in, halves
-    that its arrays are stored in do. Stages come in the order that a trace of ours recorded, else in that of the
-    computation. Raises `BadInput` where a file is missing, damaged, or not what it claims to be, and later, when a
-    stage is read, where its values are.
+    In a directory, folders are parts of names: `encoder/layers.0.npy` is `encoder.layers.0`. Metadata are in
+    `meta.json` there, and a mapping adds its own. If another program's metadata do not state its arithmetic, arrays
+    stored in half precision state it. Stages come in the recorded order if we wrote the trace, else in the order of the
+    computation. Raises `BadInput` if a file is missing, damaged, or not what it claims to be; reading a stage later
+    raises it too.
 
     Args:
-        otherwise: the suffix that stands for any other name of a file; without one, such a file is refused.
+        otherwise: the suffix to assume for any other file name; by default such a file is refused.
     """
     stored = open_stored(path, otherwise)
     names = list(stored.arrays)

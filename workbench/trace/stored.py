@@ -1,8 +1,8 @@
-"""Opens the file formats of traces without reading any array: `.safetensors`, `.npz`, and directories of `.npy`, also
-zipped.
+"""Opens the file formats of traces without reading any array.
 
-Every size that a file claims is checked against the file before memory is reserved. Nothing is unpickled. Every fault
-raises `BadInput` with one sentence. This file knows names and arrays, not which of them are stages.
+The formats are `.safetensors`, `.npz`, and directories of `.npy`, also zipped. Every size that a file claims is checked
+against the file before memory is reserved. Nothing is unpickled. Every fault raises `BadInput` with one sentence. This
+file knows names and arrays, not which of them are stages.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ class Stored:
 
 
 def open_stored(path: str | Path, otherwise: str = "") -> Stored:
-    """Opens a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files. Raises `BadInput` where it is
-    none.
+    """Opens a `.safetensors` or `.npz` file, or a directory or `.zip` of `.npy` files.
 
     Args:
-        otherwise: the suffix that stands for any other.
+        otherwise: the suffix to assume for any other file name.
+
+    Raises `BadInput` for anything else.
     """
     path = Path(path)
     try:

@@ -51,10 +51,10 @@ class Trace(Mapping[str, np.ndarray]):
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """Reads a trace into memory: a `.safetensors` file by any name, or what else `workbench.trace.read` reads.
+        """Reads a trace into memory: a `.safetensors` file with any name, or any format of `workbench.trace.read`.
 
-        Numbers of type bfloat16, which numpy does not have, come as float32. Raises `BadInput` where the file is
-        missing, damaged, or not what it claims to be.
+        Numbers of type bfloat16, which numpy does not have, become float32. Raises `BadInput` if the file is missing,
+        damaged, or not what it claims to be.
         """
         from workbench.trace.read import read_trace
 

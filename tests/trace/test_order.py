@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workbench.trace.order import computation_order, kind_of, layer_counts
@@ -43,6 +43,7 @@ def test_names_alone_give_the_order_of_the_computation(shuffled: list[str]) -> N
     assert computation_order(shuffled) == ORDER
 
 
+@example(["e.1", "e.01"])
 @given(st.lists(st.text(alphabet="enc.layrs019²tok", max_size=24), unique=True))
 def test_any_names_have_one_order_and_all_remain(names: list[str]) -> None:
     found = computation_order(names)

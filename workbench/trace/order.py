@@ -54,7 +54,7 @@ def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
     # A stage that a family adds, such as a norm halfway, comes before the end of its group.
     place = 2 * within.index(rest[0]) if rest and rest[0] in within else 2 * len(within) - 3
     words = [head, *rest] if group == len(GROUPS) else rest
-    parts = tuple((0, int(word), "") if re.fullmatch("[0-9]{1,15}", word) else (1, 0, word) for word in words)
+    parts = tuple((0, int(word), word) if re.fullmatch("[0-9]{1,15}", word) else (1, 0, word) for word in words)
     return group, place, (*parts, (2, 0, ""))
 
 

@@ -25,6 +25,7 @@ from workbench.artifacts.process import run_child
 from workbench.artifacts.seals import seal, unbroken
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
+from workbench.families import FAMILIES
 from workbench.families.gguf_files import FORMAT_VERSION
 from workbench.formats.quantization import AUTO, LARGE, TYPES, check_type, resolve_quantization
 from workbench.system.atomic_files import UNFINISHED, told
@@ -239,8 +240,14 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _digest(directory: Path, family: str) -> str:
     """Returns a digest of the directory, its files with sizes and times, and the version of the converter."""
-    found = [str(directory), family, __version__, FORMAT_VERSION, *listed(directory)]
+    found = [str(directory), family, __version__, FORMAT_VERSION, *package_of(family), *listed(directory)]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+
+
+def package_of(family: str) -> list[str]:
+    """The package and version that the family comes from; nothing for a family of this project."""
+    package = FAMILIES[family].package if family in FAMILIES else ""
+    return [package] if package else []
 
 
 def _stamps(directories: Any) -> dict[str, str]:

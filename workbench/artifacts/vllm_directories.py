@@ -18,7 +18,7 @@ from typing import Any
 
 from workbench import __version__
 from workbench.artifacts.digests import Digests
-from workbench.artifacts.gguf_files import cache_folder, entry_name
+from workbench.artifacts.gguf_files import cache_folder, entry_name, package_of
 from workbench.artifacts.locking import locked
 from workbench.artifacts.process import run_child
 from workbench.artifacts.seals import seal, unbroken
@@ -75,7 +75,7 @@ class _Entry:
             if on_progress is not None:
                 on_progress(READING * fraction, f"reading {directory.name}")
 
-        key = [family, __version__, SERVED_FORMAT, digests.of(directory, read)]
+        key = [family, __version__, SERVED_FORMAT, *package_of(family), digests.of(directory, read)]
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
         return cls(directory, family, cache_folder("vllm") / entry_name(directory, digest))
 

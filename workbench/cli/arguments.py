@@ -16,6 +16,7 @@ from workbench.cli.model_flags import add_model, add_options, add_settings, help
 from workbench.compare.presets import MEASURES, PRESETS
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
+from workbench.families import FAMILIES
 from workbench.families.language import PLACEHOLDER
 from workbench.formats.quantization import TYPES
 from workbench.text.exports import FORMATS as WRITERS
@@ -23,7 +24,6 @@ from workbench.text.exports import FORMATS as WRITERS
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
 ANY = ("transcribe", "generate", "vad")  # tasks of all models
 TARGETS = ("gguf", "vllm")  # runtimes for which checkpoints are converted
-TRAINABLE = ("sensevoice", "paraformer", "funasr-nano", "fireredasr")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -133,7 +133,8 @@ def parser() -> argparse.ArgumentParser:
 
     train = commands.add_parser("train-demo", help="train a demo model on spoken digits")
     [scale] = option_specs(Training)
-    train.add_argument("family", choices=TRAINABLE, metavar="FAMILY", help=" or ".join(TRAINABLE))
+    trainable = [name.replace("_", "-") for name, family in FAMILIES.items() if family.recipe]
+    train.add_argument("family", choices=trainable, metavar="FAMILY", help=" or ".join(trainable))
     train.add_argument(
         "--data",
         required=True,

@@ -6,7 +6,6 @@ It runs in the caller's process and imports torch there; `workbench.artifacts` g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
 from workbench.artifacts.gguf_files import NEEDS
@@ -14,10 +13,8 @@ from workbench.conversion import LAYOUTS
 from workbench.conversion.plan import Plan, estimated_bytes
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
+from workbench.families import FAMILIES, load
 from workbench.formats.quantization import resolve_quantization
-
-FAMILIES = ("sensevoice", "paraformer", "fsmn_vad", "funasr_nano", "fireredasr", "causal_lm")
-"""Those that are converted; each is a module here, with the function `plans`."""
 
 
 def plans_of(directory: Path, family: str, layout: str = "workbench") -> list[Plan]:
@@ -26,12 +23,14 @@ def plans_of(directory: Path, family: str, layout: str = "workbench") -> list[Pl
     Raises `BadInput` for a family or layout that there is not and for a bad checkpoint, `Unavailable` where a package
     is missing.
     """
-    if family not in FAMILIES:
-        raise BadInput(f"models of the family {family!r:.80} are not converted; expected one of {', '.join(FAMILIES)}")
+    converters = {name: each.gguf.converter for name, each in FAMILIES.items() if each.gguf.converter}
+    if family not in converters:
+        known = ", ".join(converters)
+        raise BadInput(f"models of the family {family!r:.80} are not converted; expected one of {known}")
     if layout not in LAYOUTS:
         raise BadInput(f"layout is {layout!r:.80}; expected {' or '.join(LAYOUTS)}")
     try:
-        module = import_module(f"workbench.conversion.{family}")
+        module = load(converters[family])
     except ImportError as error:
         raise Unavailable(
             f"converting needs the Python packages {', '.join(NEEDS)}, and {error.name} is not installed; "

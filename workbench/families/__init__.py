@@ -1,156 +1,110 @@
-"""The table of families: how a checkpoint of each is recognised, its options, and its cell on every runtime.
+"""The families: how a checkpoint of each is recognised, its options, and its parts on every runtime.
 
-A new family, or a family's new runtime, is one entry here and the files it names. Nothing is imported until used.
+`family` has the descriptor, `table` the families of this project, `outside` finds those of other packages. The other
+modules are the families' own. Nothing of a family is imported until it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import import_module
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.decoding.generation import GenerationOptions
+from workbench.families.family import Cell, Family, load
+from workbench.families.table import OWN
+
+__all__ = ["FAMILIES", "Cell", "Families", "Family", "family_of", "load"]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A family on a runtime: the module that opens its sessions, or one sentence why there is none."""
+class Families(Mapping[str, Family]):
+    """All families by name, in the order in which they are asked whether they recognise a directory.
 
-    module: str | None = None
-    reason: str | None = None  # which runtimes there are instead is added to it
+    Families of other packages are read when they are first wanted, once in a process. The name of a family of this
+    project is found without that.
+    """
 
-
-@dataclass(frozen=True)
-class Family:
-    """What the registry needs to know of a family."""
-
-    name: str
-    title: str
-    module: str
-    recognise: str  # function of `module`: does this directory hold a checkpoint of the family?
-    options: str  # options class of `module`
-    cells: Mapping[str, Cell]
-    tasks: tuple[str, ...] = ("transcribe",)  # of a model that has no card
+    def __init__(self, own: tuple[Family, ...] = OWN):
+        self._own = {family.name: family for family in own}
+        self._all: Mapping[str, Family] = self._own
+        self._refused: tuple[str, ...] = ()
+        self._complete_now = False
+        self._reading = False
+        self._lock = threading.RLock()
 
     @property
-    def reads_text(self) -> bool:
-        """Whether its calls take a prompt; those of the others take a recording."""
-        return self.tasks == ("generate",)
+    def refused(self) -> tuple[str, ...]:
+        """A sentence for each family of another package that cannot be used."""
+        self._complete()
+        return self._refused
 
-    @property
-    def has_language_model(self) -> bool:
-        """Whether an autoregressive language model is in it, whose arithmetic has a type of its own."""
-        return issubclass(self.options_class, GenerationOptions)
+    def __getitem__(self, name: str) -> Family:
+        return self._own[name] if name in self._own else self._complete()[name]
 
-    def recognises(self, directory: Path) -> bool:
-        """Whether the directory holds a checkpoint of this family."""
-        return bool(getattr(import_module(self.module), self.recognise)(directory))
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._complete())
 
-    @property
-    def options_class(self) -> type[Any]:
-        """The dataclass of the family's options (see `workbench.core.options`)."""
-        return getattr(import_module(self.module), self.options)
+    def __len__(self) -> int:
+        return len(self._complete())
 
-    def cell(self, runtime: str) -> Cell:
-        """The family on that runtime; where it cannot run there, the reason says on which it can."""
-        cell = self.cells.get(runtime, Cell(reason=f"{self.title} has no {runtime} network"))
-        if cell.module:
-            return cell
-        runnable = " or ".join(name for name, each in self.cells.items() if each.module)
-        return Cell(reason=f"{cell.reason}; use {runnable}")
+    def _complete(self) -> Mapping[str, Family]:
+        if not self._complete_now:
+            with self._lock:  # a package that asks for the table while it is imported gets this project's families
+                if not self._complete_now and not self._reading:
+                    self._reading = True
+                    self._find_others()
+        return self._all
+
+    def _find_others(self) -> None:
+        from workbench.families.outside import read_outside
+
+        others, self._refused = read_outside(self._own.values())
+        families = sorted((*self._own.values(), *others), key=lambda family: family.fallback)
+        self._all = {family.name: family for family in families}
+        self._complete_now = True
 
 
-def _family(name: str, title: str, recognise: str, options: str, task: str = "transcribe", **cells: Cell) -> Family:
-    return Family(name, title, f"workbench.families.{name}", recognise, options, cells, (task,))
-
-
-FAMILIES: Mapping[str, Family] = {
-    family.name: family
-    for family in (
-        _family(
-            "sensevoice",
-            "SenseVoice",
-            "is_sensevoice",
-            "SenseVoiceOptions",
-            pytorch=Cell("workbench.runtimes.pytorch.sensevoice"),
-            gguf=Cell("workbench.runtimes.gguf.sensevoice"),
-            vllm=Cell(reason="SenseVoice has no autoregressive part, so there is nothing for vLLM to serve"),
-        ),
-        _family(
-            "paraformer",
-            "Paraformer",
-            "is_paraformer",
-            "ParaformerOptions",
-            pytorch=Cell("workbench.runtimes.pytorch.paraformer"),
-            gguf=Cell("workbench.runtimes.gguf.paraformer"),
-            vllm=Cell(reason="Paraformer has no autoregressive part, so there is nothing for vLLM to serve"),
-        ),
-        _family(
-            "funasr_nano",
-            "Fun-ASR-Nano",
-            "is_funasr_nano",
-            "FunasrNanoOptions",
-            pytorch=Cell("workbench.runtimes.pytorch.funasr_nano"),
-            gguf=Cell("workbench.runtimes.gguf.funasr_nano"),
-            vllm=Cell("workbench.runtimes.vllm.funasr_nano"),
-        ),
-        _family(
-            "fireredasr",
-            "FireRedASR-LLM",
-            "is_fireredasr",
-            "FireRedAsrOptions",
-            pytorch=Cell("workbench.runtimes.pytorch.fireredasr"),
-            gguf=Cell("workbench.runtimes.gguf.fireredasr"),
-            vllm=Cell("workbench.runtimes.vllm.fireredasr"),
-        ),
-        _family(
-            "fsmn_vad",
-            "FSMN-VAD",
-            "is_fsmn_vad",
-            "FsmnVadOptions",
-            task="vad",
-            pytorch=Cell("workbench.runtimes.pytorch.fsmn_vad"),
-            gguf=Cell("workbench.runtimes.gguf.fsmn_vad"),
-            vllm=Cell(reason="FSMN-VAD has no autoregressive part, so there is nothing for vLLM to serve"),
-        ),
-        # Last: a speech model's directory may also be that of a language model.
-        _family(
-            "causal_lm",
-            "Causal language model",
-            "is_causal_lm",
-            "CausalLmOptions",
-            task="generate",
-            pytorch=Cell("workbench.runtimes.pytorch.causal_lm"),
-            gguf=Cell("workbench.runtimes.gguf.causal_lm"),
-            vllm=Cell("workbench.runtimes.vllm.causal_lm"),
-        ),
-    )
-}
+FAMILIES = Families()
 
 
 def family_of(directory: Path) -> Family:
     """The family whose checkpoint the directory holds; raises `BadInput` where there is none."""
+    failed = []
     for family in FAMILIES.values():
-        if family.recognises(directory):
-            return family
-    if (directory / "model.pth.tar").is_file():
-        from workbench.families.fireredasr import check_files
+        try:
+            if family.recognises(directory):
+                return family
+        except Exception as error:
+            if not family.package:
+                raise
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            failed.append(f"{family.title} of the package {family.package} failed to look at it: {said}")
+    reasons = "".join(f" ({sentence})" for sentence in (*failed, *FAMILIES.refused))
+    try:
+        _explain(directory)
+    except BadInput as error:
+        if reasons:
+            raise BadInput(f"{error}{reasons}") from error
+        raise
+    hints = dict.fromkeys(family.hint for family in FAMILIES.values() if family.hint)
+    known = ", ".join(hints)
+    raise BadInput(f"checkpoint directory {directory.name} is of none of the families here: {known}{reasons}")
 
-        check_files(directory)  # says what is missing
-    if not (directory / "config.yaml").is_file():
-        if (directory / "config.json").is_file():
-            from workbench.families.language import read_language_config
 
-            read_language_config(directory)  # says what is wrong with it
-        raise BadInput(
-            f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt, "
-            "a language model has a config.json, FireRedASR-LLM a model.pth.tar"
-        )
-    from workbench.families.funasr import read_checkpoint
+def _explain(directory: Path) -> None:
+    """Raises `BadInput` where a family can say what is wrong with a directory that none recognises.
 
-    model = read_checkpoint(directory).model or "no model"
-    known = ", ".join(family.title for family in FAMILIES.values())
-    raise BadInput(f"{directory.name}/config.yaml names {model}, which is none of the families here: {known}")
+    Families of other packages come first: theirs look for files that the project's families do not know.
+    """
+    asked: set[str | None] = set()
+    for family in sorted(FAMILIES.values(), key=lambda each: not each.package):
+        if family.explain in asked:
+            continue
+        asked.add(family.explain)
+        try:
+            family.explain_directory(directory)
+        except BadInput:
+            raise
+        except Exception:
+            if not family.package:
+                raise

@@ -139,6 +139,12 @@ def is_fireredasr(directory: Path) -> bool:
     return not _missing_files(directory)
 
 
+def explain_directory(directory: Path) -> None:
+    """Raises `BadInput` where the directory has FireRedASR's weights and lacks other files of FireRedASR-LLM."""
+    if (directory / "model.pth.tar").is_file():
+        check_files(directory)
+
+
 def check_files(directory: Path, weights: Path | None = None) -> None:
     """Raises `BadInput` if the directory lacks files of the format, or has the model without a language model.
 

@@ -66,6 +66,20 @@ def is_funasr_directory(directory: Path, models: tuple[str, ...]) -> bool:
         return False
 
 
+def explain_directory(directory: Path) -> None:
+    """Raises `BadInput` where the directory has a FunASR configuration that is damaged or names an unknown model.
+
+    It returns where there is no `config.yaml`, and for FireRedASR's directories, which have one too.
+    """
+    if not (directory / "config.yaml").is_file() or (directory / "model.pth.tar").is_file():
+        return
+    from workbench.families import FAMILIES
+
+    model = read_checkpoint(directory).model or "no model"
+    known = ", ".join(family.title for family in FAMILIES.values())
+    raise BadInput(f"{directory.name}/config.yaml names {model}, which is none of the families here: {known}")
+
+
 def read_checkpoint(directory: str | Path, weights: Path | None = None) -> FunasrCheckpoint:
     """Reads the configuration and files of a FunASR directory.
 

@@ -7,24 +7,12 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, Family
-from workbench.families.language import MODEL_TYPES
 from workbench.formats.gguf_file import GgufFile, is_gguf, read_gguf, read_own_gguf
 
 HALF = "workbench.language.architecture"
 FORMAT_VERSION = 1  # of our own files
 NANO_LANGUAGES = ("qwen3", "qwen2")
 NANO_ENCODER = "funasr-sensevoice-encoder"  # Fun-ASR-Nano without its language half, which is a file of its own
-
-ARCHITECTURES: Mapping[str, str] = {
-    "sensevoice-small": "sensevoice",
-    "paraformer": "paraformer",
-    NANO_ENCODER: "funasr_nano",
-    "funasr-nano": "funasr_nano",
-    "fireredasr-llm": "fireredasr",
-    "fsmn-vad": "fsmn_vad",
-    **dict.fromkeys(MODEL_TYPES, "causal_lm"),
-}
-"""Family by `general.architecture`: FunASR's names and ours for the speech models, llama.cpp's for language models."""
 
 
 def family_of_gguf(path: str | Path) -> Family:
@@ -34,11 +22,16 @@ def family_of_gguf(path: str | Path) -> Family:
 
 def family_of_file(file: GgufFile) -> Family:
     """As `family_of_gguf`, of a file that has been read."""
-    name = ARCHITECTURES.get(file.architecture)
-    if name is None:
-        known = ", ".join(ARCHITECTURES)
-        raise BadInput(f"{file.name} is of architecture {file.architecture!r:.80}; expected one of {known}")
-    return FAMILIES[name]
+    known = architectures()
+    if file.architecture not in known:
+        raise BadInput(f"{file.name} is of architecture {file.architecture!r:.80}; expected one of {', '.join(known)}")
+    return known[file.architecture]
+
+
+def architectures() -> Mapping[str, Family]:
+    """Family by `general.architecture`: FunASR's names and ours for the speech models, llama.cpp's for language models,
+    and those that other packages add."""
+    return {name: family for family in FAMILIES.values() for name in family.gguf.architectures}
 
 
 def has_other_half(file: GgufFile) -> bool:

@@ -48,6 +48,12 @@ def is_language_directory(directory: Path) -> bool:
         return False
 
 
+def explain_directory(directory: Path) -> None:
+    """Raises `BadInput` where the directory has a `config.json` alone, and that is damaged or of an unknown model."""
+    if (directory / "config.json").is_file() and not (directory / "config.yaml").is_file():
+        read_language_config(directory)
+
+
 def read_language_config(directory: Path) -> LanguageConfig:
     """Reads `config.json`; raises `BadInput` if it is missing, damaged or of an unknown type."""
     if not directory.is_dir():

@@ -37,6 +37,11 @@ def open_here(spec: SessionSpec) -> Session:
 
     Raises `Unavailable` for an empty cell and where the server is not there, `BadInput` for a bad checkpoint.
     """
+    if spec.family not in FAMILIES:
+        raise BadInput(
+            f"the session's process finds no family {spec.family!r}; install the package that has it, or put its "
+            "folder on PYTHONPATH"
+        )
     reason = why_not(spec.family, spec.runtime, spec.server is not None)
     if reason:
         raise Unavailable(reason)

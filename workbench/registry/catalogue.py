@@ -47,6 +47,7 @@ def read_catalogue() -> Catalogue:
         else:
             usable.append(card)
     taken = {card.id for card in own} | {each.id for each in bad}
+    bad += [BadCard("", sentence) for sentence in FAMILIES.refused]
     return Catalogue((*(card for card in shipped if card.id not in taken), *usable), tuple(bad))
 
 

@@ -16,17 +16,12 @@ from typing import Any
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
+from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.system.memory import size
 
 # Patterns of a repository's paths; * also matches folders, such as that of a tokenizer.
 HUB_FILES = ["*.yaml", "*.json", "*.jinja", "*.mvn", "*.model", "*.tiktoken", "*.txt", "seg_dict", "README.md"]
-WEIGHTS = {  # of each family, all of which must be there; of those not named here, FunASR's
-    "causal_lm": ["model*.safetensors"],
-    "fireredasr": ["model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"],
-}
-OTHER_WEIGHTS = {"fireredasr": ["Qwen2-7B-Instruct/*.safetensors"]}  # fetched where the repository has them
-FUNASR_WEIGHTS = ["model.pt"]
 SHARDS = "model.safetensors.index.json"  # which file of several each tensor is in
 
 ANSWER_SECONDS = 5.0  # how long the hub may take to answer a question
@@ -143,11 +138,8 @@ def fetch(card: Card, on_progress: OnProgress | None = None) -> Path:
 
 
 def _hub_files(card: Card) -> list[str]:
-    return [*HUB_FILES, *_weights(card), *OTHER_WEIGHTS.get(card.family, [])]
-
-
-def _weights(card: Card) -> list[str]:
-    return WEIGHTS.get(card.family, FUNASR_WEIGHTS)
+    hub = FAMILIES[card.family].hub
+    return [*HUB_FILES, *hub.weights, *hub.others]
 
 
 def _cached(card: Card, repository: str) -> Path | None:
@@ -159,7 +151,8 @@ def _cached(card: Card, repository: str) -> Path | None:
     except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError, ValueError):
         return None
     # A download that was interrupted leaves a snapshot without its weights.
-    whole = all(any(path.glob(pattern)) for pattern in _weights(card)) and _has_every_shard(path)
+    weights = FAMILIES[card.family].hub.weights
+    whole = all(any(path.glob(pattern)) for pattern in weights) and _has_every_shard(path)
     return path if whole else None
 
 

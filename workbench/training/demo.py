@@ -6,21 +6,17 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from workbench.core.errors import BadInput
-from workbench.families import FAMILIES as KNOWN
+from workbench.families import FAMILIES, load
 from workbench.training.course import Course, DemoOptions
 from workbench.training.digits import load_fsdd, split_by_speaker
 from workbench.training.model_card import CardFacts, Measured, measure_checkpoint, write_card
 from workbench.training.voices import synthetic_takes
-
-FAMILIES = ("sensevoice", "paraformer", "funasr_nano", "fireredasr")
-"""Families with a recipe: the module `workbench.training.<family>`, which is a `Recipe`."""
 
 
 class Recipe(Protocol):
@@ -48,7 +44,7 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
     recipe = recipe_of(family)
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file; expected a folder to write the checkpoint to")
-    if out.is_dir() and any(out.iterdir()) and not KNOWN[family].recognises(out):
+    if out.is_dir() and any(out.iterdir()) and not FAMILIES[family].recognises(out):
         raise BadInput(
             f"{out} is a folder with other files in it; expected a new one, an empty one, or one with an earlier "
             f"checkpoint of {family}"
@@ -86,7 +82,8 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
 
 def recipe_of(family: str) -> Recipe:
     """Returns the family's recipe; raises `BadInput` if there is none."""
-    if family not in FAMILIES:
-        raise BadInput(f"there is no demo recipe for {family!r}; there are {', '.join(FAMILIES)}")
-    recipe: Recipe = import_module(f"workbench.training.{family}")
+    recipes = {name: each.recipe for name, each in FAMILIES.items() if each.recipe}
+    if family not in recipes:
+        raise BadInput(f"there is no demo recipe for {family!r}; there are {', '.join(recipes)}")
+    recipe: Recipe = load(recipes[family])
     return recipe

@@ -20,7 +20,7 @@ from tests.support.coroutines import finished
 from workbench.runtimes.vllm import chat
 from workbench.runtimes.vllm.embedding_part import embedding_part, placeholder_told
 from workbench.runtimes.vllm.models.refused import Refused
-from workbench.runtimes.vllm.plugin import MODELS
+from workbench.runtimes.vllm.plugin import models
 
 PAD = "<|fim_pad|>"
 REFUSALS = (Refused, VLLMValidationError)
@@ -187,5 +187,5 @@ def test_a_vllm_that_parses_otherwise_is_left_as_it_is(
 
 
 def test_the_class_is_the_one_that_the_plugin_names() -> None:
-    assert chat.ARCHITECTURE in MODELS
+    assert chat.ARCHITECTURE in models()
     assert issubclass(Refused, ValueError)

@@ -14,12 +14,12 @@ CODE = """
 import sys
 from importlib import import_module
 from vllm import ModelRegistry
-from workbench.runtimes.vllm.plugin import MODELS, register
+from workbench.runtimes.vllm.plugin import models, register
 register()
 register()
-assert set(MODELS) <= set(ModelRegistry.get_supported_archs())
+assert set(models()) <= set(ModelRegistry.get_supported_archs())
 assert not [name for name in sys.modules if name.startswith("workbench.runtimes.vllm.models")]
-for name, place in MODELS.items():
+for name, place in models().items():
     module, _, found = place.partition(":")
     assert found == name and getattr(import_module(module), name).__name__ == name
 """

@@ -5,8 +5,3 @@ classes.
 family plans the whole. `workbench.artifacts` runs this in another process and stores the directory. These modules
 import torch and transformers.
 """
-
-from __future__ import annotations
-
-FAMILIES = ("funasr_nano", "fireredasr", "causal_lm")
-"""Those that vLLM serves; each is a module here, with the function `plan`."""

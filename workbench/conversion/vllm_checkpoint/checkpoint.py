@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.conversion.vllm_checkpoint import FAMILIES
 from workbench.core.errors import BadInput, Unavailable
+from workbench.families import FAMILIES, load
 
 if TYPE_CHECKING:
     from workbench.conversion.vllm_checkpoint.directory import ServedModel
@@ -21,10 +20,11 @@ def plan_of(directory: Path, family: str) -> ServedModel:
     Raises `BadInput` for a family that vLLM does not serve and for a bad checkpoint, `Unavailable` if a package is
     missing.
     """
-    if family not in FAMILIES:
-        raise BadInput(f"vLLM serves no models of the family {family!r:.80}; expected one of {', '.join(FAMILIES)}")
+    writers = {name: each.vllm.writer for name, each in FAMILIES.items() if each.vllm.writer}
+    if family not in writers:
+        raise BadInput(f"vLLM serves no models of the family {family!r:.80}; expected one of {', '.join(writers)}")
     try:
-        module = import_module(f"workbench.conversion.vllm_checkpoint.{family}")
+        module = load(writers[family])
     except ImportError as error:
         raise Unavailable(
             f"converting needs the Python packages {', '.join(NEEDS)}, and {error.name} is not installed; "

@@ -7,7 +7,8 @@ come from the keys; for a missing key, the default of FunASR's C++ runtime is us
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import yaml
 
 from workbench.audio.constants import NUM_MELS, VAD_LFR_M, VAD_LFR_N
 from workbench.core.errors import BadInput
-from workbench.families.gguf_files import NANO_ENCODER
+from workbench.families import load
+from workbench.families.gguf_files import architectures
 from workbench.families.paraformer import MARKERS
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.cmvn import am_mvn, read_cmvn
@@ -25,8 +27,29 @@ LFR_M, LFR_N = 7, 6
 TAIL_THRESHOLD, THRESHOLD = 0.45, 1.0
 # The published values of BiCif's second head, for which there are no keys.
 FINE_SMOOTH_FACTOR, FINE_NOISE_THRESHOLD = 0.25, 0.01
-VOCABULARIES = {"sensevoice-small": "sv.vocab", "paraformer": "pf.vocab"}
 MODEL, YAML, TOKENS, MVN = "model", "config.yaml", "tokens.json", "am.mvn"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """FunASR's layout of one architecture. A family's descriptor names it (`workbench.families.family.GgufParts`)."""
+
+    configuration: Callable[[GgufFile], dict[str, Any]]  # what stands in `config.yaml`
+    prefix: str = ""  # of the keys that hold the vocabulary; empty where the file has none
+    matrix: str = ""  # the tensor with a row for each piece of the vocabulary
+    markers: tuple[str, ...] = ()  # first pieces of a vocabulary that the file does not have
+
+    @property
+    def vocabulary(self) -> str:
+        """The key of the vocabulary."""
+        return f"{self.prefix}.vocab"
+
+
+def layout_of(file: GgufFile) -> Layout | None:
+    """The layout of a file of FunASR's programs; None for an architecture that they do not write."""
+    family = architectures().get(file.architecture)
+    place = family.gguf.layouts.get(file.architecture) if family else None
+    return load(place) if place else None
 
 
 def funasr_files(file: GgufFile, language: str = "") -> dict[str, bytes]:
@@ -37,12 +60,15 @@ def funasr_files(file: GgufFile, language: str = "") -> dict[str, bytes]:
 
     Raises `BadInput` if keys and tensors contradict each other, or if something needed is missing.
     """
-    config = CONFIGURATIONS[file.architecture](file)
+    layout = layout_of(file)
+    if layout is None:
+        raise BadInput(f"{file.name} is of architecture {file.architecture!r:.80}, which FunASR has no layout for")
+    config = layout.configuration(file)
     if language:
         config["llm_conf"] = {"init_param_path": language}
     files = {YAML: yaml.safe_dump(config, sort_keys=False).encode()}
-    if file.architecture in VOCABULARIES:
-        files[TOKENS] = json.dumps(_pieces(file), ensure_ascii=False).encode()
+    if layout.prefix:
+        files[TOKENS] = json.dumps(_pieces(file, layout), ensure_ascii=False).encode()
     cmvn, _ = read_cmvn(file)
     if cmvn is not None:
         files[MVN] = am_mvn(cmvn).encode()
@@ -51,24 +77,24 @@ def funasr_files(file: GgufFile, language: str = "") -> dict[str, bytes]:
 
 def vocabulary_note(file: GgufFile) -> str | None:
     """Returns a note if a file that should have a vocabulary has none, else None."""
-    key = VOCABULARIES.get(file.architecture)
-    if key is None or key in file.metadata or "workbench.files" in file.metadata:
+    layout = layout_of(file)
+    if layout is None or not layout.prefix:
         return None
-    return f"{file.name} has no vocabulary ({key}); its text shows the numbers of tokens, such as <123>"
+    if layout.vocabulary in file.metadata or "workbench.files" in file.metadata:
+        return None
+    return f"{file.name} has no vocabulary ({layout.vocabulary}); its text shows the numbers of tokens, such as <123>"
 
 
-def _pieces(file: GgufFile) -> list[str]:
-    matrix, name = {
-        "sensevoice-small": ("ctc.ctc_lo.weight", "sv"),
-        "paraformer": ("decoder.output_layer.weight", "pf"),
-    }[file.architecture]
-    size = _agreed(file, f"{name}.vocab_size", matrix, 0, 2)
-    pieces = file.texts(f"{name}.vocab")
+def _pieces(file: GgufFile, layout: Layout) -> list[str]:
+    size = _agreed(file, f"{layout.prefix}.vocab_size", layout.matrix, 0, 2)
+    pieces = file.texts(layout.vocabulary)
     if pieces is None:
-        named = MARKERS if file.architecture == "paraformer" else ()
+        named = layout.markers
         return [*named, *(f"<{number}>" for number in range(len(named), size))][:size]
     if len(pieces) != size:
-        raise BadInput(f"{name}.vocab in {file.name} has {len(pieces)} pieces, and tensor {matrix} has {size} rows")
+        raise BadInput(
+            f"{layout.vocabulary} in {file.name} has {len(pieces)} pieces, and tensor {layout.matrix} has {size} rows"
+        )
     return pieces
 
 
@@ -261,10 +287,7 @@ def _decimal(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-CONFIGURATIONS: Mapping[str, Callable[[GgufFile], dict[str, Any]]] = {
-    "sensevoice-small": _sensevoice,
-    "paraformer": _paraformer,
-    NANO_ENCODER: _nano,
-    "fsmn-vad": _fsmn_vad,
-}
-"""The content of `config.yaml` by architecture."""
+SENSEVOICE = Layout(_sensevoice, "sv", "ctc.ctc_lo.weight")
+PARAFORMER = Layout(_paraformer, "pf", "decoder.output_layer.weight", MARKERS)
+NANO_ENCODER_FILE = Layout(_nano)
+FSMN_VAD = Layout(_fsmn_vad)

@@ -17,7 +17,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.families.gguf_files import FORMAT_VERSION, NANO_ENCODER, NANO_LANGUAGES, find_language_file
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.funasr_files import CONFIGURATIONS, funasr_files, vocabulary_note
+from workbench.runtimes.gguf.funasr_files import funasr_files, layout_of, vocabulary_note
 from workbench.runtimes.gguf.language_file import is_language_file
 from workbench.runtimes.gguf.language_files import language_files
 
@@ -80,7 +80,7 @@ def _files(file: GgufFile, language: GgufFile | None) -> dict[str, bytes]:
         language = language or read_gguf_pair(file.path)[1]
         inside = {f"{language.name}/{name}": content for name, content in language_files(language).items()}
         return {**funasr_files(file, language.name), **inside}
-    if file.architecture in CONFIGURATIONS:
+    if layout_of(file):
         return funasr_files(file)
     if is_language_file(file):
         return language_files(file)

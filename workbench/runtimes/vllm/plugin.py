@@ -4,11 +4,12 @@ vllm.general_plugins).
 
 from __future__ import annotations
 
-MODELS = {
-    "SpeechWorkbenchFunASRNano": "workbench.runtimes.vllm.models.funasr_nano:SpeechWorkbenchFunASRNano",
-    "SpeechWorkbenchFireRedASR": "workbench.runtimes.vllm.models.fireredasr:SpeechWorkbenchFireRedASR",
-    "SpeechWorkbenchEmbeddingLM": "workbench.runtimes.vllm.models.embedding_lm:SpeechWorkbenchEmbeddingLM",
-}
+from workbench.families import FAMILIES
+
+
+def models() -> dict[str, str]:
+    """The classes of all families: architecture in config.json to the place of the class, `module:Class`."""
+    return {name: place for family in FAMILIES.values() for name, place in family.vllm.classes.items()}
 
 
 def register() -> None:
@@ -16,6 +17,6 @@ def register() -> None:
     from vllm import ModelRegistry
 
     known = set(ModelRegistry.get_supported_archs())
-    for name, place in MODELS.items():
+    for name, place in models().items():
         if name not in known:
             ModelRegistry.register_model(name, place)

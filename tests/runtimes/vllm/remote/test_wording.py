@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from workbench.audio.fbank import FbankOptions, fbank
 from workbench.core.errors import BadInput
+from workbench.families import FAMILIES, load
 from workbench.families.conformer import encoder_frames
 from workbench.families.fireredasr import FireRedAsrOptions
 from workbench.families.funasr_nano import LANGUAGES, FunasrNanoOptions, instruction
-from workbench.runtimes.vllm.remote.wording import WORDINGS
 
+WORDINGS = {name: load(each.vllm.wording)() for name, each in FAMILIES.items() if each.vllm.wording}
 NANO, FIRE = WORDINGS["funasr_nano"], WORDINGS["fireredasr"]
 SPEECH = {"type": "input_audio"}
 

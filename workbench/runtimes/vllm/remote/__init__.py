@@ -6,10 +6,16 @@ imports vllm or torch, so a client machine needs neither.
 
 from __future__ import annotations
 
-from workbench.core.errors import BadInput
+from typing import TYPE_CHECKING
+
+from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import report
 from workbench.core.settings import SessionSpec
+from workbench.families import FAMILIES, load
 from workbench.session.protocols import Session
+
+if TYPE_CHECKING:
+    from workbench.runtimes.vllm.remote.wording import Wording
 
 
 def open_session(spec: SessionSpec) -> Session:
@@ -22,7 +28,6 @@ def open_session(spec: SessionSpec) -> Session:
     from workbench.runtimes.vllm.remote.service import find_service
     from workbench.runtimes.vllm.remote.speech import RemoteRecogniser, RemoteSpeechSession
     from workbench.runtimes.vllm.remote.text import RemoteTextSession
-    from workbench.runtimes.vllm.remote.wording import WORDINGS
 
     if spec.server is None:
         raise BadInput(f"{spec.name} names no server; expected one in the source of its card")
@@ -30,8 +35,12 @@ def open_session(spec: SessionSpec) -> Session:
     client = Client(spec.server, spec.name)
     try:
         service = find_service(client, spec.server.model)
-        if spec.family in WORDINGS:
-            return RemoteSpeechSession(spec.name, RemoteRecogniser(client, service, WORDINGS[spec.family]))
+        family = FAMILIES[spec.family]
+        if family.vllm.wording:
+            wording: Wording = load(family.vllm.wording)()
+            return RemoteSpeechSession(spec.name, RemoteRecogniser(client, service, wording))
+        if not family.reads_text:
+            raise Unavailable(f"{family.title} has no prompt for servers; open the model on this machine")
         return RemoteTextSession(spec.name, client, service)
     except BaseException:
         client.close()

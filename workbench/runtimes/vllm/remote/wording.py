@@ -111,9 +111,5 @@ class FireRedWording:
         return fireredasr.tidy(written)
 
 
-WORDINGS: Mapping[str, Wording] = {"funasr_nano": NanoWording(), "fireredasr": FireRedWording()}
-"""Wordings by family."""
-
-
 def _text(text: str) -> Mapping[str, Any]:
     return {"type": "text", "text": text}

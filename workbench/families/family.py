@@ -1,0 +1,124 @@
+"""The descriptor of a family: everything that the project has to know of it, in one place.
+
+A part that is code stands here as a *lazy name*: a module, or a module and something in it, such as
+`workbench.training.sensevoice` or `workbench.runtimes.vllm.remote.wording:NanoWording`. The module is imported when the
+part is used. So the descriptor of a family names modules of rooms far above this one and imports none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from workbench.decoding.generation import GenerationOptions
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A family on a runtime: the module that opens its sessions, or one sentence why there is none.
+
+    The module has `open_session(checkpoint: Path, name: str, settings: Settings) -> Session`.
+    """
+
+    module: str | None = None
+    reason: str | None = None  # `Family.cell` adds which runtimes there are instead
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """The weights in a hub repository of the family, as patterns of paths.
+
+    Small files (configuration, vocabulary, tokenizer) are fetched for every family; see `workbench.registry.sources`.
+    """
+
+    weights: tuple[str, ...] = ("model*.safetensors",)  # a repository must have a file for each pattern
+    others: tuple[str, ...] = ()  # fetched where the repository has them
+
+
+@dataclass(frozen=True)
+class GgufParts:
+    """The family in GGUF files."""
+
+    architectures: tuple[str, ...] = ()  # what `general.architecture` says in a file of the family
+    converter: str | None = None  # module with `plans(directory, layout)`
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    """By architecture, the `workbench.runtimes.gguf.funasr_files.Layout` of files that FunASR's programs write."""
+
+
+@dataclass(frozen=True)
+class VllmParts:
+    """The family inside vLLM and on a vLLM server."""
+
+    classes: Mapping[str, str] = field(default_factory=dict)  # architecture in config.json to the class that vLLM loads
+    writer: str | None = None  # module with `plan(directory)`, which plans the directory that vLLM loads
+    wording: str | None = None  # class that is a `workbench.runtimes.vllm.remote.wording.Wording`
+
+
+@dataclass(frozen=True)
+class Family:
+    """All that the project knows of a family. `docs/families.md` shows how to add one."""
+
+    name: str  # as cards and checkpoints of the project name it: lower-case letters, digits, underscores
+    title: str  # as people read it
+    module: str  # has `recognise`, `options` and `explain`; it must not import torch or another runtime
+    recognise: str  # function of `module`: does this directory hold a checkpoint of the family?
+    options: str  # options class of `module`, a frozen dataclass of `workbench.core.options.option` fields
+    cells: Mapping[str, Cell]  # by runtime; a runtime that is missing cannot run the family
+    tasks: tuple[str, ...] = ("transcribe",)  # of a model that has no card
+    hub: HubFiles = HubFiles()
+    gguf: GgufParts = GgufParts()
+    vllm: VllmParts = VllmParts()
+    recipe: str | None = None  # module that is a `workbench.training.demo.Recipe`
+    explain: str | None = None  # lazy name of a function: see `explain_directory`
+    hint: str = ""  # what its checkpoint directory has, such as "FireRedASR-LLM has a model.pth.tar"
+    fallback: bool = False  # asked last, since a larger model's directory may also look like one of this family
+    package: str = ""  # the package and version that it comes from; empty for a family of this project
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether its calls take a prompt. The calls of all other families take a recording."""
+        return self.tasks == ("generate",)
+
+    @property
+    def has_language_model(self) -> bool:
+        """Whether it contains an autoregressive language model, whose arithmetic has a type of its own."""
+        return issubclass(self.options_class, GenerationOptions)
+
+    def recognises(self, directory: Path) -> bool:
+        """Whether the directory holds a checkpoint of this family."""
+        return bool(getattr(import_module(self.module), self.recognise)(directory))
+
+    def explain_directory(self, directory: Path) -> None:
+        """Raises `BadInput` where the directory looks like a checkpoint of this family and is damaged or incomplete.
+
+        It is asked when no family has recognised the directory. It returns where it has nothing to say.
+        """
+        if self.explain is not None:
+            load(self.explain)(directory)
+
+    @property
+    def options_class(self) -> type[Any]:
+        """The dataclass of the family's options (see `workbench.core.options`)."""
+        found: type[Any] = getattr(import_module(self.module), self.options)
+        return found
+
+    def cell(self, runtime: str) -> Cell:
+        """The family on that runtime; where it cannot run there, the reason says on which it can."""
+        cell = self.cells.get(runtime, Cell(reason=f"{self.title} has no {runtime} network"))
+        if cell.module:
+            return cell
+        runnable = " or ".join(name for name, each in self.cells.items() if each.module)
+        return Cell(reason=f"{cell.reason}; use {runnable}")
+
+
+def load(part: str) -> Any:
+    """Imports the part that a lazy name stands for: a module, or what the module has under the name behind the colon.
+
+    Raises `ImportError` or `AttributeError` where it is not there.
+    """
+    module, _, name = part.partition(":")
+    found = import_module(module)
+    return getattr(found, name) if name else found

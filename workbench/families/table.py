@@ -1,0 +1,155 @@
+"""The families of this project, one entry for each. A new family is one entry here and the files that it names.
+
+Other packages have their families in an entry of the same form; see `workbench.families.outside`.
+"""
+
+from __future__ import annotations
+
+from workbench.families.family import Cell, Family, GgufParts, HubFiles, VllmParts
+from workbench.families.language import MODEL_TYPES
+
+FUNASR = HubFiles(weights=("model.pt",))
+FUNASR_HINT = "a FunASR checkpoint has a config.yaml beside model.pt"
+FUNASR_EXPLAIN = "workbench.families.funasr:explain_directory"
+LAYOUTS = "workbench.runtimes.gguf.funasr_files"
+CLASSES = "workbench.runtimes.vllm.models"
+NOTHING_TO_SERVE = "has no autoregressive part, so there is nothing for vLLM to serve"
+
+OWN: tuple[Family, ...] = (
+    Family(
+        name="sensevoice",
+        title="SenseVoice",
+        module="workbench.families.sensevoice",
+        recognise="is_sensevoice",
+        options="SenseVoiceOptions",
+        cells={
+            "pytorch": Cell("workbench.runtimes.pytorch.sensevoice"),
+            "gguf": Cell("workbench.runtimes.gguf.sensevoice"),
+            "vllm": Cell(reason=f"SenseVoice {NOTHING_TO_SERVE}"),
+        },
+        hub=FUNASR,
+        gguf=GgufParts(
+            architectures=("sensevoice-small",),
+            converter="workbench.conversion.sensevoice",
+            layouts={"sensevoice-small": f"{LAYOUTS}:SENSEVOICE"},
+        ),
+        recipe="workbench.training.sensevoice",
+        explain=FUNASR_EXPLAIN,
+        hint=FUNASR_HINT,
+    ),
+    Family(
+        name="paraformer",
+        title="Paraformer",
+        module="workbench.families.paraformer",
+        recognise="is_paraformer",
+        options="ParaformerOptions",
+        cells={
+            "pytorch": Cell("workbench.runtimes.pytorch.paraformer"),
+            "gguf": Cell("workbench.runtimes.gguf.paraformer"),
+            "vllm": Cell(reason=f"Paraformer {NOTHING_TO_SERVE}"),
+        },
+        hub=FUNASR,
+        gguf=GgufParts(
+            architectures=("paraformer",),
+            converter="workbench.conversion.paraformer",
+            layouts={"paraformer": f"{LAYOUTS}:PARAFORMER"},
+        ),
+        recipe="workbench.training.paraformer",
+        explain=FUNASR_EXPLAIN,
+        hint=FUNASR_HINT,
+    ),
+    Family(
+        name="funasr_nano",
+        title="Fun-ASR-Nano",
+        module="workbench.families.funasr_nano",
+        recognise="is_funasr_nano",
+        options="FunasrNanoOptions",
+        cells={
+            "pytorch": Cell("workbench.runtimes.pytorch.funasr_nano"),
+            "gguf": Cell("workbench.runtimes.gguf.funasr_nano"),
+            "vllm": Cell("workbench.runtimes.vllm.funasr_nano"),
+        },
+        hub=FUNASR,
+        gguf=GgufParts(
+            architectures=("funasr-sensevoice-encoder", "funasr-nano"),
+            converter="workbench.conversion.funasr_nano",
+            layouts={"funasr-sensevoice-encoder": f"{LAYOUTS}:NANO_ENCODER_FILE"},
+        ),
+        vllm=VllmParts(
+            classes={"SpeechWorkbenchFunASRNano": f"{CLASSES}.funasr_nano:SpeechWorkbenchFunASRNano"},
+            writer="workbench.conversion.vllm_checkpoint.funasr_nano",
+            wording="workbench.runtimes.vllm.remote.wording:NanoWording",
+        ),
+        recipe="workbench.training.funasr_nano",
+        explain=FUNASR_EXPLAIN,
+        hint=FUNASR_HINT,
+    ),
+    Family(
+        name="fireredasr",
+        title="FireRedASR-LLM",
+        module="workbench.families.fireredasr",
+        recognise="is_fireredasr",
+        options="FireRedAsrOptions",
+        cells={
+            "pytorch": Cell("workbench.runtimes.pytorch.fireredasr"),
+            "gguf": Cell("workbench.runtimes.gguf.fireredasr"),
+            "vllm": Cell("workbench.runtimes.vllm.fireredasr"),
+        },
+        hub=HubFiles(
+            weights=("model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"),
+            others=("Qwen2-7B-Instruct/*.safetensors",),
+        ),
+        gguf=GgufParts(architectures=("fireredasr-llm",), converter="workbench.conversion.fireredasr"),
+        vllm=VllmParts(
+            classes={"SpeechWorkbenchFireRedASR": f"{CLASSES}.fireredasr:SpeechWorkbenchFireRedASR"},
+            writer="workbench.conversion.vllm_checkpoint.fireredasr",
+            wording="workbench.runtimes.vllm.remote.wording:FireRedWording",
+        ),
+        recipe="workbench.training.fireredasr",
+        explain="workbench.families.fireredasr:explain_directory",
+        hint="FireRedASR-LLM has a model.pth.tar",
+    ),
+    Family(
+        name="fsmn_vad",
+        title="FSMN-VAD",
+        module="workbench.families.fsmn_vad",
+        recognise="is_fsmn_vad",
+        options="FsmnVadOptions",
+        cells={
+            "pytorch": Cell("workbench.runtimes.pytorch.fsmn_vad"),
+            "gguf": Cell("workbench.runtimes.gguf.fsmn_vad"),
+            "vllm": Cell(reason=f"FSMN-VAD {NOTHING_TO_SERVE}"),
+        },
+        tasks=("vad",),
+        hub=FUNASR,
+        gguf=GgufParts(
+            architectures=("fsmn-vad",),
+            converter="workbench.conversion.fsmn_vad",
+            layouts={"fsmn-vad": f"{LAYOUTS}:FSMN_VAD"},
+        ),
+        explain=FUNASR_EXPLAIN,
+        hint=FUNASR_HINT,
+    ),
+    Family(
+        name="causal_lm",
+        title="Causal language model",
+        module="workbench.families.causal_lm",
+        recognise="is_causal_lm",
+        options="CausalLmOptions",
+        cells={
+            "pytorch": Cell("workbench.runtimes.pytorch.causal_lm"),
+            "gguf": Cell("workbench.runtimes.gguf.causal_lm"),
+            "vllm": Cell("workbench.runtimes.vllm.causal_lm"),
+        },
+        tasks=("generate",),
+        hub=HubFiles(weights=("model*.safetensors",)),
+        gguf=GgufParts(architectures=MODEL_TYPES, converter="workbench.conversion.causal_lm"),
+        vllm=VllmParts(
+            classes={"SpeechWorkbenchEmbeddingLM": f"{CLASSES}.embedding_lm:SpeechWorkbenchEmbeddingLM"},
+            writer="workbench.conversion.vllm_checkpoint.causal_lm",
+        ),
+        explain="workbench.families.language:explain_directory",
+        hint="a language model has a config.json",
+        fallback=True,
+    ),
+)

@@ -1,97 +1,77 @@
-"""What sessions in processes of their own have in common: what the registry asks of them, and how calls are worded.
+"""What sessions in processes of their own have in common: what the registry asks of them, and how calls are sent.
 
-`workbench.isolation.serial` has those that take one call at a time, `workbench.isolation.concurrent` the others.
+`workbench.isolation.serial` has those that take one call at a time, `workbench.isolation.concurrent` the others. Which
+calls there are `workbench.session.calls` says.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import pickle
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Self
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchError
 from workbench.core.settings import SessionSpec
-from workbench.embeddings.prompt import Injected, embeddings_given
 from workbench.families import FAMILIES
-from workbench.session.protocols import Session, recordings
-from workbench.session.values import AudioSource, Event, Generation, Neighbours, Piece, Prompt
+from workbench.session.calls import Call, with_calls
 from workbench.system.memory import resident_bytes
-from workbench.trace.trace import Given, Out, Trace
-from workbench.trace.write import discard_partial, trace_place
 
 BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then
 WAITING = "waiting for another run of this model"
-DOING = {
-    "stream": "transcribing",
-    "stream_batch": "transcribing",
-    "generate_stream": "generating",
-    "trace": "tracing",
-    "neighbours": "looking up tokens",
-}
 
 
-class Calls(Session):
-    """The calls of a session, each as a message to its process."""
+@with_calls
+class Calls:
+    """The calls of a session as messages to its process: every one that the table of calls has.
+
+    A call that the model does not have is refused by its process, in one sentence.
+    """
 
     spec: SessionSpec
+    model: str
+    runtime: str
+    load_seconds: float
+    log: Path | None = None
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The calls; `workbench.session.protocols` has their types."""
 
     @abstractmethod
-    def _replies(self, method: str, payload: bytes) -> Generator[Any, None, None]:
-        """Makes a call: gives its events, or its only result."""
+    def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
+        """Makes a call: yields its events, or its only result."""
 
     @abstractmethod
     def cancel(self) -> None:
         """Stops what is running, from any thread; it raises `Cancelled`. Nothing happens where nothing runs."""
 
-    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """As `Session.stream`; closing the iterator stops the work in the child."""
-        return self._call("stream", (_plain(audio),), options)
-
-    def stream_batch(
-        self, audios: Sequence[AudioSource], **options: Any
-    ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `Session.stream_batch`; closing the iterator stops the work in the child."""
-        return self._call("stream_batch", ([_plain(audio) for audio in recordings(audios)],), options)
-
-    def generate_stream(
-        self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
-    ) -> Generator[Piece | Generation, None, None]:
-        """As `Session.generate_stream`; closing the iterator stops the work in the child."""
-        return self._call("generate_stream", (prompt,), options | _read(embeddings))
-
-    def trace(self, source: Any, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
-        """As `Session.trace`; where a file is written, only its path comes from the process."""
+    def _carry(self, call: Call, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+        """Makes a call: returns its stream, which stops the work when it is closed, or its result."""
         family = FAMILIES.get(self.spec.family)
-        plain = source if family and family.reads_text else _plain(source)
-        other = str(Path(given).absolute()) if isinstance(given, (str, Path)) else given
-        place = None if out is None else trace_place(out)
-        options |= _read(options.pop("embeddings", ()))
+        ready = call.prepared(arguments, options, reads_text=family is not None and family.reads_text)
         try:
-            [trace] = self._call("trace", (plain, stages, other, place), options)
-        except BaseException:
-            if place is not None:
-                discard_partial(place)  # the process may have been ended while it wrote
-            raise
-        found: Trace = trace
-        return found
-
-    def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
-        """As `Session.neighbours`."""
-        [found] = self._call("neighbours", (values, count), {})
-        return found
-
-    def _call(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Generator[Any, None, None]:
-        try:
-            payload = pickle.dumps((method, arguments, options), protocol=pickle.HIGHEST_PROTOCOL)
+            message = (call.name, ready.args[1:], ready.kwargs)
+            payload = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             raise BadInput(f"the recording or an option cannot be sent to the session's process: {error}") from error
-        return self._replies(method, payload)
+        replies = self._replies(call, payload)
+        return replies if call.streams else _result(call, ready, replies)
+
+
+def _result(call: Call, ready: inspect.BoundArguments, replies: Iterable[Any]) -> Any:
+    """Returns the only reply to a call, None where there is none."""
+    try:
+        found = list(replies)
+    except BaseException:
+        call.clean_up(ready)
+        raise
+    return found[0] if found else None
 
 
 class IsolatedSession(Calls):
@@ -198,14 +178,3 @@ def revived(kind: type[WorkbenchError], sentence: str, notes: str) -> WorkbenchE
     if notes:
         error.add_note(f"In the session's process:\n{notes}")
     return error
-
-
-def _read(embeddings: Sequence[Injected]) -> dict[str, Any]:
-    """The option with embeddings, none where there are none. Files of users are read here, as arrays they go on."""
-    given = embeddings_given(embeddings)
-    return {"embeddings": given} if given else {}
-
-
-def _plain(audio: AudioSource) -> AudioSource:
-    """Paths made absolute and strings, since the child may have another working folder."""
-    return str(Path(audio).absolute()) if isinstance(audio, (str, Path)) else audio

@@ -20,9 +20,10 @@ from workbench.core.errors import WorkbenchError
 from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
-from workbench.isolation.base import BEAT_SECONDS, DOING, Calls, IsolatedSession, revived
+from workbench.isolation.base import BEAT_SECONDS, Calls, IsolatedSession, revived
 from workbench.isolation.channel import ConnectionLost, Link
 from workbench.isolation.worker import AHEAD
+from workbench.session.calls import Call
 
 CLOSE_SECONDS = 3.0  # how long a child may take to close its model before it is ended
 
@@ -102,15 +103,15 @@ class ParallelSession(IsolatedSession):
 
     def slot(self) -> Calls:
         """The calls of one user, who cancels none of another's."""
-        return _Seat(self)
+        return _Slot(self)
 
     # How calls travel.
 
-    def _replies(self, method: str, payload: bytes) -> Generator[Any, None, None]:
-        return self._made(method, payload, self)
+    def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
+        return self._made(call, payload, self)
 
-    def _made(self, method: str, payload: bytes, user: object) -> Generator[Any, None, None]:
-        doing = DOING.get(method, method)
+    def _made(self, made: Call, payload: bytes, user: object) -> Generator[Any, None, None]:
+        doing = made.capability.doing
         while True:
             with self._joined(user) as (life, call, fresh):
                 taken, used, call.sent = False, 0, True
@@ -144,9 +145,9 @@ class ParallelSession(IsolatedSession):
             life.thread.join()
 
     @contextlib.contextmanager
-    def _joined(self, user: object) -> Iterator[tuple[_Connection, _Call, bool]]:
+    def _joined(self, user: object) -> Iterator[tuple[_Connection, _Running, bool]]:
         """A call among those of the running process, which is started if need be; and whether it waited for that."""
-        call = _Call(next(self._numbers), user)
+        call = _Running(next(self._numbers), user)
         with self._state:
             self._check_open()
             life = self._life
@@ -162,7 +163,7 @@ class ParallelSession(IsolatedSession):
         finally:
             self._leave(life, call)
 
-    def _wait_for_load(self, life: _Connection, call: _Call) -> None:
+    def _wait_for_load(self, life: _Connection, call: _Running) -> None:
         """Returns when the model is loaded, and passes on meanwhile how far that is."""
         while not life.opened:
             report(*life.told)
@@ -187,7 +188,7 @@ class ParallelSession(IsolatedSession):
             again.add_note(note)
         return again
 
-    def _leave(self, life: _Connection, call: _Call) -> None:
+    def _leave(self, life: _Connection, call: _Running) -> None:
         """The end of a call, also of one that is collected with its stream: no lock may be waited for then."""
         life.calls.pop(call.number, None)
         self.last_used = time.monotonic()
@@ -216,7 +217,7 @@ class ParallelSession(IsolatedSession):
             self._life, self._previous = None, life
 
 
-class _Seat(Calls):
+class _Slot(Calls):
     """The calls of one of the users of a session."""
 
     def __init__(self, session: ParallelSession):
@@ -224,8 +225,8 @@ class _Seat(Calls):
         self.load_seconds = session.load_seconds
         self._session = session
 
-    def _replies(self, method: str, payload: bytes) -> Generator[Any, None, None]:
-        return self._session._made(method, payload, self)
+    def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
+        return self._session._made(call, payload, self)
 
     def cancel(self) -> None:
         """Stops this user's calls."""
@@ -236,7 +237,7 @@ class _Seat(Calls):
         self._session._stop(self)
 
 
-class _Call:
+class _Running:
     """A call that waits for a load or for what the child says."""
 
     def __init__(self, number: int, user: object):
@@ -255,7 +256,7 @@ class _Connection:
     """
 
     def __init__(self, session: ParallelSession, previous: _Connection | None):
-        self.calls: dict[int, _Call] = {}  # by their numbers
+        self.calls: dict[int, _Running] = {}  # by their numbers
         self.link: Link | None = None
         self.opened = False
         self.told = (0.0, f"loading {session.model}")  # how far the load is

@@ -18,8 +18,9 @@ from typing import Any
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
-from workbench.isolation.base import BEAT_SECONDS, DOING, WAITING, Calls, IsolatedSession, revived
+from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, revived
 from workbench.isolation.channel import ConnectionLost, Link
+from workbench.session.calls import Call
 
 CHILD = ("-P", "-m", "workbench.isolation.worker")  # -P: a torch.py in the user's folder is not torch
 FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS = 0.2, 5.0  # how soon and how often a waiting call looks what it waits for
@@ -148,7 +149,7 @@ class ProcessSession(IsolatedSession):
             self._holder = None
             self._turn.release()
 
-    def _replies(self, method: str, payload: bytes) -> Generator[Any, None, None]:
+    def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
         with self._taking_turn() as number:
             while True:
                 link, fresh = self._started(number)
@@ -175,7 +176,7 @@ class ProcessSession(IsolatedSession):
                     return
                 except ConnectionLost:
                     finished = True
-                    error = self._died(link, DOING.get(method, method), number)
+                    error = self._died(link, call.capability.doing, number)
                     # A process that ended before it took the call was killed between calls: nothing is lost yet.
                     if taken or fresh or isinstance(error, Cancelled):
                         raise error from None

@@ -30,6 +30,7 @@ from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
 from workbench.isolation.loader import open_here
+from workbench.session.calls import CALLS, call_of
 from workbench.session.protocols import Session
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
@@ -106,21 +107,24 @@ class _Server:
         """Runs one call and sends what it gives."""
         self.answer("taken", number, None)
         try:
-            method, arguments, options = pickle.loads(payload)  # noqa: S301 (from the process that started this one)
+            name, arguments, options = pickle.loads(payload)  # noqa: S301 (from the process that started this one)
         except Exception as error:
             raise BadInput(f"an argument cannot be understood in the session's process: {error}") from error
         self.stop_if_cancelled(number)
         with self.reporting(number):
-            result = getattr(self.session, method)(*arguments, **options)
-            if not isinstance(result, Iterator):
-                self.answer("done", number, result)
-                return
-            with contextlib.closing(result) if isinstance(result, Generator) else contextlib.nullcontext():
-                for event in result:
-                    self.wait_for_room(number)
-                    self.stop_if_cancelled(number)
-                    self.answer("event", number, event)
-        self.answer("done", number, None)
+            result = call_of(self.session, name)(*arguments, **options)
+            if CALLS[name].streams:
+                self.pass_on(number, result)
+                result = None
+        self.answer("done", number, result)
+
+    def pass_on(self, number: int, events: Generator[Any, None, None]) -> None:
+        """Sends the events of a stream as its caller has room for them."""
+        with contextlib.closing(events):
+            for event in events:
+                self.wait_for_room(number)
+                self.stop_if_cancelled(number)
+                self.answer("event", number, event)
 
     def wait_for_room(self, number: int) -> None:
         """Returns when the caller has room for another event; where one call runs, the socket alone sees to that."""

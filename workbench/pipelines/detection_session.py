@@ -15,16 +15,16 @@ from workbench.core.resources import close
 from workbench.families.fsmn_vad import FsmnVadOptions
 from workbench.pipelines.fsmn_vad import FsmnVad
 from workbench.pipelines.tracing import place_of, trace_of
-from workbench.session.protocols import Session, recordings
-from workbench.session.values import AudioSource, Event, Generation, Piece, Progress, Prompt, Segment, Transcript
+from workbench.session.protocols import Detects, Session, Traces, recordings
+from workbench.session.values import AudioSource, Event, Progress, Segment, Transcript
 from workbench.system.memory import peak_resident_bytes
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 NO_SPEECH = "FSMN-VAD found no speech in the recording"
 
 
-class DetectionSession(Session):
-    """A loaded FSMN-VAD (see `workbench.session.protocols.Session`).
+class DetectionSession(Session, Detects, Traces):
+    """A loaded FSMN-VAD (see `workbench.session.protocols`).
 
     Args:
         model, runtime: their names in results.
@@ -73,7 +73,7 @@ class DetectionSession(Session):
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """See `Session.stream_batch`; processes one recording after another."""
+        """See `Transcribes.stream_batch`; processes one recording after another."""
         build_options(FsmnVadOptions, options, self.model)
         for number, audio in enumerate(recordings(audios)):
             try:
@@ -82,9 +82,9 @@ class DetectionSession(Session):
             except BadInput as error:
                 yield number, error
 
-    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
-        """Raises `BadInput`: the model writes no text."""
-        raise BadInput(f"{self.model} finds speech; to generate from text, open a language model")
+    def detect(self, audio: AudioSource, **options: Any) -> tuple[Segment, ...]:
+        """Returns the stretches of speech in a recording, in order, as segments without text."""
+        return self.transcribe(audio, **options).segments
 
     def trace(
         self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any

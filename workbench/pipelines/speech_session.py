@@ -22,15 +22,12 @@ from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
-from workbench.session.protocols import Session, recordings
+from workbench.session.protocols import Session, Traces, Transcribes, recordings
 from workbench.session.values import (
     AudioSource,
     Event,
-    Generation,
     Partial,
-    Piece,
     Progress,
-    Prompt,
     Segment,
     Token,
     Transcript,
@@ -106,8 +103,8 @@ class BatchingRecogniser(Protocol):
         ...
 
 
-class SpeechSession(Session):
-    """A recogniser as a session (see `workbench.session.protocols.Session`).
+class SpeechSession(Session, Transcribes, Traces):
+    """A recogniser as a session (see `workbench.session.protocols`).
 
     Args:
         notes: sentences about the model that every transcript carries for its reader.
@@ -137,7 +134,7 @@ class SpeechSession(Session):
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """See `Session.stream_batch`."""
+        """See `Transcribes.stream_batch`."""
         recogniser = self.recogniser
         chosen = build_options(recogniser.options_class, options, self.model)
         check_detector(chosen)
@@ -237,10 +234,6 @@ class SpeechSession(Session):
         """Drops the model and frees it."""
         recogniser, self._recogniser = self._recogniser, None
         close(recogniser)
-
-    def generate_stream(self, prompt: Prompt, **options: Any) -> Generator[Piece | Generation, None, None]:
-        """Raises `BadInput`: a model that transcribes speech does not continue texts."""
-        raise BadInput(f"{self.model} transcribes speech; to generate from text, open a language model")
 
     def _transcript(self, job: _Job) -> Transcript:
         parts = [job.parts[place] for place in sorted(job.parts)]

@@ -23,8 +23,8 @@ from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
 from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
-from workbench.session.protocols import Session, last_generation
-from workbench.session.values import Alternative, AudioSource, Event, Generation, Neighbours, Piece, Prompt
+from workbench.session.protocols import FindsNeighbours, Generates, Session, Traces, last_generation
+from workbench.session.values import Alternative, Generation, Neighbours, Piece, Prompt
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
@@ -108,25 +108,8 @@ class Table:
         return self._rows(first, last)
 
 
-class DeafSession(Session):
-    """A session that refuses audio: the base of language model sessions."""
-
-    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """Raises `BadInput`: a language model alone does not transcribe audio."""
-        raise self._deaf()
-
-    def stream_batch(
-        self, audios: Sequence[AudioSource], **options: Any
-    ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """Raises `BadInput`, like `stream`."""
-        raise self._deaf()
-
-    def _deaf(self) -> BadInput:
-        return BadInput(f"{self.model} writes text; to transcribe, open a speech model")
-
-
-class TextSession(DeafSession):
-    """A writer as a session (see `workbench.session.protocols.Session`).
+class TextSession(Session, Generates, Traces, FindsNeighbours):
+    """A writer as a session (see `workbench.session.protocols`).
 
     Args:
         notes: sentences about the model that every result carries for its reader.
@@ -242,7 +225,7 @@ class TextSession(DeafSession):
         )
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
-        """See `Session.neighbours`."""
+        """See `FindsNeighbours.neighbours`."""
         writer, given = self.writer, embedding_of(np.asarray(values), "given")
         table = writer.table
         check_embeddings([given], table.shape[1], given.tokens, self.model)

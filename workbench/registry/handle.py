@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
-from workbench.embeddings.prompt import Injected
 from workbench.families import FAMILIES
 from workbench.isolation.base import Calls, IsolatedSession
 from workbench.registry.budget import weight_bytes
 from workbench.registry.signatures import session_class
-from workbench.session.protocols import Session, last_generation, last_transcript, last_transcripts
-from workbench.session.values import AudioSource, Event, Generation, Neighbours, Piece, Prompt, Transcript
+from workbench.session.calls import CALLS, Call, call_of, with_calls
+from workbench.session.protocols import Capabilities, Session
+from workbench.session.values import AudioSource, Generation, Prompt, Transcript
 from workbench.text.prompts import check_prompt
 from workbench.trace.trace import Given, Out, Trace
 
@@ -32,8 +30,11 @@ Resolve = Callable[[dict[str, Any]], dict[str, Any]]
 Release = Callable[[SessionSpec], None]
 
 
-class OpenSession:
+@with_calls
+class OpenSession(Capabilities):
     """A holder's view of a session; closing the last one ends its process.
+
+    It has every call that there is. One that the model does not have raises `BadInput`, which says what to open.
 
     Args:
         spec: what was opened.
@@ -50,7 +51,7 @@ class OpenSession:
         self._closing = threading.Lock()
         self._spec = spec
         self._session: Session | None = session
-        self._calls: Session = session.slot() if isinstance(session, IsolatedSession) else session
+        self._calls: Session | Calls = session.slot() if isinstance(session, IsolatedSession) else session
 
     @property
     def session(self) -> Session:
@@ -94,50 +95,21 @@ class OpenSession:
         """The process the model lives in; None while it is unloaded, or in this process."""
         return getattr(self.session, "pid", None)
 
-    def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
-        """As `Session.stream`."""
-        session = self.session
-        return self._signed(session, self._calls.stream(audio, **self._resolved(options)))
-
-    def stream_batch(
-        self, audios: Sequence[AudioSource], **options: Any
-    ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """As `Session.stream_batch`."""
-        session = self.session
-        return self._signed(session, self._calls.stream_batch(audios, **self._resolved(options)))
-
-    def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
-        """As `Session.transcribe`."""
-        return last_transcript(self.stream(audio, **options))
-
-    def transcribe_batch(self, audios: Sequence[AudioSource], **options: Any) -> list[Transcript]:
-        """As `Session.transcribe_batch`."""
-        return last_transcripts(self.stream_batch(audios, **options), audios)
-
-    def generate_stream(
-        self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
-    ) -> Generator[Piece | Generation, None, None]:
-        """As `Session.generate_stream`."""
-        session = self.session
-        return self._signed(session, self._calls.generate_stream(prompt, embeddings=embeddings, **options))
-
-    def generate(self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any) -> Generation:
-        """As `Session.generate`."""
-        return last_generation(self.generate_stream(prompt, embeddings=embeddings, **options))
-
     def trace(
         self, source: AudioSource | Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any
     ) -> Trace:
-        """As `Session.trace`."""
+        """As `Traces.trace`, with the prompt of a language model checked before it is sent."""
         self.session  # noqa: B018 (raises when this holder has closed it)
         if self.reads_text:
             check_prompt(source, self.model)
-        return self._calls.trace(source, stages, given, out, **self._resolved(options))
+        found: Trace = self._carry(CALLS["trace"], (source, stages, given, out), options)
+        return found
 
-    def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
-        """As `Session.neighbours`."""
-        self.session  # noqa: B018 (raises when this holder has closed it)
-        return self._calls.neighbours(values, count)
+    def _carry(self, call: Call, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Makes a call. Raises `BadInput` where the model has no such capability."""
+        session = self.session
+        found = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
+        return self._signed(session, found) if call.streams else found
 
     def _signed(self, session: Session, events: Generator[Passed, None, None]) -> Generator[Passed, None, None]:
         """The events, results with the load time of the session, its process included, and its quantisation."""

@@ -14,10 +14,11 @@ from typing import Any, get_type_hints
 from workbench.core.options import OptionSpec, option_specs
 from workbench.core.runtimes import RUNTIMES
 from workbench.families import FAMILIES
-from workbench.session.protocols import Session
+from workbench.session.protocols import Capabilities
 
 HEARING = ("stream", "stream_batch", "transcribe", "transcribe_batch")
 WRITING = ("generate_stream", "generate")
+FINDING = ("detect",)
 USUAL = {HEARING: "transcribe", WRITING: "generate"}
 KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number", tuple: "list of texts"}
 
@@ -27,8 +28,9 @@ def session_class(base: type[Any], family: str) -> type[Any]:
     """A class like `base` whose calls have the options of a family as parameters, and say what each does."""
     described = FAMILIES[family]
     takes = WRITING if described.reads_text else HEARING
-    methods = {name: _described(base, name, family) for name in (*takes, "trace")}
-    others = HEARING if described.reads_text else WRITING
+    also = FINDING if "vad" in described.tasks else ()
+    methods = {name: _described(base, name, family) for name in (*takes, *also, "trace")}
+    others = [name for name in (*HEARING, *WRITING, *FINDING) if name not in methods]
     methods |= {name: _refused(base, name, described.title, USUAL[takes]) for name in others}
     return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__doc__": base.__doc__})
 
@@ -84,7 +86,7 @@ def _passing_on(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _doc(name: str) -> str:
-    return inspect.getdoc(getattr(Session, name)) or ""
+    return inspect.getdoc(getattr(Capabilities, name)) or ""
 
 
 def _line(spec: OptionSpec, family: str) -> str:

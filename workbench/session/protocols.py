@@ -1,8 +1,9 @@
-"""The interface of a session.
+"""The interface of a session, as small protocols: what every session has, and one protocol for each capability.
 
 A session is one loaded model on one runtime. It takes and returns plain values (numpy arrays, the dataclasses
 of `workbench.session.values`, iterators of them), so the same calls work in this process, in a process of its own, or
-across a network. This file knows no model, no runtime and no user interface.
+across a network. A session has the capabilities of its model's family and no method for the others;
+`workbench.session.calls` has the table of all calls. This file knows no model, no runtime and no user interface.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from workbench.session.values import (
     Neighbours,
     Piece,
     Prompt,
+    Segment,
     Transcript,
 )
 from workbench.trace.trace import Given, Out, Trace
@@ -29,12 +31,21 @@ from workbench.trace.trace import Given, Out, Trace
 
 @runtime_checkable
 class Session(Protocol):
-    """One loaded model on one runtime. A class that inherits from it has the calls that only drain a stream."""
+    """One loaded model on one runtime. Its class inherits from the protocols of its capabilities, too."""
 
     model: str  # the card's id
     runtime: str
     load_seconds: float  # how long opening it took, set by whoever opened it
     log: Path | None = None  # of the engine that computes, where there is one
+
+    def close(self) -> None:
+        """Frees the model. Further calls raise."""
+        ...
+
+
+@runtime_checkable
+class Transcribes(Protocol):
+    """Turns recordings into transcripts."""
 
     def stream(self, audio: AudioSource, **options: Any) -> Generator[Event, None, None]:
         """Yields `Progress`, `Partial` text where the model writes token by token, each finished `Segment`, and last
@@ -44,19 +55,34 @@ class Session(Protocol):
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """Several recordings, `batch_size` stretches side by side: the events of each with its number.
+        """Transcribes several recordings, `batch_size` stretches side by side, and yields the events of each with its
+        number.
 
         A recording that cannot be read has the error as its last event; the others go on.
         """
         ...
 
     def transcribe(self, audio: AudioSource, **options: Any) -> Transcript:
-        """The transcript of a recording. Options are the family's (see `workbench.core.options`)."""
+        """Returns the transcript of a recording. Options are the family's (see `workbench.core.options`)."""
         return last_transcript(self.stream(audio, **options))
 
     def transcribe_batch(self, audios: Sequence[AudioSource], **options: Any) -> list[Transcript]:
-        """The transcripts of several recordings, in their order; raises `BadInput` that names the one it is about."""
+        """Returns the transcripts of several recordings in their order; raises `BadInput` that names a bad one."""
         return last_transcripts(self.stream_batch(audios, **options), audios)
+
+
+@runtime_checkable
+class Detects(Transcribes, Protocol):
+    """Finds speech in recordings: its transcripts have segments and no words."""
+
+    def detect(self, audio: AudioSource, **options: Any) -> tuple[Segment, ...]:
+        """Returns the stretches of speech in a recording, in order, as segments without text."""
+        ...
+
+
+@runtime_checkable
+class Generates(Protocol):
+    """Writes text after a prompt."""
 
     def generate_stream(
         self, prompt: Prompt, *, embeddings: Sequence[Any] = (), **options: Any
@@ -70,12 +96,17 @@ class Session(Protocol):
         ...
 
     def generate(self, prompt: Prompt, *, embeddings: Sequence[Any] = (), **options: Any) -> Generation:
-        """What the language model writes after the prompt."""
+        """Returns what the language model writes after the prompt."""
         return last_generation(self.generate_stream(prompt, embeddings=embeddings, **options))
 
+
+@runtime_checkable
+class Traces(Protocol):
+    """Shows the stages of its computation."""
+
     def trace(self, source: Any, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
-        """The stages that match the glob, of one pass over the whole recording; of a language model, over a prompt,
-        which may have `embeddings` among the options.
+        """Returns the stages that match the glob, of one pass over the whole recording; of a language model, over a
+        prompt, which may have `embeddings` among the options.
 
         Args:
             given: another trace of that input, or the path of one, whose stages the pass goes on with in place of its
@@ -85,17 +116,21 @@ class Session(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class FindsNeighbours(Protocol):
+    """Names the tokens near an embedding."""
+
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
-        """The `count` nearest tokens of each embedding [tokens, hidden], by cosine; of a language model.
+        """Returns the `count` nearest tokens of each embedding [tokens, hidden], by cosine.
 
-        Raises `BadInput` for embeddings of another width and for other models, `Unavailable` where the runtime does
-        not show its table.
+        Raises `BadInput` for embeddings of another width, `Unavailable` where the runtime does not show its table.
         """
-        raise BadInput(f"{self.model} is no language model of its own; open one to see its tokens near an embedding")
-
-    def close(self) -> None:
-        """Frees the model. Further calls raise."""
         ...
+
+
+class Capabilities(Detects, Generates, Traces, FindsNeighbours, Protocol):
+    """Every call that a session may have, for type checkers: an open session has each, and refuses what is absent."""
 
 
 def recordings(audios: Any) -> list[AudioSource]:

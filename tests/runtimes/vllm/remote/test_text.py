@@ -32,7 +32,8 @@ from workbench.families.language import PLACEHOLDER
 from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, read_part
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
-from workbench.session.protocols import last_generation
+from workbench.session.calls import call_of
+from workbench.session.protocols import Transcribes, last_generation
 from workbench.session.values import Alternative, Generation, Piece
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -171,10 +172,9 @@ def test_a_stream_that_breaks(session: RemoteTextSession, fake: FakeServer) -> N
 
 
 def test_it_hears_nothing_and_shows_no_stages(session: RemoteTextSession) -> None:
+    assert not isinstance(session, Transcribes)
     with pytest.raises(BadInput, match="mine writes text; to transcribe, open a speech model"):
-        session.transcribe("a.wav")
-    with pytest.raises(BadInput, match="mine writes text"):
-        session.transcribe_batch(["a.wav"])
+        call_of(session, "stream")
     with pytest.raises(Unavailable, match="a remote server does not show its stages"):
         session.trace("count")
 

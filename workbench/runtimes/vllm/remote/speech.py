@@ -150,7 +150,7 @@ class RemoteRecogniser:
 
 
 class RemoteSpeechSession(SpeechSession):
-    """A speech session whose model is on a server (see `workbench.session.protocols.Session`)."""
+    """A speech session whose model is on a server (see `workbench.session.protocols`)."""
 
     def __init__(self, model: str, recogniser: RemoteRecogniser):
         super().__init__(model, "vllm", recogniser)
@@ -159,7 +159,7 @@ class RemoteSpeechSession(SpeechSession):
     def stream_batch(
         self, audios: Sequence[AudioSource], **options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """See `Session.stream_batch`; options that the server does not support are refused before a recording is
+        """See `Transcribes.stream_batch`; options that the server does not support are refused before a recording is
         read.
         """
         self._remote.check(build_options(self.recogniser.options_class, options, self.model))

@@ -18,13 +18,13 @@ from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, check_placeholders, embeddings_given
 from workbench.embeddings.torch_writing import saved_tensor
 from workbench.families.causal_lm import CausalLmOptions, conversation
-from workbench.pipelines.text_session import DeafSession
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.embedding import HOW, message_content, placeholder_there
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, pieces
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
+from workbench.session.protocols import Generates, Session, Traces
 from workbench.session.values import Alternative, Generation, Piece, Prompt
 from workbench.system.memory import peak_resident_bytes
 from workbench.trace.trace import Given, Out, Trace
@@ -33,8 +33,8 @@ NUMBERED = "token_id:"  # the prefix of an id that represents a token
 RULED_OUT = -9999.0  # the log-probability that such servers send for minus infinity
 
 
-class RemoteTextSession(DeafSession):
-    """A language model on a server (see `workbench.session.protocols.Session`). Several threads may call it.
+class RemoteTextSession(Session, Generates, Traces):
+    """A language model on a server (see `workbench.session.protocols`). Several threads may call it.
 
     Raises `Unavailable` if the server offers neither chats nor completions.
     """
@@ -62,7 +62,7 @@ class RemoteTextSession(DeafSession):
     def generate_stream(
         self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
     ) -> Generator[Piece | Generation, None, None]:
-        """See `Session.generate_stream`. A text without a conversation is completed as written.
+        """See `Generates.generate_stream`. A text without a conversation is completed as written.
 
         Raises `Unavailable` for embeddings if the server accepts none.
         """

@@ -1,0 +1,144 @@
+"""The table of calls: what a session lacks is refused in one sentence, and a new capability is one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.processes import eventually
+from tests.support.talking_worker import Talks, talking
+from workbench.core.errors import BadInput, SessionDied
+from workbench.core.settings import SessionSpec
+from workbench.isolation import concurrent, serial
+from workbench.isolation.base import IsolatedSession
+from workbench.isolation.concurrent import ParallelSession
+from workbench.isolation.serial import ProcessSession
+from workbench.pipelines.detection_session import DetectionSession
+from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.text_session import TextSession
+from workbench.registry.handle import OpenSession
+from workbench.session.calls import CALLS, CAPABILITIES, call_of, with_calls
+from workbench.session.protocols import Detects, FindsNeighbours, Generates, Session, Traces, Transcribes
+
+nothing: Any = None
+SESSIONS = {
+    "speech": SpeechSession("m", "r", nothing),
+    "text": TextSession("m", "r", nothing),
+    "detection": DetectionSession("m", "r", nothing),
+}
+HAVE = {
+    "speech": {Transcribes, Traces},
+    "text": {Generates, Traces, FindsNeighbours},
+    "detection": {Detects, Transcribes, Traces},
+}
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_a_session_has_the_calls_of_its_capabilities_and_no_others(kind: str) -> None:
+    session = SESSIONS[kind]
+    assert isinstance(session, Session)
+    assert {each.protocol for each in CAPABILITIES if isinstance(session, each.protocol)} == HAVE[kind]
+    assert {each.protocol for each in CAPABILITIES if each.held_by(session)} == HAVE[kind]
+    for call in CALLS.values():
+        assert hasattr(session, call.name) == (call.capability.protocol in HAVE[kind])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("text", "stream", "m writes text; to transcribe, open a speech model"),
+        ("text", "stream_batch", "m writes text; to transcribe, open a speech model"),
+        ("speech", "generate_stream", "m transcribes speech; to generate from text, open a language model"),
+        ("detection", "generate_stream", "m finds speech; to generate from text, open a language model"),
+        ("speech", "detect", "m transcribes speech; to find speech, open an FSMN-VAD"),
+        (
+            "speech",
+            "neighbours",
+            "m is no language model of its own; open one to see its tokens near an embedding",
+        ),
+    ],
+)
+def test_what_is_absent_is_refused_in_one_sentence(kind: str, name: str, said: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        call_of(SESSIONS[kind], name)
+    assert str(raised.value) == said
+    spec = SessionSpec("m", "sensevoice", "pytorch", Path())
+    holder = OpenSession(spec, SESSIONS[kind], lambda options: options, lambda spec: None)
+    with pytest.raises(BadInput) as raised:
+        getattr(holder, name)("x")
+    assert str(raised.value) == said
+
+
+def test_what_streams_is_read_off_the_protocols() -> None:
+    assert {name for name, call in CALLS.items() if call.streams} == {"stream", "stream_batch", "generate_stream"}
+
+
+def test_arguments_are_made_ready_for_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = str(tmp_path / "a.wav")
+
+    def ready(name: str, *arguments: Any, reads_text: bool = False, **options: Any) -> tuple[Any, Any]:
+        bound = CALLS[name].prepared(arguments, options, reads_text)
+        return bound.args[1:], bound.kwargs
+
+    assert ready("stream", "a.wav", itn=True) == ((here,), {"itn": True})
+    assert ready("stream_batch", ["a.wav", Path("a.wav")]) == (([here, here],), {})
+    assert ready("trace", "a.wav") == ((here, "*", None, None), {})
+    assert ready("trace", "a.wav", reads_text=True) == (("a.wav", "*", None, None), {})
+    assert ready("trace", "a.wav", given="a.wav", out="t.safetensors") == (
+        (here, "*", here, tmp_path / "t.safetensors"),
+        {},
+    )
+    assert ready("generate_stream", "a.wav", top_k=3) == (("a.wav",), {"top_k": 3})
+    rows = np.ones((2, 3), dtype=np.float32)
+    for _, options in (
+        ready("generate_stream", "<x>", embeddings=[rows]),
+        ready("trace", "<x>", embeddings=[rows], reads_text=True),
+    ):
+        np.testing.assert_array_equal(options["embeddings"][0].values, rows)
+    assert ready("trace", "<x>", embeddings=[], reads_text=True)[1] == {}
+    with pytest.raises(BadInput, match="expected a list of them"):
+        ready("generate_stream", "<x>", embeddings="file.npy")
+    with pytest.raises(TypeError):
+        ready("neighbours")
+
+
+# A capability that is new.
+
+
+@pytest.fixture
+def talks() -> Iterator[None]:
+    with talking():
+        yield
+
+
+@pytest.mark.parametrize("kind", [ProcessSession, ParallelSession])
+def test_a_new_capability_is_a_protocol_and_one_entry(
+    talks: None, monkeypatch: pytest.MonkeyPatch, kind: Callable[..., IsolatedSession]
+) -> None:
+    """Both kinds of processes carry it, streams are closed and crashes told, and who has it not refuses."""
+    monkeypatch.setattr(serial, "CHILD", ("-P", "-m", "tests.support.talking_worker"))
+    monkeypatch.setattr(concurrent, "_Slot", with_calls(type("Slot", (concurrent._Slot,), {})))
+    carrying: Any = with_calls(type("Carrying", (kind,), {}))  # type: ignore[arg-type]
+    holding: Any = with_calls(type("Holding", (OpenSession,), {}))
+    spec = SessionSpec("talking", "sensevoice", "pytorch", Path())
+    with carrying(spec) as session:
+        holder = holding(spec, session, lambda options: options, lambda spec: session.close())
+        assert isinstance(holder, Talks) and holder.talk(["a", "b"], mark="?") == "a? b?"
+        assert session.talk(["a", "b"], mark="?") == "a? b?"
+        stream = session.talk_stream(["a"] * 100)
+        assert next(stream) == "a!"
+        stream.close()
+        eventually(lambda: not session.busy)
+        with pytest.raises(SessionDied, match="SIGABRT while talking; the next call starts a new one"):
+            session.talk(["a", "b"], do="abort")
+        assert session.talk(["c"]) == "c!"
+    with (
+        carrying(SessionSpec("mute", "sensevoice", "pytorch", Path())) as session,
+        pytest.raises(BadInput, match=r"^fake transcribes speech; to talk, open a model that talks$"),
+    ):
+        session.talk(["a"])

@@ -1,0 +1,174 @@
+"""The table of the calls that sessions may have, and what whoever passes a call on must know of it.
+
+A capability is a protocol of `workbench.session.protocols` and one entry in `CAPABILITIES`. All that carries calls (to
+another process, to the holder of a session) is made from the table. This file calls no model.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+from workbench.core.errors import BadInput
+from workbench.embeddings.prompt import embeddings_given
+from workbench.session.protocols import Detects, FindsNeighbours, Generates, Traces, Transcribes, recordings
+from workbench.session.values import AudioSource
+from workbench.trace.write import discard_partial, trace_place
+
+Kind = TypeVar("Kind", bound=type[Any])
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What some sessions can do."""
+
+    protocol: type[Any]
+    calls: tuple[str, ...]  # methods of the protocol that sessions define; its other methods only use these
+    doing: str  # while such a call runs, in messages
+    does: str  # what a model with this capability does, after its name
+    absent: str  # the message for a model without it, from its id and what it does instead
+
+    def held_by(self, session: object) -> bool:
+        """Whether a session has the calls."""
+        return all(hasattr(session, name) for name in self.calls)
+
+
+CAPABILITIES = (  # the first that a session has is what its model does
+    Capability(
+        Detects, ("detect",), "finding speech", "finds speech", "{model} {does}; to find speech, open an FSMN-VAD"
+    ),
+    Capability(
+        Transcribes,
+        ("stream", "stream_batch"),
+        "transcribing",
+        "transcribes speech",
+        "{model} {does}; to transcribe, open a speech model",
+    ),
+    Capability(
+        Generates,
+        ("generate_stream",),
+        "generating",
+        "writes text",
+        "{model} {does}; to generate from text, open a language model",
+    ),
+    Capability(
+        Traces, ("trace",), "tracing", "shows its stages", "{model} {does} and shows no stages; open another model"
+    ),
+    Capability(
+        FindsNeighbours,
+        ("neighbours",),
+        "looking up tokens",
+        "has a table of embeddings",
+        "{model} is no language model of its own; open one to see its tokens near an embedding",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One method of a session, as it is passed on."""
+
+    name: str
+    capability: Capability
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The method as the protocol declares it."""
+        function: Callable[..., Any] = getattr(self.capability.protocol, self.name)
+        return function
+
+    @functools.cached_property
+    def streams(self) -> bool:
+        """Whether it yields events one by one; else it returns one result."""
+        return get_origin(get_type_hints(self.function)["return"]) is Generator
+
+    def prepared(
+        self, arguments: tuple[Any, ...], options: Mapping[str, Any], reads_text: bool
+    ) -> inspect.BoundArguments:
+        """Returns the arguments as another process understands them: paths absolute, embeddings read.
+
+        Args:
+            reads_text: whether the model traces a prompt, which is no path.
+
+        Raises `BadInput` for an argument that cannot be used.
+        """
+        bound = inspect.signature(self.function).bind(None, *arguments, **options)
+        bound.apply_defaults()
+        for name, prepare in PREPARE.items():
+            if name in bound.arguments and not (name == "source" and reads_text):
+                bound.arguments[name] = prepare(bound.arguments[name])
+        for named in (bound.arguments, bound.arguments.get("options", {})):
+            if "embeddings" in named and not _read(named):
+                del named["embeddings"]  # models that take none do not know the name
+        return bound
+
+    def clean_up(self, prepared: inspect.BoundArguments) -> None:
+        """Removes what a call that did not end well may have left, as its process may have been ended meanwhile."""
+        if prepared.arguments.get("out") is not None:
+            discard_partial(prepared.arguments["out"])
+
+
+CALLS: Mapping[str, Call] = {name: Call(name, capability) for capability in CAPABILITIES for name in capability.calls}
+
+
+def with_calls(kind: Kind) -> Kind:
+    """Gives a class every call of the table, and the methods of the protocols that use these.
+
+    A call becomes `self._carry(call, arguments, options)`. What the class defines itself stays.
+    """
+    for capability in CAPABILITIES:
+        for name, function in vars(capability.protocol).items():
+            if name.startswith("_") or not inspect.isfunction(function) or name in vars(kind):
+                continue
+            setattr(kind, name, _carried(CALLS[name]) if name in CALLS else function)
+    return kind
+
+
+def _carried(call: Call) -> Callable[..., Any]:
+    @functools.wraps(call.function)
+    def method(self: Any, /, *arguments: Any, **options: Any) -> Any:
+        return self._carry(call, arguments, options)
+
+    return method
+
+
+def call_of(session: Any, name: str) -> Callable[..., Any]:
+    """Returns a session's method; raises `BadInput`, which says what its model does instead, where it has none."""
+    method: Callable[..., Any] | None = getattr(session, name, None)
+    if method is None:
+        does = next((each.does for each in CAPABILITIES if each.held_by(session)), "does something else")
+        raise BadInput(CALLS[name].capability.absent.format(model=session.model, does=does))
+    return method
+
+
+def _plain(audio: AudioSource) -> AudioSource:
+    """Returns paths as absolute strings, since another process may have another working folder."""
+    return str(Path(audio).absolute()) if isinstance(audio, (str, Path)) else audio
+
+
+def _plain_recordings(audios: Any) -> list[AudioSource]:
+    return [_plain(audio) for audio in recordings(audios)]
+
+
+def _read(named: dict[str, Any]) -> bool:
+    """Puts arrays in the place of embeddings, files of users included; returns whether there are any."""
+    named["embeddings"] = embeddings_given(named["embeddings"])
+    return bool(named["embeddings"])
+
+
+def _place(out: Any) -> Path | None:
+    return None if out is None else trace_place(out)
+
+
+PREPARE: Mapping[str, Callable[[Any], Any]] = {
+    "audio": _plain,
+    "audios": _plain_recordings,
+    "source": _plain,
+    "given": _plain,
+    "out": _place,
+}
+"""How arguments are made ready, by the names that the protocols give them."""

@@ -107,6 +107,11 @@ class IsolatedSession(Calls):
         """The child's process id, or None while there is none."""
 
     @property
+    def loaded(self) -> bool:
+        """Whether the model is loaded or being loaded."""
+        return self.pid is not None
+
+    @property
     @abstractmethod
     def busy(self) -> bool:
         """Whether a call is running or the model is being loaded."""
@@ -124,7 +129,7 @@ class IsolatedSession(Calls):
     @property
     def state(self) -> str:
         """What it is doing, in words: loading, at work, idle or unloaded."""
-        return "loading" if self.loading else "at work" if self.busy else "idle" if self.pid else "unloaded"
+        return "loading" if self.loading else "at work" if self.busy else "idle" if self.loaded else "unloaded"
 
     @property
     def memory_bytes(self) -> int:

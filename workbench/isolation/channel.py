@@ -79,6 +79,11 @@ class Link:
             raise WorkbenchError(f"the process of {spec.name} on {spec.runtime} cannot start: {error}") from error
 
     @property
+    def pid(self) -> int | None:
+        """The process id."""
+        return self.process.pid
+
+    @property
     def alive(self) -> bool:
         """Whether the process runs; when it has ended, what it started is ended too, and nothing of it stays."""
         if self.process.poll() is None:

@@ -22,6 +22,7 @@ from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
 from workbench.isolation.base import BEAT_SECONDS, Calls, IsolatedSession, revived
 from workbench.isolation.channel import ConnectionLost, Link
+from workbench.isolation.threads import ThreadLink, in_threads
 from workbench.isolation.worker import AHEAD
 from workbench.session.calls import Call
 
@@ -48,8 +49,15 @@ class ParallelSession(IsolatedSession):
         for life in (self._life, self._previous):
             link = life.link if life is not None else None
             if link is not None and link.alive:
-                return link.process.pid
+                return link.pid
         return None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is loaded or being loaded."""
+        return any(
+            life is not None and life.link is not None and life.link.alive for life in (self._life, self._previous)
+        )
 
     @property
     def busy(self) -> bool:
@@ -145,9 +153,9 @@ class ParallelSession(IsolatedSession):
             life.thread.join()
 
     @contextlib.contextmanager
-    def _joined(self, user: object) -> Iterator[tuple[_Connection, _Running, bool]]:
+    def _joined(self, user: object) -> Iterator[tuple[_Connection, _OpenCall, bool]]:
         """A call among those of the running process, which is started if need be; and whether it waited for that."""
-        call = _Running(next(self._numbers), user)
+        call = _OpenCall(next(self._numbers), user)
         with self._state:
             self._check_open()
             life = self._life
@@ -163,7 +171,7 @@ class ParallelSession(IsolatedSession):
         finally:
             self._leave(life, call)
 
-    def _wait_for_load(self, life: _Connection, call: _Running) -> None:
+    def _wait_for_load(self, life: _Connection, call: _OpenCall) -> None:
         """Returns when the model is loaded, and passes on meanwhile how far that is."""
         while not life.opened:
             report(*life.told)
@@ -188,7 +196,7 @@ class ParallelSession(IsolatedSession):
             again.add_note(note)
         return again
 
-    def _leave(self, life: _Connection, call: _Running) -> None:
+    def _leave(self, life: _Connection, call: _OpenCall) -> None:
         """The end of a call, also of one that is collected with its stream: no lock may be waited for then."""
         life.calls.pop(call.number, None)
         self.last_used = time.monotonic()
@@ -237,7 +245,7 @@ class _Slot(Calls):
         self._session._stop(self)
 
 
-class _Running:
+class _OpenCall:
     """A call that waits for a load or for what the child says."""
 
     def __init__(self, number: int, user: object):
@@ -256,8 +264,8 @@ class _Connection:
     """
 
     def __init__(self, session: ParallelSession, previous: _Connection | None):
-        self.calls: dict[int, _Running] = {}  # by their numbers
-        self.link: Link | None = None
+        self.calls: dict[int, _OpenCall] = {}  # by their numbers
+        self.link: Link | ThreadLink | None = None
         self.opened = False
         self.told = (0.0, f"loading {session.model}")  # how far the load is
         self.error: BaseException | None = None  # why it could not be loaded
@@ -314,7 +322,7 @@ class _Connection:
             with session._state:
                 if self._unwanted:
                     raise ConnectionLost
-                link = self.link = Link(session.spec, serial.CHILD, parallel=True)
+                link = self.link = _new_link(session.spec)
             threading.Thread(target=self._write, args=(link,), daemon=True).start()
             self.send("open", session.spec, True, link.scratch)
             kind = ""
@@ -335,7 +343,7 @@ class _Connection:
             raise ConnectionLost
         self.told = fraction, activity
 
-    def _write(self, link: Link) -> None:
+    def _write(self, link: Link | ThreadLink) -> None:
         """Sends what is to be sent. The outbox may be filled from anywhere, a stream that is collected included."""
         with contextlib.suppress(ConnectionLost):
             while (sent := self._outbox.get()) is not None:
@@ -356,3 +364,8 @@ class _Connection:
                 if session._previous is self:
                     session._previous = None
             self.tell("lost")
+
+
+def _new_link(spec: SessionSpec) -> Link | ThreadLink:
+    """Starts the process of a session, or what stands for it where it needs none."""
+    return ThreadLink() if in_threads(spec) else Link(spec, serial.CHILD, parallel=True)

@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Generator, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
 from workbench.core.progress import listening
@@ -40,10 +40,26 @@ AHEAD = 16  # events of a call that are sent before its caller has used the firs
 ERRORS = (BadInput, Unavailable, SessionDied, Cancelled, WorkbenchError)
 
 
+class Channel(Protocol):
+    """What messages come and go through: a `multiprocessing.connection.Connection`, or what stands for one."""
+
+    def recv(self) -> Any:
+        """Waits for a message; raises `EOFError` where there will be none."""
+        ...
+
+    def recv_bytes(self) -> bytes:
+        """As `recv`, of bytes."""
+        ...
+
+    def send_bytes(self, message: bytes) -> None:
+        """Sends a message that is pickled already."""
+        ...
+
+
 class _Server:
     """Runs calls in the main thread while another thread listens, so that a call can be cancelled."""
 
-    def __init__(self, connection: Connection, spec: SessionSpec, scratch: Path | None):
+    def __init__(self, connection: Channel, spec: SessionSpec, scratch: Path | None):
         self.connection = connection
         self.spec = spec
         self.scratch = scratch
@@ -57,14 +73,8 @@ class _Server:
         """Loads the model, then serves calls until the parent hangs up."""
         spec = self.spec
         threading.Thread(target=self.listen, daemon=True).start()
-        try:
-            with _without_torch() if _is_light(spec.runtime) else contextlib.nullcontext(), self.reporting(0):
-                session = open_here(spec)
-        except Exception as error:
-            self.answer("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
+        if not self.load():
             return
-        self.session = session
-        self.answer("opened", 0, {"log": str(session.log) if session.log else None})
         while True:
             number, payload = self.calls.get()
             self.working = number
@@ -74,14 +84,27 @@ class _Server:
                 self.answer("error", number, _portable(error, f"{spec.name} on {spec.runtime} failed"))
             self.working = 0
 
+    def load(self) -> bool:
+        """Loads the model and says so, or why it could not be loaded; returns whether it was."""
+        spec = self.spec
+        try:
+            with _without_torch() if _is_light(spec.runtime) else contextlib.nullcontext(), self.reporting(0):
+                session = open_here(spec)
+        except Exception as error:
+            self.answer("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
+            return False
+        self.session = session
+        self.answer("opened", 0, {"log": str(session.log) if session.log else None})
+        return True
+
     def listen(self) -> None:
-        """Takes messages until the parent hangs up, then ends the process and all that it has started, at once."""
+        """Takes messages until the parent hangs up, then ends, at once."""
         while True:
             try:
                 kind, number, *values = self.connection.recv()
                 payload = self.connection.recv_bytes() if kind == "call" else b""
             except (EOFError, OSError):
-                _end(self.scratch)
+                return self.end()
             if kind == "call":
                 self.take(number, payload)
             else:
@@ -151,13 +174,17 @@ class _Server:
             with self.sending:
                 self.connection.send_bytes(message)
         except OSError:
-            _end(self.scratch)
+            self.end()
+
+    def end(self) -> None:
+        """Ends the process and all that it has started."""
+        _end(self.scratch)
 
 
-class _ParallelServer(_Server):
+class ParallelServer(_Server):
     """Runs each call in a thread of its own. One that does not stop when it is cancelled is left to itself."""
 
-    def __init__(self, connection: Connection, spec: SessionSpec, scratch: Path | None):
+    def __init__(self, connection: Channel, spec: SessionSpec, scratch: Path | None):
         super().__init__(connection, spec, scratch)
         self.running: dict[int, _Running] = {}
 
@@ -204,7 +231,7 @@ class _ParallelServer(_Server):
         with contextlib.suppress(Exception):
             if self.session is not None:
                 self.session.close()
-        _end(self.scratch)
+        self.end()
 
 
 class _Running:
@@ -266,7 +293,7 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     with contextlib.suppress(EOFError):
         _, spec, parallel, scratch = connection.recv()
-        server = _ParallelServer if parallel else _Server
+        server = ParallelServer if parallel else _Server
         server(connection, spec, scratch).run()
 
 

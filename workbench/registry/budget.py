@@ -20,6 +20,7 @@ from workbench.core.progress import report
 from workbench.core.runtimes import CPU_KV_GIGABYTES, RUNTIMES
 from workbench.core.settings import SessionSpec
 from workbench.isolation.base import BEAT_SECONDS, IsolatedSession
+from workbench.isolation.threads import in_threads
 from workbench.system.memory import machine_bytes
 
 SHARE = 0.8  # of the machine's memory
@@ -113,7 +114,7 @@ def estimated_bytes(spec: SessionSpec) -> int:
     has room for keys and values beside them, in each of its workers.
     """
     if spec.server is not None:
-        return ASKING_BYTES
+        return 0 if in_threads(spec) else ASKING_BYTES
     runtime, settings = RUNTIMES.get(spec.runtime), spec.settings
     if runtime is None or not runtime.parallel:
         return PROCESS_BYTES + int(WEIGHTS_FACTOR * _working_bytes(spec))

@@ -26,7 +26,6 @@ from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, p
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
 from workbench.session.protocols import Generates, Session, Traces
 from workbench.session.values import Alternative, Generation, Piece, Prompt
-from workbench.system.memory import peak_resident_bytes
 from workbench.trace.trace import Given, Out, Trace
 
 NUMBERED = "token_id:"  # the prefix of an id that represents a token
@@ -181,7 +180,6 @@ class RemoteTextSession(Session, Generates, Traces):
             load_seconds=self.load_seconds,
             compute_seconds=time.perf_counter() - begun,
             first_token_seconds=first,
-            memory_bytes=peak_resident_bytes(),
             alternatives=tuple(others),
         )
 

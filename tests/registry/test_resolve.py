@@ -1,0 +1,109 @@
+"""From a model's name to what opens it: one place that resolves, checks, and knows which settings apply."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.tiny_checkpoints import tiny_sensevoice
+from workbench.core.errors import BadInput
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import SETTINGS, SessionSpec, Settings
+from workbench.families import FAMILIES
+from workbench.registry.cards import Card
+from workbench.registry.registry import Registry
+from workbench.registry.resolve import resolve
+from workbench.registry.settings import HALF, checked_settings, settings_for
+
+
+def card(family: str, kind: str = "directory", **more: Any) -> Card:
+    return Card("m", "m", family, {kind: "/nowhere"}, **more)
+
+
+def test_every_setting_is_a_parameter_of_open_and_no_other_is() -> None:
+    parameters = dict(inspect.signature(Registry.open).parameters)
+    for name in ("self", "model", "runtime", "on_progress", "options"):
+        del parameters[name]
+    assert parameters.keys() == SETTINGS.keys()
+    assert {each.default for each in parameters.values()} == {None}
+
+
+def test_what_is_resolved_says_all_that_opens_it(tmp_path: Path) -> None:
+    model = tiny_sensevoice(tmp_path / "tiny")
+    spec = resolve(model, settings={"threads": 2, "dtype": None}, options={"language": "en"})
+    assert spec == SessionSpec(str(model), "sensevoice", "pytorch", model.resolve(), Settings(threads=2))
+
+
+def test_a_card_is_not_looked_up_again(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = registry.card(tiny_sensevoice(tmp_path / "tiny"))
+    monkeypatch.setattr("workbench.registry.resolve.find_card", lambda *_: pytest.fail("looked up again"))
+    assert resolve(found).name == found.id
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"lang": "en"}, "m has no option lang"),
+        ({"vad": "nobody"}, "option vad is 'nobody'; expected auto"),
+        ({"language": 3}, "option language"),
+    ],
+)
+def test_options_are_checked_before_anything_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr("workbench.registry.resolve.fetch", lambda *_: pytest.fail("the checkpoint was fetched"))
+    with pytest.raises(BadInput, match=said):
+        resolve(card("sensevoice"), options=options)
+
+
+def test_the_registry_checks_options_before_it_loads(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="has no option lang; did you mean language"):
+        registry.open(tiny_sensevoice(tmp_path / "tiny"), options={"lang": "en"})
+    assert registry.residents() == []
+
+
+# Which settings apply.
+
+
+def runs() -> list[tuple[str, str]]:
+    return [(family, name) for family in FAMILIES for name in RUNTIMES if FAMILIES[family].cell(name).module]
+
+
+@pytest.mark.parametrize(("family", "runtime"), runs())
+def test_every_choice_that_is_listed_is_taken_and_no_other(family: str, runtime: str) -> None:
+    """A listed choice may need `stepwise` beside it, where the runtime has that."""
+    listed = settings_for(card(family), runtime)
+    for name, spec in SETTINGS.items():
+        for value in spec.choices:
+            ways: list[dict[str, Any]] = [{}, {"stepwise": True}] if "stepwise" in listed else [{}]
+            taken = any(takes({name: value, **way}, family, runtime) for way in ways)
+            default = value == spec.default  # which is never refused
+            assert taken == (default or (name in listed and value in listed[name].choices)), (name, value)
+
+
+def takes(given: dict[str, Any], family: str, runtime: str) -> bool:
+    try:
+        checked_settings(given, card(family), runtime)
+    except BadInput:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("dtype", "stepwise"), itertools.product(RUNTIMES["pytorch"].dtypes, [False, True]))
+def test_sixteen_bits_of_a_model_without_a_language_model_are_stepwise(dtype: str, stepwise: bool) -> None:
+    expected = dtype in HALF if stepwise else dtype in ("float32", "float64")
+    assert takes({"dtype": dtype, "stepwise": stepwise}, "sensevoice", "pytorch") == expected
+    assert takes({"dtype": dtype, "stepwise": stepwise}, "causal_lm", "pytorch") == (expected or not stepwise)
+
+
+def test_a_server_has_settings_of_its_own() -> None:
+    assert settings_for(card("causal_lm", "server"), "vllm") == {}
+
+
+def test_a_gguf_file_has_its_quantisation() -> None:
+    assert list(settings_for(card("causal_lm", "gguf"), "gguf")) == ["threads", "kv_cache"]
+    assert list(settings_for(card("sensevoice", "gguf"), "gguf")) == ["threads"]

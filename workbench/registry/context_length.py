@@ -1,0 +1,43 @@
+"""Whether a model's context holds what it is asked to write, as far as that is known before the model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput
+from workbench.families.language import is_language_directory, read_language_config
+from workbench.registry.cards import Card
+from workbench.registry.sources import local_checkpoint
+
+NAME = "max_new_tokens"
+
+
+def check_context(card: Card, options: Mapping[str, Any]) -> None:
+    """Raises `BadInput` where more new tokens are asked for than the context of the model's language half holds.
+
+    Nothing is downloaded for it: of a model that is not on this machine, or on a server, nothing is known yet. What
+    the context holds beside a prompt is checked where the prompt is read.
+    """
+    asked = options.get(NAME)
+    if not isinstance(asked, int) or card.kind in ("gguf", "server"):
+        return
+    here = local_checkpoint(card)
+    language = _language_directory(here) if here else None
+    if language is None:
+        return
+    context = read_language_config(language).context
+    if asked > context:
+        raise BadInput(
+            f"option {NAME} of {card.id} is {asked}; expected at most {context}, the context of {language.name}"
+        )
+
+
+def _language_directory(directory: Path) -> Path | None:
+    """The directory of the language model: the checkpoint itself, or one inside it."""
+    try:
+        inside = sorted(path for path in directory.iterdir() if path.is_dir())
+    except OSError:
+        return None  # whoever opens the model is told
+    return next((each for each in (directory, *inside) if is_language_directory(each)), None)

@@ -1,0 +1,87 @@
+"""From what a user names to all that is needed to open a session: resolved and checked once, before anything loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.artifacts.vllm_directories import served_directory
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.options import build_options
+from workbench.core.progress import OnProgress
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import SessionSpec
+from workbench.families import FAMILIES
+from workbench.pipelines.voice_activity import BUILT_IN
+from workbench.registry.availability import default_runtime, why_not_runnable
+from workbench.registry.cards import Card
+from workbench.registry.catalogue import find_card, read_catalogue
+from workbench.registry.context_length import check_context
+from workbench.registry.settings import checked_settings
+from workbench.registry.sources import fetch, on_disk
+from workbench.registry.weights import gguf_file
+
+
+def resolve(
+    model: str | Path | Card,
+    runtime: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> SessionSpec:
+    """Returns all that is needed to open a session, which whoever opens it uses as it is.
+
+    Downloads the checkpoint first where the card says from where, and converts it where the runtime asks for that.
+
+    Args:
+        model: a card, or what `find_card` knows one by.
+        runtime: by default the one that the model usually opens on.
+        settings: by name, those of `workbench.core.settings.Settings`; None and what is left out is the card's.
+        options: by name, of the calls that the session is for; they are checked before anything is fetched.
+        on_progress: told of a download and a conversion, and may raise to stop it.
+
+    Raises `BadInput` for an unknown model, setting or option, or a bad checkpoint, and `Unavailable` where the runtime
+    or the source is not there.
+    """
+    card = model if isinstance(model, Card) else find_card(model, read_catalogue())
+    if options is not None:
+        check_options(card, options)
+    chosen = runtime or default_runtime(card)
+    if reason := why_not_runnable(card, chosen):
+        raise Unavailable(f"{card.id} cannot run on {chosen}: {reason}")
+    computing = checked_settings(settings or {}, card, chosen)
+    if card.server is not None:
+        return SessionSpec(card.id, card.family, chosen, Path(), computing, card.server)
+    checkpoint = fetch(card, on_progress)
+    if RUNTIMES[chosen].opens_gguf:
+        checkpoint, computing = gguf_file(card, checkpoint, computing, on_progress)
+    if RUNTIMES[chosen].opens_served:
+        checkpoint = served_directory(checkpoint, card.family, on_progress)
+    return SessionSpec(card.id, card.family, chosen, checkpoint, computing)
+
+
+def is_made(card: Card, runtime: str) -> bool:
+    """Whether `resolve` makes the files that a model's session opens, of its checkpoint."""
+    return card.kind not in ("gguf", "server") and (RUNTIMES[runtime].opens_gguf or RUNTIMES[runtime].opens_served)
+
+
+def check_options(card: Card, options: Mapping[str, Any]) -> None:
+    """Raises `BadInput` for an option that the model does not have, or a value that it cannot take."""
+    build_options(FAMILIES[card.family].options_class, resolve_options(options), card.id)
+    check_context(card, options)
+
+
+def resolve_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options with a voice activity model's id made the place of its checkpoint."""
+    vad = options.get("vad")
+    if not isinstance(vad, (str, Path)) or vad in BUILT_IN:
+        return dict(options)
+    expected = f"{', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
+    catalogue = read_catalogue()
+    if on_disk(vad)[1] is None and str(vad) not in catalogue.ids:
+        raise BadInput(f"option vad is {str(vad)!r}; expected {expected}")
+    card = find_card(vad, catalogue)
+    if card.family != "fsmn_vad":
+        raise BadInput(f"option vad is {str(vad)!r}, a model of the family {card.family}; expected {expected}")
+    return {**options, "vad": str(fetch(card))}

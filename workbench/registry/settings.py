@@ -1,0 +1,91 @@
+"""Which settings a model has on a runtime, and what they may be: for those who list them and for those who open it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from workbench.core.errors import BadInput
+from workbench.core.options import OptionSpec
+from workbench.core.runtimes import RUNTIMES
+from workbench.core.settings import Settings, check_setting, settings_of
+from workbench.families import FAMILIES
+from workbench.formats.quantization import AUTO, TYPES
+from workbench.registry.cards import Card
+from workbench.registry.weights import check_quantization
+
+HALF = ("bfloat16", "float16")  # what `stepwise` computes in
+WHOLE = ("float32", "float64")  # what a whole network computes in otherwise
+OF_LANGUAGE_MODELS = ("kv_cache",)  # settings that apply to nothing else
+
+
+def settings_for(card: Card, runtime: str) -> dict[str, OptionSpec]:
+    """Returns the settings that a model has on a runtime, by name, with the choices that it has; none on a server."""
+    if card.kind == "server":
+        return {}
+    specs = dict(settings_of(runtime))
+    if "dtype" in specs:
+        steps = (False, True) if "stepwise" in specs else (False,)
+        possible = {name for stepwise in steps for name in dtypes_for(card, runtime, stepwise)}
+        choices = tuple(name for name in specs["dtype"].choices if name in possible)
+        specs["dtype"] = replace(specs["dtype"], choices=choices)
+    if "quantization" in specs:
+        specs["quantization"] = replace(specs["quantization"], choices=(AUTO, *TYPES))
+    return {name: spec for name, spec in specs.items() if _applies(name, card)}
+
+
+def dtypes_for(card: Card, runtime: str, stepwise: bool) -> tuple[str, ...]:
+    """Returns the types of arithmetic that a model has on a runtime, with the setting `stepwise` on or off.
+
+    A model without a language model computes in 16 bits only stepwise.
+    """
+    having = RUNTIMES[runtime].dtypes
+    if stepwise:
+        return tuple(name for name in having if name in HALF)
+    return having if FAMILIES[card.family].has_language_model else tuple(name for name in having if name in WHOLE)
+
+
+def checked_settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
+    """Returns the settings that are given, and the card's for those that are None.
+
+    Raises `BadInput` for a value that makes no sense, or not for this model on this runtime.
+    """
+    asked = {
+        name: check_setting(name, value, f"{name} is {value!r:.80}")
+        for name, value in given.items()
+        if value is not None
+    }
+    settings = Settings(**{**card.settings.get(runtime, {}), **asked})
+    for setting in fields(settings):
+        value = getattr(settings, setting.name)
+        if value != setting.default:
+            _check(setting.name, value, setting.default, settings, card, runtime)
+    return settings
+
+
+def _check(name: str, value: Any, default: Any, settings: Settings, card: Card, runtime: str) -> None:
+    """Raises `BadInput` for a value, other than the default, that a setting cannot have."""
+    if card.kind == "server":
+        raise BadInput(f"{name} is {value}, and the server of {card.id} decides that; leave it out")
+    if not RUNTIMES[runtime].takes(name, value):
+        lack = "does not compute in it" if name in RUNTIMES[runtime].settings else "has no such setting"
+        having = " or ".join(each for each in RUNTIMES if RUNTIMES[each].takes(name, value))
+        raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or take {having}")
+    if name == "quantization":
+        check_quantization(card, value)
+    if name == "stepwise" and settings.dtype not in dtypes_for(card, runtime, stepwise=True):
+        raise BadInput(f"stepwise is on, and dtype is {settings.dtype}; expected {' or '.join(HALF)} beside it")
+    wrong_type = name == "dtype" and not settings.stepwise and value not in dtypes_for(card, runtime, stepwise=False)
+    if wrong_type or (name in OF_LANGUAGE_MODELS and not _applies(name, card)):
+        expected = " or ".join(dtypes_for(card, runtime, stepwise=False)) if wrong_type else default
+        raise BadInput(
+            f"{name} is {value}, and {card.id} has no language model that it would apply to; expected {expected}"
+        )
+
+
+def _applies(name: str, card: Card) -> bool:
+    """Whether a model has anything that a setting of its runtime would change."""
+    if name == "quantization":
+        return card.kind != "gguf"  # the file has one
+    return name not in OF_LANGUAGE_MODELS or FAMILIES[card.family].has_language_model

@@ -15,7 +15,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.registry.handle import OpenSession
-from workbench.registry.registry import Registry, Residency
+from workbench.registry.registry import UNLOADED, Registry, Residency
 from workbench.registry.weights import AUTO
 
 IDLE_MINUTES = 10.0
@@ -103,8 +103,8 @@ class SessionPool:
             return bool(self._opening[key]) if session is None else session.occupied
 
     def residents(self) -> list[Residency]:
-        """Returns the sessions that have a process now."""
-        return [resident for resident in self.registry.residents() if resident.memory_bytes]
+        """Returns the sessions that are loaded right now, those on a server included."""
+        return [each for each in self.registry.residents() if each.state != UNLOADED]
 
     def unload(self, model: str, runtime: str, quantization: str | None = None) -> None:
         """Ends a session's process and frees its memory; raises `BadInput` while it is working."""

@@ -501,7 +501,7 @@ def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: 
         assert {name: given[name] for name in expected} == expected
         given.clear()
         assert main([*command.split(), "-m", model]) == 2
-        assert given.keys() == {"runtime", "on_progress"}, "what is not given is the card's to say"
+        assert given.keys() == {"runtime", "on_progress", "options"}, "what is not given is the card's to say"
 
 
 def test_a_name_with_a_line_break_does_not_break_the_line(capsys: Capture) -> None:

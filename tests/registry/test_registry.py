@@ -393,7 +393,7 @@ def test_vllm_opens_the_directory_that_was_made_of_the_checkpoint(
         asked.append((directory.name, family))
         return tmp_path
 
-    monkeypatch.setattr("workbench.registry.registry.served_directory", made)
+    monkeypatch.setattr("workbench.registry.resolve.served_directory", made)
     monkeypatch.setattr("workbench.core.runtimes.Runtime.missing", lambda _: None)
     with registry.open("demo/funasr-nano", runtime="vllm") as session:
         assert session.weight_bytes == 123

@@ -93,7 +93,7 @@ def takes(given: dict[str, Any], family: str, runtime: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("dtype", "stepwise"), itertools.product(RUNTIMES["pytorch"].dtypes, [False, True]))
+@pytest.mark.parametrize(("dtype", "stepwise"), [*itertools.product(RUNTIMES["pytorch"].dtypes, [False, True])])
 def test_sixteen_bits_of_a_model_without_a_language_model_are_stepwise(dtype: str, stepwise: bool) -> None:
     expected = dtype in HALF if stepwise else dtype in ("float32", "float64")
     assert takes({"dtype": dtype, "stepwise": stepwise}, "sensevoice", "pytorch") == expected

@@ -179,7 +179,7 @@ def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path)
 def test_a_setting_that_does_not_apply_is_refused_before_any_work(
     registry: Registry, tmp_path: Path, settings: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.registry.registry.fetch", lambda *_: pytest.fail("the checkpoint was fetched"))
+    monkeypatch.setattr("workbench.registry.resolve.fetch", lambda *_: pytest.fail("the checkpoint was fetched"))
     with pytest.raises(BadInput, match=sentence):
         registry.open(tiny_sensevoice(tmp_path / "tiny"), **{"runtime": "gguf", **settings})  # type: ignore[arg-type]
 

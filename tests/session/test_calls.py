@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 from tests.support.processes import eventually
 from tests.support.talking_worker import Talks, talking
+from tests.support.tiny_checkpoints import noise
+from workbench.audio.spans import Span
 from workbench.core.errors import BadInput, SessionDied
 from workbench.core.settings import SessionSpec
 from workbench.isolation import concurrent, serial
@@ -23,6 +26,7 @@ from workbench.pipelines.text_session import TextSession
 from workbench.registry.handle import OpenSession
 from workbench.session.calls import CALLS, CAPABILITIES, call_of, with_calls
 from workbench.session.protocols import Detects, FindsNeighbours, Generates, Session, Traces, Transcribes
+from workbench.session.values import Segment
 
 nothing: Any = None
 SESSIONS = {
@@ -71,6 +75,11 @@ def test_what_is_absent_is_refused_in_one_sentence(kind: str, name: str, said: s
     with pytest.raises(BadInput) as raised:
         getattr(holder, name)("x")
     assert str(raised.value) == said
+
+
+def test_speech_that_is_detected_is_told_as_segments() -> None:
+    detector: Any = SimpleNamespace(spans=lambda samples, options: [Span(0.5, 1.0)])
+    assert DetectionSession("m", "r", detector).detect(noise(2.0)) == (Segment(0.5, 1.0, ""),)
 
 
 def test_what_streams_is_read_off_the_protocols() -> None:

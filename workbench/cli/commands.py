@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cli.arguments import parser
-from workbench.cli.context_length import check_context
 from workbench.cli.help_text import one_line
 from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.cli.standard_input import DASH, read_prompt, recording_paths
 from workbench.cli.tables import alternatives_table
 from workbench.cli.transcribe import ProgressLine, transcripts
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.core.options import build_options
 from workbench.core.runtimes import RUNTIMES
 from workbench.embeddings import Embedding, SeveralTensors, read_embedding
 from workbench.families import FAMILIES
@@ -380,8 +378,6 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
     """Yields the session and the options for its calls. The options are checked before the model is loaded."""
     with Registry() as registry:
         options = chosen_options(parsed)
-        build_options(registry.options_class(parsed.model), registry.resolve_options(options), parsed.model)
-        check_context(registry.card(parsed.model), options)
         progress = ProgressLine()
         progress.show(f"loading {parsed.model}")
         try:
@@ -389,6 +385,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
                 parsed.model,
                 runtime=parsed.runtime,
                 on_progress=progress.fetching,
+                options=options,
                 **chosen_settings(parsed),
             )
         finally:

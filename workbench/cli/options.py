@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from workbench.core.options import OptionSpec, option_specs
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.settings import settings_of
 from workbench.families import FAMILIES, Family
-from workbench.formats.quantization import AUTO, TYPES
+from workbench.registry.availability import SERVED
 from workbench.registry.cards import Card
-from workbench.registry.registry import SERVED, Registry
+from workbench.registry.registry import Registry
+from workbench.registry.settings import settings_for
 from workbench.registry.signatures import KINDS, range_of, runtimes_of
 
 COLUMNS = ("flag", "type", "default", "runtimes")
@@ -47,14 +46,13 @@ def described(card: Card) -> dict[str, Any]:
     family = FAMILIES[card.family]
     runtimes = _runtimes(card, family)
     settings: dict[str, dict[str, Any]] = {}
-    for runtime in runtimes if card.kind != "server" else ():  # a server has its own settings
-        for spec in settings_of(runtime).values():
-            if _applies(spec, card, family):
-                entry = _entry(_fitted(spec, family))
-                known = settings.setdefault(spec.name, {**entry, "defaults": {}, "runtimes": []})
-                known["choices"] = list(dict.fromkeys([*known["choices"], *entry["choices"]]))
-                known["defaults"][runtime] = card.settings.get(runtime, {}).get(spec.name, spec.default)
-                known["runtimes"].append(runtime)
+    for runtime in runtimes:
+        for spec in settings_for(card, runtime).values():
+            entry = _entry(spec)
+            known = settings.setdefault(spec.name, {**entry, "defaults": {}, "runtimes": []})
+            known["choices"] = list(dict.fromkeys([*known["choices"], *entry["choices"]]))
+            known["defaults"][runtime] = card.settings.get(runtime, {}).get(spec.name, spec.default)
+            known["runtimes"].append(runtime)
     options = option_specs(family.options_class)
     return {
         "model": card.id,
@@ -75,21 +73,6 @@ def _runtimes(card: Card, family: Family) -> list[str]:
     if card.kind == "server":
         return [SERVED]
     return [name for name in found if card.kind != "gguf" or RUNTIMES[name].opens_gguf]
-
-
-def _applies(spec: OptionSpec, card: Card, family: Family) -> bool:
-    if spec.name == "quantization":
-        return card.kind != "gguf"  # the file has one
-    return spec.name != "kv_cache" or family.has_language_model
-
-
-def _fitted(spec: OptionSpec, family: Family) -> OptionSpec:
-    """Returns the setting with the choices that the family allows."""
-    if spec.name == "quantization":
-        return replace(spec, choices=(AUTO, *TYPES))
-    if spec.name == "dtype" and not family.has_language_model:
-        return replace(spec, choices=tuple(name for name in spec.choices if name in ("float32", "float64")))
-    return spec
 
 
 def _entry(spec: OptionSpec) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whether a model's context holds what it is asked to write, as far as that is known before the model is loaded."""
+"""Checks the requested number of tokens against a model's context, as far as possible before the model is loaded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NAME = "max_new_tokens"
 
 
 def check_context(card: Card, options: Mapping[str, Any]) -> None:
-    """Raises `BadInput` where more new tokens are asked for than the context of the model's language half holds.
+    """Raises `BadInput` if the user asks for more new tokens than the context of the language model holds.
 
-    Nothing is downloaded for it: of a model that is not on this machine, or on a server, nothing is known yet. What
-    the context holds beside a prompt is checked where the prompt is read.
+    It downloads nothing: for a model that is not on this machine, or on a server, the check is skipped. The code that
+    reads the prompt checks the space beside it.
     """
     asked = options.get(NAME)
     if not isinstance(asked, int) or card.kind in ("gguf", "server"):
@@ -35,9 +35,9 @@ def check_context(card: Card, options: Mapping[str, Any]) -> None:
 
 
 def _language_directory(directory: Path) -> Path | None:
-    """The directory of the language model: the checkpoint itself, or one inside it."""
+    """Returns the directory of the language model: the checkpoint itself, or one inside it."""
     try:
         inside = sorted(path for path in directory.iterdir() if path.is_dir())
     except OSError:
-        return None  # whoever opens the model is told
+        return None  # opening the model reports the error
     return next((each for each in (directory, *inside) if is_language_directory(each)), None)

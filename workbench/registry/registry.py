@@ -1,7 +1,7 @@
 """The registry: models by name, sessions by model and runtime, within a budget of memory.
 
-It opens sessions in processes of their own; `workbench.registry.budget` ends the one least recently used when the next
-would not fit. It loads no model itself.
+It opens sessions in processes of their own, and asks servers from this one; `workbench.registry.budget` ends the
+process least recently used when the next would not fit. `workbench.registry.resolve` says what is opened.
 """
 
 from __future__ import annotations
@@ -12,50 +12,35 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.artifacts.vllm_directories import served_directory
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress, listening, report
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.settings import SessionSpec, Settings, check_setting
+from workbench.core.settings import SETTINGS, SessionSpec
 from workbench.families import FAMILIES
 from workbench.isolation.base import IsolatedSession
 from workbench.isolation.concurrent import ParallelSession
-from workbench.isolation.loader import open_here, why_not
+from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
-from workbench.pipelines.voice_activity import BUILT_IN
+from workbench.isolation.threads import in_threads
+from workbench.registry.availability import Availability, available, default_runtime, why_not_runnable
 from workbench.registry.budget import MemoryBudget, default_budget
 from workbench.registry.cards import BadCard, Card
 from workbench.registry.catalogue import find_card, read_catalogue
 from workbench.registry.handle import OpenSession, opened, quantization_of
-from workbench.registry.sources import fetch, on_disk, why_not_here
-from workbench.registry.weights import (
-    Weights,
-    check_quantization,
-    gguf_file,
-    measured_weights,
-    offered_weights,
-    why_not_converted,
-)
+from workbench.registry.resolve import is_made, resolve, resolve_options
+from workbench.registry.weights import Weights, measured_weights, offered_weights
 from workbench.session.protocols import Session
 from workbench.system.memory import size
 
-SERVED = "vllm"  # the runtime of a model on a server
+ON_SERVER = "on the server"  # the state of a session that is idle and has no process here
+UNLOADED = "unloaded"  # the state of one that has to be loaded again for the next call
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Availability:
-    """Whether a model can run on a runtime right now, and if not, why and how to get there."""
-
-    ready: bool
-    reason: str | None = None
-    fetches: bool = False  # not ready, but opening it downloads what is missing
 
 
 @dataclass(frozen=True)
@@ -64,11 +49,11 @@ class Residency:
 
     model: str
     runtime: str
-    memory_bytes: int  # 0 while it is unloaded
+    memory_bytes: int  # 0 while it is unloaded, and where it runs on a server alone
     busy: bool
     idle_seconds: float
     quantization: str | None = None  # of the weights, where they are in a GGUF file
-    state: str = "idle"  # unloaded, loading, at work or idle
+    state: str = "idle"  # unloaded, loading, at work, idle or on the server
     load_seconds: float = 0.0  # how long its process took to start and load, the last time
     log: Path | None = None  # of what the model's engine does, where it keeps one
 
@@ -120,28 +105,19 @@ class Registry:
         return found
 
     def default_runtime(self, card: Card) -> str:
-        """The runtime that a model opens on where none is named."""
-        return {"gguf": "gguf", "server": SERVED}.get(card.kind, "pytorch")
+        """Returns the runtime that a model opens on where none is named."""
+        return default_runtime(card)
 
     def availability(self, card: Card, runtime: str) -> Availability:
-        """Whether the card's model can run on that runtime."""
-        reason = _why_not(card, runtime)
-        if reason:
-            return Availability(False, reason)
-        try:
-            if RUNTIMES[runtime].opens_gguf and (reason := why_not_converted(card)):
-                return Availability(False, reason)
-        except BadInput as error:  # a folder in the checkpoint directory that may not be read
-            return Availability(False, str(error))
-        missing = why_not_here(card)
-        return Availability(missing is None, missing, fetches="hub" in card.source and missing is not None)
+        """Returns whether the card's model can run on that runtime."""
+        return available(card, runtime)
 
     def weights(self, card: Card, runtime: str) -> tuple[Weights, ...]:
         """The quantisations that the model can be opened in on that runtime, as far as is known without any work.
 
         Empty where the runtime takes the checkpoint as it is, or cannot run the model.
         """
-        if not RUNTIMES[runtime].opens_gguf or _why_not(card, runtime):
+        if not RUNTIMES[runtime].opens_gguf or why_not_runnable(card, runtime):
             return ()
         try:
             return offered_weights(card)
@@ -163,7 +139,7 @@ class Registry:
 
     def open(
         self,
-        model: str | Path,
+        model: str | Path | Card,
         runtime: str | None = None,
         threads: int | None = None,
         device: str | None = None,
@@ -176,46 +152,37 @@ class Registry:
         tensor_parallel: int | None = None,
         eager: bool | None = None,
         stepwise: bool | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> OpenSession:
-        """A session of a model on a runtime: where none is named, gguf for a GGUF file, vllm for a model on a server,
-        and pytorch for the others.
+        """Returns a session of a model on a runtime: where none is named, gguf for a GGUF file, vllm for a model on a
+        server, and pytorch for the others.
 
         Downloads the checkpoint first where the card says from where, and converts it where the runtime opens GGUF
         files; `on_progress` is told of that and of the load, at least four times a second while the process starts,
         and may raise to stop it. A setting that is not given is the card's, else the usual one of
         `workbench.core.settings.Settings`. Sessions of the same model, runtime and settings share one process.
+        `options` are those of later calls, by name, which are checked before anything is downloaded or loaded.
 
         Raises `BadInput` for an unknown model or a bad checkpoint, `Unavailable` where the runtime or the
         source is not there or memory does not suffice.
         """
+        given = locals()  # the parameters, of which those that are settings are named as such
+        settings = {name: given[name] for name in SETTINGS}
         self._check_open()
-        card = self.card(model)
-        given = {
-            "threads": threads,
-            "device": device,
-            "dtype": dtype,
-            "quantization": quantization,
-            "kv_cache": kv_cache,
-            "max_length": max_length,
-            "kv_gigabytes": kv_gigabytes,
-            "tensor_parallel": tensor_parallel,
-            "eager": eager,
-            "stepwise": stepwise,
-        }
-        chosen = runtime or self.default_runtime(card)
-        spec = self._spec(card, chosen, given, on_progress)
+        card = model if isinstance(model, Card) else self.card(model)
+        spec = resolve(card, runtime, settings, options, on_progress)
         if not self.isolate:
             with listening(on_progress):
                 here = open_here(spec)
             self._here.add(here)
             return opened(spec, here, self.resolve_options, self._release)
-        made = card.kind != "gguf" and (RUNTIMES[chosen].opens_gguf or RUNTIMES[chosen].opens_served)
         with self._lock:
             self._check_open()
             kind = ParallelSession if RUNTIMES[spec.runtime].parallel else ProcessSession
-            process = self._processes.setdefault(spec, kind(spec, self._admitted))
-            if made:
-                self._makers[spec] = partial(self._spec, card, chosen, given, report)
+            admitted = None if in_threads(spec) else self._admitted  # it takes no memory to speak of
+            process = self._processes.setdefault(spec, kind(spec, admitted))
+            if is_made(card, spec.runtime):
+                self._makers[spec] = partial(resolve, card, spec.runtime, settings, on_progress=report)
             self._holders[spec] = self._holders.get(spec, 0) + 1
         try:
             with listening(on_progress):
@@ -238,7 +205,7 @@ class Registry:
         unloaded = []
         for process in self._sessions():
             idle = time.monotonic() - process.last_used
-            if process.pid and idle >= seconds:
+            if process.loaded and idle >= seconds:
                 memory = process.memory_bytes
                 if process.unload():
                     unloaded.append(_residency(process, memory, False, idle))
@@ -282,31 +249,8 @@ class Registry:
         self.close()
 
     def resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options with a voice activity model's id made the place of its checkpoint."""
-        vad = options.get("vad")
-        if not isinstance(vad, (str, Path)) or vad in BUILT_IN:
-            return options
-        expected = f"{', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
-        catalogue = read_catalogue()
-        if on_disk(vad)[1] is None and str(vad) not in catalogue.ids:
-            raise BadInput(f"option vad is {str(vad)!r}; expected {expected}")
-        card = self.card(vad)
-        if card.family != "fsmn_vad":
-            raise BadInput(f"option vad is {str(vad)!r}, a model of the family {card.family}; expected {expected}")
-        return {**options, "vad": str(fetch(card))}
-
-    def _spec(self, card: Card, runtime: str, given: Mapping[str, Any], on_progress: OnProgress | None) -> SessionSpec:
-        if reason := _why_not(card, runtime):
-            raise Unavailable(f"{card.id} cannot run on {runtime}: {reason}")
-        settings = _settings(given, card, runtime)
-        if card.server is not None:
-            return SessionSpec(card.id, card.family, runtime, Path(), settings, card.server)
-        checkpoint = fetch(card, on_progress)
-        if RUNTIMES[runtime].opens_gguf:
-            checkpoint, settings = gguf_file(card, checkpoint, settings, on_progress)
-        if RUNTIMES[runtime].opens_served:
-            checkpoint = served_directory(checkpoint, card.family, on_progress)
-        return SessionSpec(card.id, card.family, runtime, checkpoint, settings)
+        """Returns the options with a voice activity model's id made the place of its checkpoint."""
+        return resolve_options(options)
 
     def _release(self, spec: SessionSpec) -> None:
         with self._lock:
@@ -339,58 +283,11 @@ class Registry:
             raise BadInput("the registry is closed; make another one")
 
 
-def _why_not(card: Card, runtime: str) -> str | None:
-    """Why the model cannot run on that runtime here, wherever its checkpoint is, or None where it can."""
-    served = card.kind == "server"
-    if served and runtime in RUNTIMES and runtime != SERVED:
-        return f"it runs on the server {card.place}, which is asked as {SERVED}"
-    reason = card.runtimes.get(runtime) or why_not(card.family, runtime, served)
-    if reason or card.kind != "gguf" or RUNTIMES[runtime].opens_gguf:
-        return reason
-    opening = " or ".join(name for name, each in RUNTIMES.items() if each.opens_gguf)
-    file = Path(card.place).name
-    return f"{file} is a GGUF file, which runs on {opening}; {runtime} needs the checkpoint that it was made of"
-
-
-def _settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
-    """The settings that are given, and for those that are None, the card's.
-
-    Raises `BadInput` for a value that makes no sense, or not for this model on this runtime.
-    """
-    asked = {
-        name: check_setting(name, value, f"{name} is {value!r:.80}")
-        for name, value in given.items()
-        if value is not None
-    }
-    settings = Settings(**{**card.settings.get(runtime, {}), **asked})
-    for setting in fields(settings):
-        name, value = setting.name, getattr(settings, setting.name)
-        if value == setting.default:
-            continue
-        if card.kind == "server":
-            raise BadInput(f"{name} is {value}, and the server of {card.id} decides that; leave it out")
-        if not RUNTIMES[runtime].takes(name, value):
-            lack = "does not compute in it" if name in RUNTIMES[runtime].settings else "has no such setting"
-            having = " or ".join(each for each in RUNTIMES if RUNTIMES[each].takes(name, value))
-            raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or take {having}")
-        if name == "quantization":
-            check_quantization(card, value)
-        if name == "stepwise" and settings.dtype not in ("bfloat16", "float16"):
-            raise BadInput(f"stepwise is on, and dtype is {settings.dtype}; expected bfloat16 or float16 beside it")
-        # float64 is of the whole network, and so is what is computed stepwise.
-        whole = name == "dtype" and (value == "float64" or settings.stepwise)
-        if name in ("dtype", "kv_cache") and not whole and not FAMILIES[card.family].has_language_model:
-            expected = f"{setting.default} or float64" if name == "dtype" else setting.default
-            raise BadInput(
-                f"{name} is {value}, and {card.id} has no language model that it would apply to; expected {expected}"
-            )
-    return settings
-
-
 def _residency(process: IsolatedSession, memory: int, busy: bool, idle: float) -> Residency:
     loading = process.loading
     busy = busy or loading  # it may have begun meanwhile
-    state = "loading" if loading else "at work" if busy else "idle" if memory else "unloaded"
+    resting = ON_SERVER if in_threads(process.spec) and process.loaded else "idle" if memory else UNLOADED
+    state = "loading" if loading else "at work" if busy else resting
     return Residency(
         model=process.model,
         runtime=process.runtime,

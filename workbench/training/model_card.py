@@ -9,6 +9,7 @@ from pathlib import Path
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.isolation.loader import open_here
+from workbench.session.protocols import Transcribes
 from workbench.training.course import Phase
 from workbench.training.digits import Take
 from workbench.training.evaluation import CONDITIONS, DigitString, evaluation_strings, measure, under
@@ -49,9 +50,11 @@ class CardFacts:
 def measure_checkpoint(directory: Path, family: str, held_out: Sequence[Take]) -> list[Measured]:
     """Returns the word error rates of the checkpoint on strings of the held-out speakers, under every condition."""
     session = open_here(SessionSpec(directory.name, family, "pytorch", directory))
+    assert isinstance(session, Transcribes)
+    transcribe = session.transcribe
 
     def rate(strings: Sequence[DigitString]) -> float:
-        rates = measure(lambda samples: session.transcribe((samples, 16000)).text, strings)
+        rates = measure(lambda samples: transcribe((samples, 16000)).text, strings)
         assert rates.wer is not None  # the references are not empty
         return rates.wer
 

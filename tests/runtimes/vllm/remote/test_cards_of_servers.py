@@ -1,23 +1,30 @@
-"""From a card with a server's address to a session in a process of its own, and to the command line."""
+"""From a card with a server's address to a session, in this process or in one of its own, and to the command line."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
+from collections.abc import Generator
 from pathlib import Path
+from textwrap import dedent
 
 import numpy as np
 import pytest
 
-from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, FakeServer, Reply, chat_events
-from tests.support.processes import Background
+from tests.runtimes.vllm.remote.fake_server import CHAT, END, MODEL, Answering, FakeServer, Reply, chat_events
+from tests.support.processes import PATIENCE, Background, children, eventually
+from tests.test_project import HEAVY
 from workbench.cli.commands import main
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import Server, SessionSpec, Settings
 from workbench.isolation.loader import why_not
 from workbench.registry.budget import PROCESS_BYTES, estimated_bytes, weight_bytes
+from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
+from workbench.session.values import Generation, Piece
 
 SOUND = (np.zeros(16000, dtype=np.float32), 16000)
 
@@ -89,7 +96,9 @@ def test_what_the_server_decides_is_no_setting(setting: dict) -> None:
 
 def test_it_needs_next_to_no_memory(server: Server) -> None:
     spec = SessionSpec("far", "causal_lm", "vllm", Path(), Settings(), server)
-    assert estimated_bytes(spec) < PROCESS_BYTES / 2 and weight_bytes(spec) == 0
+    assert estimated_bytes(spec) == 0 and weight_bytes(spec) == 0
+    speech = SessionSpec("far", "funasr_nano", "vllm", Path(), Settings(), server)
+    assert 0 < estimated_bytes(speech) < PROCESS_BYTES / 2, "it looks for speech before it asks, in a process"
 
 
 def test_a_session_in_a_process_of_its_own(fake: FakeServer) -> None:
@@ -106,6 +115,84 @@ def test_a_session_in_a_process_of_its_own(fake: FakeServer) -> None:
         stream.close()
         assert fake.gone.wait(10), "the server is told"
         assert session.pid, "and the process goes on"
+
+
+def waiting(fake: FakeServer) -> Answering:
+    """Lets the server say one word, and then nothing; returns what it answered before."""
+    usual = fake.answers[CHAT]
+    fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="wait")
+    return usual
+
+
+def begun(session: OpenSession) -> Generator[Piece | Generation, None, None]:
+    """A stream that has given the word."""
+    stream = session.generate_stream("count")
+    assert any(isinstance(piece, Piece) and piece.text == "one" for piece in stream)
+    return stream
+
+
+def test_a_language_model_on_a_server_has_no_process(fake: FakeServer) -> None:
+    before = children()
+    with Registry() as registry, registry.open("far/causal_lm") as session:
+        assert session.generate("count").text == "one two" and session.load_seconds > 0
+        assert session.pid is None and children() <= before
+        [resident] = registry.residents()
+        assert (resident.state, resident.memory_bytes, resident.busy) == ("on the server", 0, False)
+        with pytest.raises(BadInput, match="far/causal_lm writes text; to transcribe, open a speech model"):
+            session.transcribe(SOUND)
+        usual = waiting(fake)
+        stream = begun(session)
+        assert registry.residents()[0].state == "at work" and not registry.unload("far/causal_lm", "vllm")
+        stream.close()
+        assert fake.gone.wait(10), "the server is told"
+        assert registry.unload("far/causal_lm", "vllm") and registry.residents()[0].state == "unloaded"
+        fake.answers[CHAT] = usual
+        assert session.generate("count").text == "one two"
+        assert registry.unload_idle(0.0) and registry.residents()[0].state == "unloaded"
+    assert registry.residents() == []
+
+
+def test_one_holder_cancels_its_own_calls_on_a_server(fake: FakeServer) -> None:
+    waiting(fake)
+    with Registry() as registry, registry.open("far/causal_lm") as mine, registry.open("far/causal_lm") as other:
+        assert len(registry.residents()) == 1
+        reading = threading.Event()
+
+        def read() -> None:
+            stream = begun(mine)
+            reading.set()
+            list(stream)
+
+        call, kept = Background(read), begun(other)
+        assert reading.wait(PATIENCE)
+        mine.cancel()
+        error = call.ended().error
+        assert isinstance(error, Cancelled) and str(error) == "generating with far/causal_lm was stopped"
+        next(kept)
+        kept.close()
+
+
+def test_closing_ends_calls_to_a_server(fake: FakeServer) -> None:
+    waiting(fake)
+    threads = threading.active_count()
+    with Registry() as registry:
+        stream = begun(registry.open("far/causal_lm"))
+        registry.close()
+        with pytest.raises(SessionDied, match="the session of far/causal_lm on vllm was closed while generating"):
+            list(stream)
+    eventually(lambda: threading.active_count() <= threads)
+
+
+def test_a_page_that_asks_a_server_loads_nothing_heavy(fake: FakeServer) -> None:
+    code = f"""
+        import sys
+        from workbench.registry.registry import Registry
+        with Registry() as registry, registry.open("far/causal_lm") as session:
+            assert session.generate("count").text == "one two"
+        print(*({HEAVY!r} & sys.modules.keys()))
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
 def test_several_calls_at_once_reach_the_server_side_by_side(fake: FakeServer) -> None:

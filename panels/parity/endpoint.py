@@ -42,7 +42,7 @@ COMPARE = {
     ),
     "reference": Parameter(
         "reference",
-        "What the others are held against: a runtime with a type behind a colon, or a trace file by its name.",
+        "The reference of the comparison: a runtime with a type behind a colon, or a trace file by its name.",
         TEXT,
         "pytorch:f32",
     ),

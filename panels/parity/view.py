@@ -18,7 +18,7 @@ from workbench.parity_lab.stage_detail import stage_details
 
 VIEW = "parity/view.html"
 NOTHING_YET = """<div class="empty">
-<p class="lead">Where do two runtimes part ways?</p>
+<p class="lead">At which stage do two runtimes begin to differ?</p>
 <ol>
 <li>Choose a model and a sample, or a recording or prompt of your own.</li>
 <li>Choose what to hold against the reference: other runtimes, other types, or a trace file of another program.</li>

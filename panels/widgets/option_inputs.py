@@ -14,6 +14,7 @@ from typing import Any
 import gradio as gr
 
 from panels.running.choices import ModelOnRuntime, vad_choices
+from workbench.core.errors import BadInput
 from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
@@ -92,6 +93,8 @@ def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Comp
     choices = vad_choices(registry) if spec.name == "vad" else spec.choices
     if choices:
         return gr.Dropdown(list(choices), value=spec.default, **common)
+    if spec.default is None and spec.kind in (float, int):  # Gradio turns an empty number into 0
+        return gr.Textbox(value="", placeholder="default", max_lines=1, **common)
     # No limits here: Gradio would refuse a number with its own message before this project's check.
     makers: dict[type, Callable[[], gr.components.Component]] = {
         bool: lambda: gr.Checkbox(value=spec.default, **common),
@@ -104,7 +107,10 @@ def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Comp
 
 
 def read_inputs(options: Sequence[Shown], values: Sequence[Any]) -> dict[str, Any]:
-    """Returns the options from the page, by `Shown.key`; an empty number means the default."""
+    """Returns the options from the page, by `Shown.key`; an empty number means the default.
+
+    Raises `BadInput` for a text in place of a number.
+    """
     return {option.key: _value(option.spec, value) for option, value in zip(options, values)}
 
 
@@ -118,11 +124,21 @@ def by_family(options: Iterable[Shown], given: Mapping[str, Any]) -> dict[str, d
 
 
 def _value(spec: OptionSpec, value: Any) -> Any:
-    if value is None:
+    if value is None or (spec.default is None and not str(value).strip()):
         return spec.default
+    if spec.kind in (float, int) and isinstance(value, str):
+        return _number(spec, value.strip())
     if spec.kind in (bool, float, int, str):
         return spec.kind(value)
     return tuple(line.strip() for line in str(value).splitlines() if line.strip())
+
+
+def _number(spec: OptionSpec, written: str) -> float | int:
+    try:
+        return spec.kind(written)
+    except ValueError:
+        expected = "a whole number" if spec.kind is int else "a number"
+        raise BadInput(f"{label_of(spec.name)} is {written!r:.80}; expected {expected}, or nothing") from None
 
 
 def visible_for(options: Sequence[Shown], registry: Registry, values: Iterable[str]) -> list[bool]:

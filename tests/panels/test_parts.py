@@ -69,6 +69,17 @@ def test_inputs_give_the_options_back(pool: Any) -> None:
     assert ten["max_segment_seconds"] == 10.0 and isinstance(ten["max_segment_seconds"], float)
 
 
+@pytest.mark.parametrize(("written", "read"), [(None, None), ("", None), (" ", None), ("0", 0), (" 800 ", 800)])
+def test_a_number_without_a_default_may_be_left_empty(pool: Any, written: str | None, read: int | None) -> None:
+    options = shown_options(pool.registry)
+    asked = [written if option.spec.name == "end_silence_ms" else None for option in options]
+    assert read_inputs(options, asked)["end_silence_ms"] == read
+    wrong = ["8 s" if each is not None else None for each in asked]
+    if any(wrong):
+        with pytest.raises(BadInput, match="End silence ms is '8 s'; expected a whole number, or nothing"):
+            read_inputs(options, wrong)
+
+
 def test_an_option_shows_while_a_model_has_it(pool: Any) -> None:
     options = shown_options(pool.registry)
     shown = {

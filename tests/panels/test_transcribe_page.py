@@ -379,6 +379,7 @@ def test_options_follow_the_chosen_models(served: Served, page: Any, tmp_path: P
     expect(page.locator(".result.done")).to_have_count(1)
     (given,) = served.registry.sessions["fake/para"].calls
     assert "itn" not in given and given["max_segment_seconds"] == 30.0
+    assert given["end_silence_ms"] is None, "an input that nobody touched means the default"
 
 
 @pytest.mark.browser

@@ -104,7 +104,7 @@ def test_transcriptions_alone_give_the_same_texts(speech: Session) -> None:
     recogniser.service = replace(recogniser.service, routes=recogniser.service.routes - {CHAT})
     transcribed = speech.transcribe_batch(THREE)
     assert [each.text for each in transcribed] == [each.text for each in chatted]
-    assert all(not each.tokens and "does not tell their tokens" in each.notes[0] for each in transcribed)
+    assert all(not each.tokens and "does not send their tokens" in each.notes[0] for each in transcribed)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,9 @@ def test_a_language_model_traces_no_recording(capsys: Capture, tmp_path: Path) -
     ]
     with Registry(isolate=False) as registry, registry.open("language") as session:
         for source in ("short.wav", Path("short.wav")):
-            with pytest.raises(BadInput, match=r"^'short\.wav' is the name of a recording, and language goes on"):
+            with pytest.raises(
+                BadInput, match=r"^'short\.wav' is the name of a recording, and language continues a text"
+            ):
                 session.trace(source)
 
 

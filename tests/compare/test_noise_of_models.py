@@ -53,7 +53,7 @@ class Model:
     def norm(self, name: str) -> Any:
         """A norm of the other session."""
         recogniser = self.other.recogniser
-        if not hasattr(recogniser, "ear"):
+        if not hasattr(recogniser, "encoder"):
             return recogniser.network.network.get_submodule(name)
         network: nn.Module = recogniser.language.network if name[:6] == "model." else recogniser.encoder.network.network
         return network.get_submodule(name)

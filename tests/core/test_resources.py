@@ -56,7 +56,7 @@ def test_a_speech_session_closes_its_network(kind: type) -> None:
 @pytest.mark.parametrize("kind", [NanoAudioEncoder, FireRedAudioEncoder])
 def test_a_speech_language_session_closes_both_halves(kind: type) -> None:
     network, language = Part(), Part()
-    pipeline = around(SpeechLanguagePipeline, ear=around(kind, network=network), language=language)
+    pipeline = around(SpeechLanguagePipeline, encoder=around(kind, network=network), language=language)
     SpeechSession("m", "r", pipeline).close()
     assert (network.closed, language.closed) == (1, 1)
 

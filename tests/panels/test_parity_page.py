@@ -200,8 +200,11 @@ def test_isolated_mode_stages_and_tolerances_reach_the_run(
     open_tab(page, lab)
     page.locator("#parity-mode label", has_text="Isolated").click()
     page.get_by_role("button", name="Stages and tolerance").click()
-    page.locator("#parity-stages input, #parity-stages textarea").fill("encoder.*, tokens")
+    stages = page.locator("#parity-stages input, #parity-stages textarea")
+    expect(stages).to_have_value("*")  # Gradio makes the inputs when they come into sight
+    stages.fill("encoder.*, tokens")
     page.locator("#parity-rules textarea").fill("encoder.*:relative_l2=1e-9\ncosine_distance=0.5")
+    expect(stages).to_have_value("encoder.*, tokens")
     page.locator("#parity-exact input").uncheck()
     compare(page, "gguf:f32")
     [(sent, named)] = given

@@ -26,6 +26,8 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
 from workbench.runtimes.pytorch import fsmn_vad
 from workbench.text.rates import score
+from workbench.training.augment import noise as coloured_noise
+from workbench.training.augment import with_noise
 from workbench.training.digits import load_fsdd
 
 RATE = 16000
@@ -137,6 +139,15 @@ def test_quiet_speech_is_found_as_loud_speech_is(kind: str) -> None:
         assert heard(quiet.astype(np.float32), vad) == pytest.approx(loud, rel=0.05)
     if kind == "silero":
         assert sum(span.seconds for span in silero_spans(quiet.astype(np.float32))) < 0.3 * loud
+
+
+def test_fsmn_vad_finds_quiet_speech_in_loud_noise() -> None:
+    vad = str(shared("fsmn-vad"))
+    speech = joined("nicolas", (0.5, 1.5), 60.0)
+    pink = coloured_noise(len(speech), "pink", np.random.default_rng(2))
+    noisy = with_noise(speech, pink, float(np.mean(speech**2)), 5.0)
+    quiet = np.round(noisy * 0.01 * 32768) / 32768
+    assert heard(quiet.astype(np.float32), vad) == pytest.approx(heard(noisy, vad), rel=0.03)
 
 
 def test_quiet_digits_are_written_as_without_a_detector() -> None:

@@ -43,6 +43,8 @@ _SUSPECT_SECONDS = 0.2  # silero checks a gap again if it has this much loud aud
 _AS_LOUD = 10.0
 _MUCH_SECONDS = 3.0  # the note appears from this much on
 _MUCH_SHARE = 0.1  # and from this share of the found speech on
+_QUIET_FRAMES = 60  # the quietest part of a recording, enough to tell noise from tones
+_NOISY_DB = 35.0  # a recording is noisy if its quietest part is noise less far below its loudest
 _INAUDIBLE = -85.0  # dB of full scale, little more than the rounding noise of 16 bits
 
 _one_at_a_time = threading.Lock()  # each recording loads a detector, the first one loads its libraries too
@@ -62,7 +64,7 @@ class _Detector:
 
 # FSMN-VAD takes some music for speech, and more of it at a higher level. A recogniser writes words for music.
 _SILERO = _Detector("silero-vad", ENOUGH_DB, 8.0, 8.0)
-_FSMN = _Detector("FSMN-VAD", -40.0, 3.0, 12.0)
+_FSMN = _Detector("FSMN-VAD", -52.0, 3.0, 12.0)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def speech_spans(samples: np.ndarray, options: ListeningOptions) -> SpeechFound:
         speech, detector = _silero_spans(samples, levels), _SILERO
     else:
         with _one_at_a_time:
-            speech, detector = _fsmn_spans(raised(samples, _FSMN.level_db), options), _FSMN
+            speech, detector = _fsmn_spans(_raised_for_fsmn(samples, levels), options), _FSMN
     chunks = _chunks(samples, speech, levels, detector, longest)
     return SpeechFound(tuple(chunks), _notes(detector.name, levels, speech, chunks, seconds))
 
@@ -120,6 +122,22 @@ def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
             found = fresh_spans(raised(samples[gap.slice], _SILERO.level_db), options)
             again += [Span(gap.start + each.start, min(gap.start + each.end, gap.end)) for each in found]
     return sorted([*spans, *again])
+
+
+def _raised_for_fsmn(samples: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Returns the samples at the level that FSMN-VAD needs.
+
+    It misses speech in noise unless both are loud. Without noise a lower level is enough, at which it takes less music
+    for speech.
+    """
+    if len(levels) < _QUIET_FRAMES:
+        return raised(samples, _FSMN.level_db)
+    means = np.convolve(levels, np.full(_QUIET_FRAMES, 1 / _QUIET_FRAMES), mode="valid")
+    first = int(means.argmin())
+    quietest = samples[first * FRAME_SHIFT : (first + _QUIET_FRAMES) * FRAME_SHIFT]
+    below = loud_level(levels) - float(means[first])
+    noisy = below < _NOISY_DB and noise_like(quietest)
+    return raised(samples, ENOUGH_DB if noisy else _FSMN.level_db)
 
 
 def _fsmn_spans(samples: np.ndarray, options: ListeningOptions) -> list[Span]:

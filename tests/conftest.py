@@ -54,6 +54,7 @@ def _share_caches(config: pytest.Config) -> None:
     config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
     os.environ["MPLCONFIGDIR"] = f"{folder}/matplotlib"
     os.environ["VLLM_CACHE_ROOT"] = f"{folder}/vllm"
+    os.environ["VLLM_RPC_BASE_PATH"] = folder  # an engine that is killed leaves its sockets there
     os.environ[SHARED_CACHE] = os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
 
 

@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that put the tests into the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that they start inherit what is ignored
-    if "PYTEST_XDIST_WORKER" not in os.environ:  # those that are started later inherit it
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # processes that start later inherit it
         _share_caches(config)
     _take_one_core()
     # On a busy machine a deadline would fail whichever example is unlucky; pytest-timeout guards against hanging.
@@ -45,10 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _share_caches(config: pytest.Config) -> None:
-    """Gives the run a folder for what takes long to make and is the same for every test; it goes with the run.
+    """Creates one folder for the caches that all tests share; the end of the run removes it.
 
-    Those are the fonts that matplotlib finds and what vLLM writes down of each model's class: without it, each engine
-    imports vLLM in one more process. What fixtures of whole modules convert goes there as well.
+    It holds matplotlib's list of fonts and vLLM's notes of each model class. Without these notes each engine imports
+    vLLM in one more process. Fixtures of whole modules store their converted models there too.
     """
     folder = tempfile.mkdtemp(prefix="workbench-tests-")
     config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
@@ -59,10 +59,10 @@ def _share_caches(config: pytest.Config) -> None:
 
 
 def _take_one_core() -> None:
-    """Where several processes run tests, binds this one, and all that it will start, to a core of its own.
+    """Binds this process and those that it starts to one core, if several processes run tests.
 
-    Else each of them computes with as many threads as there are cores, and the threads wait for each other: two vLLM
-    engines that started side by side took 150 s in place of 25 s.
+    Otherwise each process computes with one thread per core, and these threads wait for each other: two vLLM engines
+    that started side by side took 150 s; one alone takes 25 s.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if worker and hasattr(os, "sched_setaffinity"):
@@ -97,9 +97,9 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def shared_cache(user_folders: Path) -> Iterator[None]:
-    """What the test converts is kept for the whole run, and it finds what others have converted.
+    """The test shares its converted models with the other tests of the run.
 
-    For tests of whole demo models that do not ask whether or where something is converted.
+    It is for tests of whole demo models that do not check whether or where a model is converted.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", os.environ[SHARED_CACHE])

@@ -1,4 +1,4 @@
-"""Sessions that several commands of one file share, as loading a model takes longer than most of what is asked."""
+"""Sessions that several commands of one test file share, as loading a model takes longer than most commands."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def _lasting() -> Iterator[LastingRegistry]:
 
 @pytest.fixture
 def lasting_sessions(_lasting: LastingRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands in this process use one registry, and find the models loaded that earlier ones have opened."""
+    """Commands in this process use one registry, which keeps the models of earlier commands loaded."""
     monkeypatch.setattr(commands, "Registry", lambda: _lasting)

@@ -1,4 +1,4 @@
-"""Coroutines in tests: where a test of the page ran before, the main thread has an event loop that runs for ever."""
+"""Runs coroutines in tests, in another thread: a browser test leaves a running event loop in the main thread."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from typing import Any
 
 
 def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Returns what the coroutine returns, or raises what it raises, in an event loop of another thread."""
+    """Runs a coroutine in another thread; returns its result, or raises its error."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, coroutine).result()

@@ -1,7 +1,7 @@
-"""A session on a server, in threads of this process: it computes nothing here, so it needs no process of its own.
+"""Sessions on a server run in threads of this process: they compute nothing here, so they need no process.
 
-It has the parent's end of a session in a process (`workbench.isolation.concurrent`) and the worker's end
-(`workbench.isolation.worker`), and queues between them: cancelling, closing and waiting are the same.
+Queues join the client end (`workbench.isolation.concurrent`) and the worker end (`workbench.isolation.worker`). So
+these sessions cancel, close and wait as sessions in processes do.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from workbench.isolation.worker import ParallelServer
 
 
 def in_threads(spec: SessionSpec) -> bool:
-    """Whether a session runs in this process: a language model on a server.
+    """Returns whether a session runs in this process, as a language model on a server does.
 
-    A speech model on a server looks for speech before it asks, with a network that loads torch.
+    A speech model on a server first finds speech with a network that loads torch, so it needs a process.
     """
     return spec.server is not None and spec.family in FAMILIES and FAMILIES[spec.family].reads_text
 
 
 class ThreadLink:
-    """One life of such a session, as a `workbench.isolation.channel.Link`. Once ended it stays so."""
+    """One connection to such a session, a `workbench.isolation.channel.Link`. It cannot open again after its end."""
 
     pid = None
     scratch: Path | None = None
@@ -41,7 +41,7 @@ class ThreadLink:
         self._ending = threading.RLock()
 
     def send(self, *message: Any, payload: bytes | None = None) -> None:
-        """Sends one message, and after it what is pickled already; raises `ConnectionLost` after the end."""
+        """Sends one message, then a payload that is already pickled; raises `ConnectionLost` after the end."""
         with self._ending:
             if not self.alive:
                 raise ConnectionLost
@@ -54,7 +54,7 @@ class ThreadLink:
                 self._inbox.put(payload)
 
     def receive(self) -> tuple[str, int, Any]:
-        """Waits for the next message; raises `ConnectionLost` where there will be none."""
+        """Waits for the next message; raises `ConnectionLost` after the last one."""
         try:
             message: tuple[str, int, Any] = pickle.loads(_taken(self._outbox))  # noqa: S301 (from this process)
         except EOFError:
@@ -73,7 +73,7 @@ class ThreadLink:
             self._server.end()
 
     def how_it_ended(self) -> str:
-        """How it ended, as the middle of a sentence."""
+        """Returns how the connection ended, as the middle of a sentence."""
         return "ended"
 
 
@@ -81,7 +81,7 @@ _Queue = queue.SimpleQueue[bytes | None]
 
 
 class _Ends:
-    """The worker's end of two queues, as a connection; None in a queue is its end."""
+    """The worker's end of two queues, with the methods of a connection; None marks the end of a queue."""
 
     def __init__(self, inbox: queue.SimpleQueue[bytes | None], outbox: queue.SimpleQueue[bytes | None]):
         self._inbox, self._outbox = inbox, outbox
@@ -111,14 +111,14 @@ class _ThreadServer(ParallelServer):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Opens the session; the thread that listens starts the calls."""
+        """Opens the session; a listening thread starts the calls."""
         threading.Thread(target=self.listen, daemon=True).start()
         self.load()
         if self._ended.is_set():
             self.end()
 
     def end(self) -> None:
-        """Stops all calls and closes the session, also one that is being opened when that is done."""
+        """Stops all calls and closes the session; a session that is still opening closes afterwards."""
         self._ended.set()
         for running in list(self.running.values()):
             running.cancelled = True

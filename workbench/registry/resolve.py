@@ -1,4 +1,4 @@
-"""From what a user names to all that is needed to open a session: resolved and checked once, before anything loads."""
+"""Resolves a model, a runtime and settings to the specification of a session, once, before anything loads."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def resolve(
     options: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
 ) -> SessionSpec:
-    """Returns all that is needed to open a session, which whoever opens it uses as it is.
+    """Returns the specification of a session, which the session's process uses unchanged.
 
-    Downloads the checkpoint first where the card says from where, and converts it where the runtime asks for that.
+    Downloads the checkpoint first if the card names a repository, and converts it if the runtime needs that.
 
     Args:
-        model: a card, or what `find_card` knows one by.
-        runtime: by default the one that the model usually opens on.
-        settings: by name, those of `workbench.core.settings.Settings`; None and what is left out is the card's.
-        options: by name, of the calls that the session is for; they are checked before anything is fetched.
+        model: a card, or a name or path that `find_card` accepts.
+        runtime: by default the model's own default runtime.
+        settings: by name, see `workbench.core.settings.Settings`; the card has the value of a missing setting.
+        options: by name, of the calls that will follow; they are checked before any download.
         on_progress: told of a download and a conversion, and may raise to stop it.
 
-    Raises `BadInput` for an unknown model, setting or option, or a bad checkpoint, and `Unavailable` where the runtime
-    or the source is not there.
+    Raises `BadInput` for an unknown model, setting or option, or a bad checkpoint, and `Unavailable` if the runtime
+    or the source is missing.
     """
     card = model if isinstance(model, Card) else find_card(model, read_catalogue())
     if options is not None:
@@ -62,7 +62,7 @@ def resolve(
 
 
 def is_made(card: Card, runtime: str) -> bool:
-    """Whether `resolve` makes the files that a model's session opens, of its checkpoint."""
+    """Returns whether `resolve` converts the model's checkpoint for the runtime."""
     return card.kind not in ("gguf", "server") and (RUNTIMES[runtime].opens_gguf or RUNTIMES[runtime].opens_served)
 
 
@@ -73,7 +73,7 @@ def check_options(card: Card, options: Mapping[str, Any]) -> None:
 
 
 def resolve_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options with a voice activity model's id made the place of its checkpoint."""
+    """Returns the options; the id of a voice activity model becomes the path of its checkpoint."""
     vad = options.get("vad")
     if not isinstance(vad, (str, Path)) or vad in BUILT_IN:
         return dict(options)

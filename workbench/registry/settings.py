@@ -1,4 +1,4 @@
-"""Which settings a model has on a runtime, and what they may be: for those who list them and for those who open it."""
+"""The settings that a model has on a runtime, and their choices: one rule lists them and checks them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF_LANGUAGE_MODELS = ("kv_cache",)  # settings that apply to nothing else
 
 
 def settings_for(card: Card, runtime: str) -> dict[str, OptionSpec]:
-    """Returns the settings that a model has on a runtime, by name, with the choices that it has; none on a server."""
+    """Returns the settings of a model on a runtime, by name, with their choices; none for a model on a server."""
     if card.kind == "server":
         return {}
     specs = dict(settings_of(runtime))
@@ -47,9 +47,9 @@ def dtypes_for(card: Card, runtime: str, stepwise: bool) -> tuple[str, ...]:
 
 
 def checked_settings(given: Mapping[str, Any], card: Card, runtime: str) -> Settings:
-    """Returns the settings that are given, and the card's for those that are None.
+    """Returns the caller's settings; a setting that is None takes the card's value.
 
-    Raises `BadInput` for a value that makes no sense, or not for this model on this runtime.
+    Raises `BadInput` for an invalid value, or for one that this model cannot have on this runtime.
     """
     asked = {
         name: check_setting(name, value, f"{name} is {value!r:.80}")
@@ -65,7 +65,7 @@ def checked_settings(given: Mapping[str, Any], card: Card, runtime: str) -> Sett
 
 
 def _check(name: str, value: Any, default: Any, settings: Settings, card: Card, runtime: str) -> None:
-    """Raises `BadInput` for a value, other than the default, that a setting cannot have."""
+    """Raises `BadInput` for a value that a setting cannot have. The value is not the default."""
     if card.kind == "server":
         raise BadInput(f"{name} is {value}, and the server of {card.id} decides that; leave it out")
     if not RUNTIMES[runtime].takes(name, value):
@@ -85,7 +85,7 @@ def _check(name: str, value: Any, default: Any, settings: Settings, card: Card, 
 
 
 def _applies(name: str, card: Card) -> bool:
-    """Whether a model has anything that a setting of its runtime would change."""
+    """Returns whether a setting of the runtime has an effect on a model."""
     if name == "quantization":
         return card.kind != "gguf"  # the file has one
     return name not in OF_LANGUAGE_MODELS or FAMILIES[card.family].has_language_model

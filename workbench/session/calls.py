@@ -1,7 +1,7 @@
-"""The table of the calls that sessions may have, and what whoever passes a call on must know of it.
+"""The table of the calls that sessions may have.
 
-A capability is a protocol of `workbench.session.protocols` and one entry in `CAPABILITIES`. All that carries calls (to
-another process, to the holder of a session) is made from the table. This file calls no model.
+A capability is a protocol of `workbench.session.protocols` and one entry in `CAPABILITIES`. Proxies read this table to
+carry a call to another process, and handles read it to carry a call to a session. This file calls no model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Kind = TypeVar("Kind", bound=type[Any])
 
 @dataclass(frozen=True)
 class Capability:
-    """What some sessions can do."""
+    """An ability that some sessions have."""
 
     protocol: type[Any]
     calls: tuple[str, ...]  # methods of the protocol that sessions define; its other methods only use these
@@ -33,7 +33,7 @@ class Capability:
     absent: str  # the message for a model without it, from its id and what it does instead
 
     def held_by(self, session: object) -> bool:
-        """Whether a session has the calls."""
+        """Returns whether a session has the calls."""
         return all(hasattr(session, name) for name in self.calls)
 
 
@@ -70,7 +70,7 @@ CAPABILITIES = (  # the first that a session has is what its model does
 
 @dataclass(frozen=True)
 class Call:
-    """One method of a session, as it is passed on."""
+    """One method of a session that proxies carry."""
 
     name: str
     capability: Capability
@@ -83,13 +83,13 @@ class Call:
 
     @functools.cached_property
     def streams(self) -> bool:
-        """Whether it yields events one by one; else it returns one result."""
+        """Whether the call yields events one by one; otherwise it returns one result."""
         return get_origin(get_type_hints(self.function)["return"]) is Generator
 
     def prepared(
         self, arguments: tuple[Any, ...], options: Mapping[str, Any], reads_text: bool
     ) -> inspect.BoundArguments:
-        """Returns the arguments as another process understands them: paths absolute, embeddings read.
+        """Returns the arguments for another process: with absolute paths, and with embeddings read from their files.
 
         Args:
             reads_text: whether the model traces a prompt, which is no path.
@@ -107,7 +107,7 @@ class Call:
         return bound
 
     def clean_up(self, prepared: inspect.BoundArguments) -> None:
-        """Removes what a call that did not end well may have left, as its process may have been ended meanwhile."""
+        """Removes the unfinished file of a call that failed, as its process may have ended before it could do so."""
         if prepared.arguments.get("out") is not None:
             discard_partial(prepared.arguments["out"])
 
@@ -116,9 +116,9 @@ CALLS: Mapping[str, Call] = {name: Call(name, capability) for capability in CAPA
 
 
 def with_calls(kind: Kind) -> Kind:
-    """Gives a class every call of the table, and the methods of the protocols that use these.
+    """Adds every call of the table to a class, and the protocols' methods that use these calls.
 
-    A call becomes `self._carry(call, arguments, options)`. What the class defines itself stays.
+    A call becomes `self._carry(call, arguments, options)`. Methods that the class defines itself stay.
     """
     for capability in CAPABILITIES:
         for name, function in vars(capability.protocol).items():
@@ -137,7 +137,7 @@ def _carried(call: Call) -> Callable[..., Any]:
 
 
 def call_of(session: Any, name: str) -> Callable[..., Any]:
-    """Returns a session's method; raises `BadInput`, which says what its model does instead, where it has none."""
+    """Returns a session's method; raises `BadInput`, which says what the model does instead, if it has none."""
     method: Callable[..., Any] | None = getattr(session, name, None)
     if method is None:
         does = next((each.does for each in CAPABILITIES if each.held_by(session)), "does something else")
@@ -155,7 +155,7 @@ def _plain_recordings(audios: Any) -> list[AudioSource]:
 
 
 def _read(named: dict[str, Any]) -> bool:
-    """Puts arrays in the place of embeddings, files of users included; returns whether there are any."""
+    """Replaces embeddings, which may be files, by arrays; returns whether the call has any."""
     named["embeddings"] = embeddings_given(named["embeddings"])
     return bool(named["embeddings"])
 
@@ -171,4 +171,4 @@ PREPARE: Mapping[str, Callable[[Any], Any]] = {
     "given": _plain,
     "out": _place,
 }
-"""How arguments are made ready, by the names that the protocols give them."""
+"""The functions that prepare arguments, by the argument names of the protocols."""

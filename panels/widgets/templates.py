@@ -1,8 +1,8 @@
-"""HTML from templates beside the code that uses them: `panels/<tab>/view.html` has a tab's macros, `widgets/parts.html`
-those that several use.
+"""Renders HTML from templates beside the code that uses them.
 
-What a template is given is escaped, but for what is `Markup` already. A name that it does not have is an error. A line
-break in a template, with the blanks around it, is no part of what it makes, so that its lines can be indented.
+`panels/<tab>/view.html` has the macros of a tab, `widgets/parts.html` those of several tabs. Templates escape every
+value that is not `Markup`. An unknown name in a template is an error. The output has no line breaks of the template and
+none of the blanks around them, so that templates can be indented.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _macros(template: str) -> object:
 
 
 def render(template: str, macro: str, *values: object) -> Markup:
-    """The HTML that a macro of a template makes of values, such as `render("inject/view.html", "answers", rows)`."""
+    """Returns the HTML of a template's macro for some values: `render("inject/view.html", "answers", rows)`."""
     try:
         made: Markup = getattr(_macros(template), macro)(*values)
     except Exception:

@@ -1,4 +1,4 @@
-"""The descriptor of a family: everything that the project has to know of it, in one place.
+"""The descriptor of a family: everything that the project knows about it, in one place.
 
 A part that is code stands here as a *lazy name*: a module, or a module and something in it, such as
 `workbench.training.sensevoice` or `workbench.runtimes.vllm.remote.wording:NanoWording`. The module is imported when the
@@ -18,7 +18,7 @@ from workbench.decoding.generation import GenerationOptions
 
 @dataclass(frozen=True)
 class Cell:
-    """A family on a runtime: the module that opens its sessions, or one sentence why there is none.
+    """A family on a runtime: the module that opens its sessions, or one sentence why the family cannot run there.
 
     The module has `open_session(checkpoint: Path, name: str, settings: Settings) -> Session`.
     """
@@ -92,7 +92,7 @@ class Family:
         return bool(getattr(import_module(self.module), self.recognise)(directory))
 
     def explain_directory(self, directory: Path) -> None:
-        """Raises `BadInput` where the directory looks like a checkpoint of this family and is damaged or incomplete.
+        """Raises `BadInput` if the directory looks like a checkpoint of this family but is damaged or incomplete.
 
         It is asked when no family has recognised the directory. It returns where it has nothing to say.
         """
@@ -106,7 +106,7 @@ class Family:
         return found
 
     def cell(self, runtime: str) -> Cell:
-        """The family on that runtime; where it cannot run there, the reason says on which it can."""
+        """Returns the family on that runtime; if it cannot run there, the reason names the runtimes that can."""
         cell = self.cells.get(runtime, Cell(reason=f"{self.title} has no {runtime} network"))
         if cell.module:
             return cell
@@ -115,7 +115,7 @@ class Family:
 
 
 def load(part: str) -> Any:
-    """Imports the part that a lazy name stands for: a module, or what the module has under the name behind the colon.
+    """Imports and returns the part that a lazy name names: a module, or the object behind the colon in that module.
 
     Raises `ImportError` or `AttributeError` where it is not there.
     """

@@ -63,7 +63,7 @@ def read_outside(own: Iterable[Family]) -> tuple[tuple[Family, ...], tuple[str, 
 
 
 class _Fault(Exception):
-    """What is wrong with a family, as the end of a sentence."""
+    """The fault of a family, as the end of a sentence."""
 
 
 def _package(point: EntryPoint) -> str:
@@ -82,7 +82,7 @@ def _loaded(point: EntryPoint) -> Family:
 
 
 def _check(family: Family, others: Mapping[str, Family]) -> None:
-    """Raises where the family cannot be used beside the others."""
+    """Raises an error if the family cannot be used beside the others."""
     if not isinstance(family.name, str) or not NAME.fullmatch(family.name):
         raise _Fault(f"its name is {family.name!r:.80}; expected lower-case letters, digits and underscores")
     if family.name in others:

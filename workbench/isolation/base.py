@@ -1,7 +1,7 @@
-"""What sessions in processes of their own have in common: what the registry asks of them, and how calls are sent.
+"""The common part of sessions in processes: what the registry asks of them, and how they send calls.
 
-`workbench.isolation.serial` has those that take one call at a time, `workbench.isolation.concurrent` the others. Which
-calls there are `workbench.session.calls` says.
+`workbench.isolation.serial` has sessions that take one call at a time, `workbench.isolation.concurrent` the others.
+`workbench.session.calls` lists the calls.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ WAITING = "waiting for another run of this model"
 
 @with_calls
 class Calls:
-    """The calls of a session as messages to its process: every one that the table of calls has.
+    """Sends every call of the table of calls as a message to the session's process.
 
-    A call that the model does not have is refused by its process, in one sentence.
+    The process refuses a call that its model does not have, in one sentence.
     """
 
     spec: SessionSpec
@@ -45,14 +45,14 @@ class Calls:
 
     @abstractmethod
     def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
-        """Makes a call: yields its events, or its only result."""
+        """Makes a call; yields its events, or its only result."""
 
     @abstractmethod
     def cancel(self) -> None:
         """Stops what is running, from any thread; it raises `Cancelled`. Nothing happens where nothing runs."""
 
     def _carry(self, call: Call, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-        """Makes a call: returns its stream, which stops the work when it is closed, or its result."""
+        """Makes a call; returns its result, or its stream. Closing the stream stops the work."""
         family = FAMILIES.get(self.spec.family)
         ready = call.prepared(arguments, options, reads_text=family is not None and family.reads_text)
         try:
@@ -65,7 +65,7 @@ class Calls:
 
 
 def _result(call: Call, ready: inspect.BoundArguments, replies: Iterable[Any]) -> Any:
-    """Returns the only reply to a call, None where there is none."""
+    """Returns the only reply to a call, or None without a reply."""
     try:
         found = list(replies)
     except BaseException:

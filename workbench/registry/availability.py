@@ -1,4 +1,4 @@
-"""Whether a model can run on a runtime of this machine. It opens nothing and downloads nothing."""
+"""Finds out whether a model can run on a runtime of this machine. It opens nothing and downloads nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Availability:
 
 
 def default_runtime(card: Card) -> str:
-    """Returns the runtime that a model opens on where none is named."""
+    """Returns the default runtime of a model."""
     return {"gguf": "gguf", "server": SERVED}.get(card.kind, "pytorch")
 
 
@@ -44,7 +44,7 @@ def available(card: Card, runtime: str) -> Availability:
 
 
 def why_not_runnable(card: Card, runtime: str) -> str | None:
-    """Returns why the model cannot run on that runtime here, wherever its checkpoint is, or None where it can."""
+    """Returns why the model cannot run on that runtime here, or None if it can; ignores where the checkpoint is."""
     served = card.kind == "server"
     if served and runtime in RUNTIMES and runtime != SERVED:
         return f"it runs on the server {card.place}, which is asked as {SERVED}"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 
 from workbench.core.errors import BadInput
 from workbench.embeddings.prompt import embeddings_given
-from workbench.session.protocols import Detects, FindsNeighbours, Generates, Traces, Transcribes, recordings
+from workbench.session.protocols import Converses, Detects, FindsNeighbours, Generates, Traces, Transcribes, recordings
 from workbench.session.values import AudioSource
 from workbench.trace.write import discard_partial, trace_place
 
@@ -54,6 +54,13 @@ CAPABILITIES = (  # the first that a session has is what its model does
         "generating",
         "writes text",
         "{model} {does}; to generate from text, open a language model",
+    ),
+    Capability(
+        Converses,
+        ("converse_stream",),
+        "answering",
+        "answers conversations",
+        "{model} {does}; to chat, open a language model or a model that speaks",
     ),
     Capability(
         Traces, ("trace",), "tracing", "shows its stages", "{model} {does} and shows no stages; open another model"

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from workbench.core.errors import BadInput, Cancelled
+from workbench.session.conversation import Answer, ConversationEvent, Messages, last_answer
 from workbench.session.values import (
     AudioSource,
     Event,
@@ -101,6 +102,24 @@ class Generates(Protocol):
 
 
 @runtime_checkable
+class Converses(Protocol):
+    """Answers a conversation, in text or speech."""
+
+    def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
+        """Yields each `Piece` of text and each `AudioPiece` as they are generated, and last the `Answer`. Closing the
+        iterator stops the work, within one row.
+
+        Args:
+            messages: the conversation so far (see `workbench.session.messages`); the last one is the user's.
+        """
+        ...
+
+    def converse(self, messages: Messages, **options: Any) -> Answer:
+        """Returns the model's answer to the conversation."""
+        return last_answer(self.converse_stream(messages, **options))
+
+
+@runtime_checkable
 class Traces(Protocol):
     """Shows the stages of its computation."""
 
@@ -129,7 +148,7 @@ class FindsNeighbours(Protocol):
         ...
 
 
-class Capabilities(Detects, Generates, Traces, FindsNeighbours, Protocol):
+class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, Protocol):
     """Every call that a session may have, for type checkers: an open session has each, and refuses what is absent."""
 
 

@@ -1,0 +1,108 @@
+"""The protocols by which chat with speech calls a runtime: a language model over codec streams, and a codec.
+
+Arrays of ids are numpy arrays. What the audio encoder returns stays an array of the runtime. This file computes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from workbench.speech.layout import SpeechLayout
+from workbench.trace.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The logits that the next choice needs; a runtime computes no others."""
+
+    main: tuple[tuple[int, int], ...]  # half-open intervals of ids of stream 0, ascending
+    codec: bool = False  # also those of streams 1 and above, each over its own interval
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Logits after the last row fed, float32. The first axis is the branch: the model, then the null branch."""
+
+    main: np.ndarray  # [branches, ids of the wanted intervals in order]
+    codec: np.ndarray | None  # [branches, streams - 1, layer size]
+
+
+class SpeechState(Protocol):
+    """One sequence in progress, with its keys and values."""
+
+    @property
+    def length(self) -> int:
+        """The number of positions fed, prompt included."""
+        ...
+
+    def feed(self, rows: np.ndarray, wanted: Wanted) -> Scores:
+        """Appends rows of ids [n, streams] and returns the logits after the last one. The first call computes the
+        prompt, too."""
+        ...
+
+    def split(self) -> None:
+        """Adds the null branch of classifier-free guidance: as many positions as fed so far, each an all-zero row."""
+        ...
+
+    def join(self) -> None:
+        """Drops the null branch."""
+        ...
+
+
+class SpeechNetwork(Protocol):
+    """A loaded language model over text and codec streams."""
+
+    layout: SpeechLayout
+
+    @property
+    def dtype(self) -> str:
+        """The name of the type that the language model computes in."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """The most positions of a sequence."""
+        ...
+
+    def hear(self, samples: np.ndarray, recorder: Recorder | None = None) -> Any:
+        """Returns the embeddings [n, hidden] of a recording, 16 kHz float32, by the audio encoder and its adaptor.
+
+        A recorder gets the stages `tower.*` and `adaptor.output`. Raises `BadInput` if the checkpoint has no audio
+        encoder.
+        """
+        ...
+
+    def open(self, prompt: Sequence[Any]) -> SpeechState:
+        """Returns a new sequence. Its prompt is a list of parts: arrays of ids [n, streams], or results of `hear`."""
+        ...
+
+    def trace(self, prompt: Sequence[Any], recorder: Recorder) -> None:
+        """Records one pass over a prompt: `llm.*`, `logits` of stream 0 [positions, vocabulary], `codec.logits`
+        [positions, streams - 1, layer size], each stream over its own interval. `llm.norm` is without `stream_emb`.
+        """
+        ...
+
+
+class Codec(Protocol):
+    """A neural audio codec with several codebooks for each frame."""
+
+    sample_rate: int  # Hz
+    hop: int  # samples per frame
+
+    def encode(self, samples: np.ndarray) -> np.ndarray:
+        """Returns codes [frames, streams] of float32 samples at `sample_rate`."""
+        ...
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """Returns float32 samples [frames * hop] of codes [frames, streams]."""
+        ...
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How many frames before and after a frame change its samples; farther ones do not."""
+        ...

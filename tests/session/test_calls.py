@@ -83,7 +83,12 @@ def test_speech_that_is_detected_is_told_as_segments() -> None:
 
 
 def test_what_streams_is_read_off_the_protocols() -> None:
-    assert {name for name, call in CALLS.items() if call.streams} == {"stream", "stream_batch", "generate_stream", "converse_stream"}
+    assert {name for name, call in CALLS.items() if call.streams} == {
+        "stream",
+        "stream_batch",
+        "generate_stream",
+        "converse_stream",
+    }
 
 
 def test_arguments_are_made_ready_for_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

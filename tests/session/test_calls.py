@@ -25,6 +25,7 @@ from workbench.pipelines.speech_session import SpeechSession
 from workbench.pipelines.text_session import TextSession
 from workbench.registry.handle import OpenSession
 from workbench.session.calls import CALLS, CAPABILITIES, call_of, with_calls
+from workbench.session.messages import Message, TextPart
 from workbench.session.protocols import Detects, FindsNeighbours, Generates, Session, Traces, Transcribes
 from workbench.session.values import Segment
 
@@ -95,14 +96,19 @@ def test_arguments_are_made_ready_for_another_process(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     here = str(tmp_path / "a.wav")
 
-    def ready(name: str, *arguments: Any, reads_text: bool = False, **options: Any) -> tuple[Any, Any]:
-        bound = CALLS[name].prepared(arguments, options, reads_text)
+    def ready(name: str, *arguments: Any, source: str = "recording", **options: Any) -> tuple[Any, Any]:
+        bound = CALLS[name].prepared(arguments, options, source)
         return bound.args[1:], bound.kwargs
 
     assert ready("stream", "a.wav", itn=True) == ((here,), {"itn": True})
     assert ready("stream_batch", ["a.wav", Path("a.wav")]) == (([here, here],), {})
     assert ready("trace", "a.wav") == ((here, "*", None, None), {})
-    assert ready("trace", "a.wav", reads_text=True) == (("a.wav", "*", None, None), {})
+    assert ready("trace", "a.wav", source="prompt") == (("a.wav", "*", None, None), {})
+    spoken = {"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}
+    for found in (ready("converse_stream", [spoken], cfg=3), ready("trace", [spoken], source="conversation")):
+        [message] = found[0][0]
+        assert message.parts[0].source == here
+    assert ready("trace", "hello", source="conversation")[0][0] == (Message("user", (TextPart("hello"),)),)
     assert ready("trace", "a.wav", given="a.wav", out="t.safetensors") == (
         (here, "*", here, tmp_path / "t.safetensors"),
         {},
@@ -111,10 +117,10 @@ def test_arguments_are_made_ready_for_another_process(tmp_path: Path, monkeypatc
     rows = np.ones((2, 3), dtype=np.float32)
     for _, options in (
         ready("generate_stream", "<x>", embeddings=[rows]),
-        ready("trace", "<x>", embeddings=[rows], reads_text=True),
+        ready("trace", "<x>", embeddings=[rows], source="prompt"),
     ):
         np.testing.assert_array_equal(options["embeddings"][0].values, rows)
-    assert ready("trace", "<x>", embeddings=[], reads_text=True)[1] == {}
+    assert ready("trace", "<x>", embeddings=[], source="prompt")[1] == {}
     with pytest.raises(BadInput, match="expected a list of them"):
         ready("generate_stream", "<x>", embeddings="file.npy")
     with pytest.raises(TypeError):

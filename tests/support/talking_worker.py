@@ -16,26 +16,26 @@ from workbench.session.calls import CALLS, CAPABILITIES, Call, Capability
 
 @runtime_checkable
 class Talks(Protocol):
-    """Answers messages."""
+    """Talks."""
 
-    def talk_stream(self, messages: Sequence[str], **options: Any) -> Generator[str, None, None]:
+    def talk_stream(self, words: Sequence[str], **options: Any) -> Generator[str, None, None]:
         """Yields an answer word by word."""
         ...
 
-    def talk(self, messages: Sequence[str], **options: Any) -> str:
+    def talk(self, words: Sequence[str], **options: Any) -> str:
         """Returns the whole answer."""
-        return " ".join(self.talk_stream(messages, **options))
+        return " ".join(self.talk_stream(words, **options))
 
 
 TALKS = Capability(Talks, ("talk_stream",), "talking", "talks", "{model} {does}; to talk, open a model that talks")
 
 
 class TalkingSession(fake_worker.FakeSession):
-    """Says every message again, with a mark behind it."""
+    """Says every word again, with a mark behind it."""
 
-    def talk_stream(self, messages: Sequence[str], mark: str = "!", do: str = "") -> Generator[str, None, None]:
-        for message in messages:
-            yield message + mark
+    def talk_stream(self, words: Sequence[str], mark: str = "!", do: str = "") -> Generator[str, None, None]:
+        for word in words:
+            yield word + mark
             self.misbehave(do)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.decoding.generation import GenerationOptions
+from workbench.session.values import RECORDING
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,14 @@ class Family:
     recipe: str | None = None  # module that is a `workbench.training.demo.Recipe`
     explain: str | None = None  # lazy name of a function: see `explain_directory`
     hint: str = ""  # what its checkpoint directory has, such as "FireRedASR-LLM has a model.pth.tar"
+    input: str = RECORDING  # what its calls take: one of `workbench.session.values.INPUTS`
     fallback: bool = False  # asked last, since a larger model's directory may also look like one of this family
     package: str = ""  # the package and version that it comes from; empty for a family of this project
 
     @property
     def reads_text(self) -> bool:
-        """Whether its calls take a prompt. The calls of all other families take a recording."""
-        return self.tasks == ("generate",)
+        """Whether a text that its calls take is what the model reads; for the others, it is the path of a recording."""
+        return self.input != RECORDING
 
     @property
     def has_language_model(self) -> bool:

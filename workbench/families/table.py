@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from workbench.families.family import Cell, Family, GgufParts, HubFiles, VllmParts
 from workbench.families.language import MODEL_TYPES
+from workbench.session.values import PROMPT
 
 FUNASR = HubFiles(weights=("model.pt",))
 FUNASR_HINT = "a FunASR checkpoint has a config.yaml beside model.pt"
@@ -142,6 +143,7 @@ OWN: tuple[Family, ...] = (
             "vllm": Cell("workbench.runtimes.vllm.causal_lm"),
         },
         tasks=("generate",),
+        input=PROMPT,
         hub=HubFiles(weights=("model*.safetensors",)),
         gguf=GgufParts(architectures=MODEL_TYPES, converter="workbench.conversion.causal_lm"),
         vllm=VllmParts(

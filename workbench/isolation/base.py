@@ -19,6 +19,7 @@ from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchErr
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.session.calls import Call, with_calls
+from workbench.session.values import RECORDING
 from workbench.system.memory import resident_bytes
 
 BEAT_SECONDS = 0.25  # whoever waits for a load is told how far it is after so long, and can stop it then
@@ -54,7 +55,7 @@ class Calls:
     def _carry(self, call: Call, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """Makes a call; returns its result, or its stream. Closing the stream stops the work."""
         family = FAMILIES.get(self.spec.family)
-        ready = call.prepared(arguments, options, reads_text=family is not None and family.reads_text)
+        ready = call.prepared(arguments, options, family.input if family else RECORDING)
         try:
             message = (call.name, ready.args[1:], ready.kwargs)
             payload = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)

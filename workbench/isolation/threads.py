@@ -17,6 +17,7 @@ from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.isolation.channel import ConnectionLost
 from workbench.isolation.worker import ParallelServer
+from workbench.session.values import PROMPT
 
 
 def in_threads(spec: SessionSpec) -> bool:
@@ -24,7 +25,7 @@ def in_threads(spec: SessionSpec) -> bool:
 
     A speech model on a server first finds speech with a network that loads torch, so it needs a process.
     """
-    return spec.server is not None and spec.family in FAMILIES and FAMILIES[spec.family].reads_text
+    return spec.server is not None and spec.family in FAMILIES and FAMILIES[spec.family].input == PROMPT
 
 
 class ThreadLink:

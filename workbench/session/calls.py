@@ -15,8 +15,9 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 
 from workbench.core.errors import BadInput
 from workbench.embeddings.prompt import embeddings_given
+from workbench.session.messages import check_messages
 from workbench.session.protocols import Converses, Detects, FindsNeighbours, Generates, Traces, Transcribes, recordings
-from workbench.session.values import AudioSource
+from workbench.session.values import CONVERSATION, RECORDING, AudioSource
 from workbench.trace.write import discard_partial, trace_place
 
 Kind = TypeVar("Kind", bound=type[Any])
@@ -94,20 +95,22 @@ class Call:
         return get_origin(get_type_hints(self.function)["return"]) is Generator
 
     def prepared(
-        self, arguments: tuple[Any, ...], options: Mapping[str, Any], reads_text: bool
+        self, arguments: tuple[Any, ...], options: Mapping[str, Any], source: str = RECORDING
     ) -> inspect.BoundArguments:
         """Returns the arguments for another process: with absolute paths, and with embeddings read from their files.
 
         Args:
-            reads_text: whether the model traces a prompt, which is no path.
+            source: what the model traces (see `workbench.session.values.INPUTS`).
 
         Raises `BadInput` for an argument that cannot be used.
         """
         bound = inspect.signature(self.function).bind(None, *arguments, **options)
         bound.apply_defaults()
         for name, prepare in PREPARE.items():
-            if name in bound.arguments and not (name == "source" and reads_text):
+            if name in bound.arguments:
                 bound.arguments[name] = prepare(bound.arguments[name])
+        if "source" in bound.arguments and source in SOURCES:
+            bound.arguments["source"] = SOURCES[source](bound.arguments["source"])
         for named in (bound.arguments, bound.arguments.get("options", {})):
             if "embeddings" in named and not _read(named):
                 del named["embeddings"]  # models that take none do not know the name
@@ -174,8 +177,11 @@ def _place(out: Any) -> Path | None:
 PREPARE: Mapping[str, Callable[[Any], Any]] = {
     "audio": _plain,
     "audios": _plain_recordings,
-    "source": _plain,
+    "messages": check_messages,
     "given": _plain,
     "out": _place,
 }
 """The functions that prepare arguments, by the argument names of the protocols."""
+
+SOURCES: Mapping[str, Callable[[Any], Any]] = {RECORDING: _plain, CONVERSATION: check_messages}
+"""The functions that prepare what a model traces, by its family's input. A prompt is sent as it is."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -22,11 +23,15 @@ Messages = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class AudioPiece:
-    """A bit more of the speech that is being generated."""
+    """A bit more of the speech that is being generated. One comes with each row, with samples or without.
 
-    samples: np.ndarray  # float32 mono; the pieces one after another are the answer's audio
+    The pieces' samples one after another are the answer's audio, and their streams are the answer's streams.
+    """
+
+    samples: np.ndarray  # float32 mono; empty while no chunk of audio is complete
     sample_rate: int  # Hz
     rows: int  # rows of codec tokens generated so far
+    streams: np.ndarray | None = None  # global ids [new rows, streams] of the rows since the last piece
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +83,21 @@ class Answer:
         plain["audio_seconds"], plain["real_time_factor"] = self.audio_seconds, self.real_time_factor
         return {name: round(value, 6) if isinstance(value, float) else value for name, value in plain.items()}
 
+    def message(self) -> dict[str, Any]:
+        """Returns the answer as a message, for the conversation that goes on with it.
+
+        Speech goes back in as the very ids that were generated. Where the model gave none, it goes in as samples.
+        """
+        parts: list[dict[str, Any]] = []
+        if self.text or self.audio is None:
+            parts.append({"type": "text", "text": self.text})
+        if self.streams is not None and len(self.streams):
+            parts.append({"type": "audio", "streams": self.streams})
+        elif self.audio is not None and len(self.audio):
+            parts.append({"type": "audio", "audio": (self.audio, self.sample_rate)})
+        only_text = len(parts) == 1 and "text" in parts[0]
+        return {"role": "assistant", "content": self.text if only_text or not parts else parts}
+
     def to_json(self) -> str:
         """Returns one line of JSON; text stays readable (no ASCII escapes)."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
@@ -94,6 +114,85 @@ class Answer:
 
 
 ConversationEvent = Piece | AudioPiece | Answer
+
+
+class AnswerSoFar:
+    """Collects the events of a conversation, and has the answer that they make at any time.
+
+    Who stops an answer early keeps what was made: `answer()` then has the finish `cancelled`.
+
+    Args:
+        model: the id of the model's card.
+        runtime: where it runs.
+        settings: the options of the call.
+        clock: tells the seconds that count; by default all that pass, waiting for the model included.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        runtime: str,
+        settings: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        self._model, self._runtime, self._settings = model, runtime, dict(settings or {})
+        self._clock = clock
+        self._begun = self._row_begun = clock()
+        self._texts: list[str] = []
+        self._ids: list[int] = []
+        self._samples: list[np.ndarray] = []
+        self._streams: list[np.ndarray] = []
+        self._rate: int | None = None
+        self._rows = 0
+        self._row_seconds = 0.0
+        self._first_text: float | None = None
+        self._first_audio: float | None = None
+        self._whole: Answer | None = None
+
+    def add(self, event: ConversationEvent) -> None:
+        """Takes note of the next event."""
+        now = self._clock()
+        if isinstance(event, Answer):
+            self._whole = event
+        elif isinstance(event, Piece):
+            self._texts.append(event.text)
+            self._ids += event.tokens
+            if event.text and self._first_text is None:
+                self._first_text = now - self._begun
+            self._row_begun = now
+        else:
+            self._rate, self._rows = event.sample_rate, event.rows
+            self._row_seconds += now - self._row_begun
+            self._row_begun = now
+            if event.streams is not None and len(event.streams):
+                self._streams.append(event.streams)
+                self._ids += event.streams[:, 0].tolist()
+            if len(event.samples):
+                self._samples.append(event.samples)
+                if self._first_audio is None:
+                    self._first_audio = now - self._begun
+
+    def answer(self, finish: str = "cancelled") -> Answer:
+        """Returns the model's answer if it has come, else what was made of it so far."""
+        if self._whole is not None:
+            return self._whole
+        return Answer(
+            model=self._model,
+            runtime=self._runtime,
+            text="".join(self._texts),
+            audio=np.concatenate(self._samples) if self._samples else None,
+            sample_rate=self._rate if self._samples else None,
+            finish=finish,
+            token_ids=tuple(self._ids),
+            streams=np.concatenate(self._streams) if self._streams else None,
+            prompt_rows=0,
+            load_seconds=0.0,
+            compute_seconds=self._clock() - self._begun,
+            first_text_seconds=self._first_text,
+            first_audio_seconds=self._first_audio,
+            rows_per_second=self._rows / self._row_seconds if self._row_seconds else None,
+            settings=self._settings,
+        )
 
 
 def last_answer(events: Iterator[ConversationEvent]) -> Answer:

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+RECORDING, PROMPT, CONVERSATION = INPUTS = ("recording", "prompt", "conversation")
+"""What a model's calls take, and what `trace` takes as its source."""
+
 AudioSource = str | Path | tuple[np.ndarray, int]
 """A recording: the path of an audio file, or (samples, sample rate in Hz)."""
 

@@ -13,6 +13,7 @@ from workbench.core.progress import report
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES, load
 from workbench.session.protocols import Session
+from workbench.session.values import PROMPT
 
 if TYPE_CHECKING:
     from workbench.runtimes.vllm.remote.wording import Wording
@@ -39,7 +40,7 @@ def open_session(spec: SessionSpec) -> Session:
         if family.vllm.wording:
             wording: Wording = load(family.vllm.wording)()
             return RemoteSpeechSession(spec.name, RemoteRecogniser(client, service, wording))
-        if not family.reads_text:
+        if family.input != PROMPT:
             raise Unavailable(f"{family.title} has no prompt for servers; open the model on this machine")
         return RemoteTextSession(spec.name, client, service)
     except BaseException:

@@ -1,0 +1,110 @@
+"""Messages: every shape that is taken, and one sentence, which names message and part, for every mistake."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.core.errors import BadInput
+from workbench.session.messages import AudioFile, AudioPart, Message, TextPart, check_messages
+
+SAID = {"role": "user", "content": "say three"}
+SOUND = (np.zeros(160, np.float32), 16000)
+DATA = base64.b64encode(b"RIFF").decode()
+
+
+def user(*parts: Any) -> list[dict[str, Any]]:
+    return [SAID, {"role": "assistant", "content": "three"}, {"role": "user", "content": list(parts)}]
+
+
+def test_a_text_alone_is_a_message_of_the_user() -> None:
+    assert check_messages("hello") == (Message("user", (TextPart("hello"),)),)
+    assert check_messages(check_messages([SAID])) == check_messages([SAID])
+
+
+def test_every_kind_of_part_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [[300, 400], [301, 401]]
+    found = check_messages(
+        [
+            {"role": "system", "content": [{"type": "text", "text": "be brief"}]},
+            {"role": "user", "content": [{"type": "audio", "audio": "a.wav"}, {"type": "text", "text": "what?"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": ""}, {"type": "audio", "streams": rows}]},
+            {"role": "user", "content": [{"type": "audio", "audio": SOUND}]},
+            {"role": "assistant", "content": ""},
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": DATA, "format": "WAV"}}]},
+        ]
+    )
+    assert [message.role for message in found] == ["system", *["user", "assistant"] * 2, "user"]
+    assert found[0].text == "be brief" and found[1].text == "what?"
+    heard, spoken, sound, file = (found[n].parts[p] for n, p in ((1, 0), (2, 1), (3, 0), (5, 0)))
+    assert isinstance(heard, AudioPart) and heard.source == str(tmp_path / "a.wav") and heard.streams is None
+    assert isinstance(spoken, AudioPart) and spoken.source is None and spoken.streams is not None
+    assert spoken.streams.tolist() == rows and spoken.streams.dtype == np.int64
+    assert isinstance(sound, AudioPart) and isinstance(sound.source, tuple) and sound.source[0] is SOUND[0]
+    assert isinstance(file, AudioPart) and file.source == AudioFile(b"RIFF", "wav")
+    again = pickle.loads(pickle.dumps(found))
+    assert [message.role for message in again] == [message.role for message in found]
+
+
+def test_relative_paths_start_from_a_folder(tmp_path: Path) -> None:
+    [message] = check_messages([{"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}], tmp_path)
+    part = message.parts[0]
+    assert isinstance(part, AudioPart) and part.source == str(tmp_path / "a.wav")
+
+
+PART = "message 3, part 1: "
+WRONG: list[tuple[Any, str]] = [
+    ([], "the conversation has no messages; expected at least one of the user"),
+    ({"role": "user"}, "the conversation is of type dict; expected a list of messages, or a text"),
+    (3, "the conversation is of type int; "),
+    ("  ", "message 1 is empty; expected a text or a recording"),
+    ([SAID, "three"], "message 2 is of type str; expected role and content by name"),
+    ([{"content": "x"}], "message 1 has no role; "),
+    ([{"role": "user"}], "message 1 has no content; "),
+    ([{"role": "tool", "content": "x"}], "the role of message 1 is 'tool'; expected one of system, user, assistant"),
+    ([{"role": "user", "content": None}], "the content of message 1 is of type NoneType; "),
+    ([{"role": "user", "content": {"type": "text"}}], "the content of message 1 is of type dict; "),
+    ([{"role": "user", "content": []}], "message 1 has no parts; "),
+    ([{"role": "system", "content": ""}, SAID], "message 1 is empty; expected a text"),
+    ([SAID, {"role": "assistant", "content": "x"}], "message 2, the last one, is of the assistant; "),
+    (user("text"), PART + "it is of type str; "),
+    (user({"text": "x"}), PART + "its type is None; expected one of text, audio, input_audio"),
+    (user({"type": "image_url", "image_url": "x"}), PART + "its type is 'image_url'; "),
+    (user({"type": "text"}), PART + "it has no text; "),
+    (user({"type": "text", "text": 3}), PART + "its text is of type int; "),
+    (user({"type": "text", "text": "x", "audio": "y"}), PART + "it has the unknown key 'audio'; "),
+    (user({"type": "audio"}), PART + "it has no audio; "),
+    (user({"type": "audio", "audio": ""}), PART + "the path of the recording is empty; "),
+    (user({"type": "audio", "audio": 3}), PART + "its audio is of type int; "),
+    (user({"type": "audio", "audio": [0.0, 0.1, 0.2]}), PART + "its audio is of type list; "),
+    (user({"type": "audio", "streams": [[1]]}), PART + "streams are what an assistant generated; "),
+    (user({"type": "input_audio", "input_audio": DATA}), PART + "its input_audio is no mapping with "),
+    (user({"type": "input_audio", "input_audio": {"data": DATA}}), PART + "its input_audio is no mapping with "),
+    (user({"type": "input_audio", "input_audio": {"data": "é", "format": "wav"}}), PART + "the data of its "),
+    (user({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}), PART + "the data of its "),
+    (user({"type": "input_audio", "input_audio": {"data": DATA, "format": "../x"}}), PART + 'expected "data" of '),
+    (
+        [{"role": "system", "content": [{"type": "audio", "audio": "a.wav"}]}, SAID],
+        "message 1, part 1: a system message has text only; ",
+    ),
+    *(
+        (
+            [{"role": "assistant", "content": [{"type": "audio", "streams": rows}]}, SAID],
+            "message 1, part 1: its streams ",
+        )
+        for rows in ([], [1, 2], [[1], [2, 3]], [[0.5]], "x")
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "said"), WRONG)
+def test_every_mistake_is_one_sentence(messages: Any, said: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        check_messages(messages)
+    assert str(raised.value).startswith(said) and "\n" not in str(raised.value)

@@ -1,0 +1,192 @@
+"""The messages of a conversation: plain mappings in the shape of OpenAI's chat parts, checked and made frozen values.
+
+A message is `{"role": "system" | "user" | "assistant", "content": ...}`. The content is a text or a list of parts:
+
+- `{"type": "text", "text": "..."}`
+- `{"type": "audio", "audio": path}`, or `(samples, sample rate)` in place of the path
+- `{"type": "input_audio", "input_audio": {"data": base64 of a file, "format": "wav"}}`
+- of an assistant: `{"type": "audio", "streams": rows}`, the codec tokens of speech that it generated before
+
+This file decodes no audio and knows no model.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.session.values import AudioSource
+
+ROLES = ("system", "user", "assistant")
+KINDS = ("text", "audio", "input_audio")
+LARGEST_BYTES = 256 << 20  # of a recording inside a message; a longer one belongs in a file
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """A text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class AudioFile:
+    """The content of an audio file."""
+
+    content: bytes
+    format: str  # the ending of its name, such as wav
+
+
+@dataclass(frozen=True, eq=False)
+class AudioPart:
+    """A recording, or speech that the assistant generated before. Exactly one of both is set."""
+
+    source: AudioSource | AudioFile | None = None  # an absolute path, (samples, sample rate), or a file's content
+    streams: np.ndarray | None = None  # global ids [rows, streams], as `Answer.streams` has them
+
+
+Part = TextPart | AudioPart
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a conversation."""
+
+    role: str
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """All its texts, one line each."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+def where_of(message: int, part: int) -> str:
+    """Returns the name of a part in messages to the user; both numbers count from 0."""
+    return f"message {message + 1}, part {part + 1}"
+
+
+def check_messages(messages: Any, folder: Path | None = None) -> tuple[Message, ...]:
+    """Returns a conversation that a model can answer.
+
+    Args:
+        messages: mappings as at the top of this file, or a text alone, which becomes one message of the user. Messages
+            that have been checked before are returned as they are.
+        folder: what relative paths of recordings start from; by default the working folder.
+
+    Raises `BadInput`, which names the message and the part, for anything else.
+    """
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    if isinstance(messages, Mapping) or not isinstance(messages, Sequence):
+        raise BadInput(f"the conversation is of type {type(messages).__name__}; expected a list of messages, or a text")
+    if not messages:
+        raise BadInput("the conversation has no messages; expected at least one of the user")
+    found = tuple(_message(message, number, folder) for number, message in enumerate(messages))
+    if found[-1].role != "user":
+        raise BadInput(
+            f"message {len(found)}, the last one, is of the {found[-1].role}; expected one of the user, which the "
+            "model answers"
+        )
+    return found
+
+
+def _message(given: Any, number: int, folder: Path | None) -> Message:
+    where = f"message {number + 1}"
+    if isinstance(given, Message):
+        return given
+    if not isinstance(given, Mapping):
+        raise BadInput(f"{where} is of type {type(given).__name__}; expected role and content by name")
+    for key in ("role", "content"):
+        if key not in given:
+            raise BadInput(f"{where} has no {key}; expected role and content")
+    role, content = given["role"], given["content"]
+    if role not in ROLES:
+        raise BadInput(f"the role of {where} is {role!r:.80}; expected one of {', '.join(ROLES)}")
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    elif isinstance(content, Mapping) or not isinstance(content, Sequence):
+        raise BadInput(
+            f"the content of {where} is of type {type(content).__name__}; expected a text or a list of parts"
+        )
+    if not content:
+        raise BadInput(f"{where} has no parts; expected a text or a recording")
+    parts = tuple(_part(part, role, where_of(number, place), folder) for place, part in enumerate(content))
+    # A model may answer with an empty text, and such an answer may be followed by another question.
+    if role != "assistant" and not any(isinstance(part, AudioPart) or part.text.strip() for part in parts):
+        raise BadInput(f"{where} is empty; expected a text" + (" or a recording" if role == "user" else ""))
+    return Message(role, parts)
+
+
+def _part(given: Any, role: str, where: str, folder: Path | None) -> Part:
+    if not isinstance(given, Mapping):
+        raise BadInput(f'{where}: it is of type {type(given).__name__}; expected a mapping such as {{"type": "text"}}')
+    kind = given.get("type")
+    if kind not in KINDS:
+        raise BadInput(f"{where}: its type is {kind!r:.80}; expected one of {', '.join(KINDS)}")
+    key = "streams" if kind == "audio" and "streams" in given else kind
+    for name in given:
+        if name not in ("type", key):
+            raise BadInput(f"{where}: it has the unknown key {name!r:.80}; a part of type {kind} has type and {key}")
+    if key not in given:
+        raise BadInput(f"{where}: it has no {key}; expected one in a part of type {kind}")
+    value = given[key]
+    if kind == "text":
+        if not isinstance(value, str):
+            raise BadInput(f"{where}: its text is of type {type(value).__name__}; expected a text")
+        return TextPart(value)
+    if role == "system":
+        raise BadInput(f"{where}: a system message has text only; expected a part of type text")
+    if key == "streams":
+        if role != "assistant":
+            raise BadInput(f"{where}: streams are what an assistant generated; give a recording of the user as audio")
+        return AudioPart(streams=_rows(value, where))
+    return AudioPart(_encoded(value, where) if kind == "input_audio" else _source(value, where, folder))
+
+
+def _source(value: Any, where: str, folder: Path | None) -> AudioSource:
+    """Returns a recording with an absolute path, as another process may have another working folder."""
+    if isinstance(value, (str, Path)):
+        if not str(value):
+            raise BadInput(f"{where}: the path of the recording is empty; expected an audio file")
+        return str(((folder or Path()) / Path(value)).absolute())
+    if isinstance(value, Sequence) and len(value) == 2 and isinstance(value[1], (int, np.integer)):
+        return np.asarray(value[0]), int(value[1])
+    raise BadInput(
+        f"{where}: its audio is of type {type(value).__name__}; expected the path of a file, or (samples, sample rate)"
+    )
+
+
+def _encoded(value: Any, where: str) -> AudioFile:
+    if not isinstance(value, Mapping) or not {"data", "format"} <= set(value):
+        raise BadInput(f'{where}: its input_audio is no mapping with "data" and "format"; expected both')
+    data, ending = value["data"], value["format"]
+    if not isinstance(data, str) or not isinstance(ending, str) or not ending.isalnum() or len(ending) > 8:
+        raise BadInput(f'{where}: expected "data" of input_audio as base64, and "format" such as wav or mp3')
+    if len(data) > LARGEST_BYTES * 4 // 3 + 4:
+        raise BadInput(f"{where}: its recording is larger than {LARGEST_BYTES >> 20} MB; expected a shorter one")
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadInput(f"{where}: the data of its input_audio is no base64: {error}") from error
+    if not content:
+        raise BadInput(f"{where}: the data of its input_audio is empty; expected an audio file")
+    return AudioFile(content, ending.lower())
+
+
+def _rows(value: Any, where: str) -> np.ndarray:
+    expected = "expected rows of whole numbers, one for each stream, as Answer.streams has them"
+    try:
+        rows = np.asarray(value)
+    except ValueError as error:  # rows of several lengths
+        raise BadInput(f"{where}: its streams are no table; {expected}") from error
+    if rows.ndim != 2 or not rows.size or rows.dtype.kind not in "iu":
+        raise BadInput(f"{where}: its streams have the shape {rows.shape} and the type {rows.dtype}; {expected}")
+    return rows.astype(np.int64)

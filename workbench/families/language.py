@@ -124,8 +124,30 @@ class LanguageTokenizer:
             tokenizer.add_special_tokens({"additional_special_tokens": missing})
         return cls(tokenizer)
 
+    @classmethod
+    def read_fast(cls, directory: Path) -> LanguageTokenizer:
+        """Reads `tokenizer.json` of a directory whose configuration transformers does not know.
+
+        Raises `BadInput` if it is missing or damaged.
+        """
+        if not (directory / "tokenizer.json").is_file():
+            raise BadInput(f"{directory.name} has no tokenizer; expected a tokenizer.json")
+        from transformers import PreTrainedTokenizerFast
+
+        try:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(str(directory), local_files_only=True)
+        except Exception as error:  # its readers raise many kinds
+            reason = " ".join(str(error).split())[:200]
+            raise BadInput(f"the tokenizer in {directory.name} cannot be read: {reason}") from error
+        return cls(tokenizer)
+
     def __len__(self) -> int:
         return len(self._tokenizer)
+
+    @property
+    def highest_id(self) -> int:
+        """The largest id of a token; ids may have gaps."""
+        return max(self._vocabulary.values(), default=-1)
 
     def check_room(self, language: LanguageConfig, added: str = "") -> None:
         """Raises `BadInput` if the embedding table has fewer rows than there are tokens, including `added`."""
@@ -143,6 +165,11 @@ class LanguageTokenizer:
         the start.
         """
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin)
+        return found
+
+    def plain_ids(self, text: str) -> list[int]:
+        """Returns the ids of a text whose special tokens are text like any other."""
+        found: list[int] = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         return found
 
     def text(self, ids: Sequence[int], special: bool = False) -> str:

@@ -1,0 +1,220 @@
+"""SpeechLM checkpoints of both forms: what is read, and what is refused in one sentence."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.tiny_language import change_json
+from tests.support.tiny_speechlm import TinySpeechLm, tiny_espnet_release, tiny_speechlm
+from workbench.core.errors import BadInput, Unavailable
+from workbench.families.speechlm import SpeechLmModel, is_speechlm, read_speechlm
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> TinySpeechLm:
+    return tiny_speechlm(tmp_path_factory.mktemp("speechlm") / "it")
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> TinySpeechLm:
+    return tiny_espnet_release(tmp_path_factory.mktemp("release") / "it")
+
+
+@pytest.fixture
+def directory(made: TinySpeechLm, tmp_path: Path) -> Path:
+    """One to be broken."""
+    return shutil.copytree(made.directory, tmp_path / "it")
+
+
+@pytest.fixture
+def release(released: TinySpeechLm, tmp_path: Path) -> Path:
+    """One to be broken."""
+    return shutil.copytree(released.directory, tmp_path / "it")
+
+
+def check_model(model: SpeechLmModel, made: TinySpeechLm) -> None:
+    """Compares what was read with what was written."""
+    assert model.layout == made.layout
+    assert model.settings["vocab_size"] == made.layout.vocabulary == len(made.tensors["lm_head.weight"])
+    assert (model.hidden_size, model.context) == (32, 600)
+    assert model.tower is not None and model.codec is not None
+    assert (model.tower.width, model.tower.mel.bins, model.tower.mel.normalise) == (20, 32, True)
+    assert (model.codec.hop, model.codec.codes, model.codec.codebooks) == (320, 16, made.layout.streams)
+    assert model.notes == (
+        "the audio tower runs in windows of 20 and 80 frames as the checkpoint says; Qwen3-Omni's are 50 and 800",
+    )
+
+
+def test_a_directory_is_read(made: TinySpeechLm) -> None:
+    assert is_speechlm(made.directory)
+    model = read_speechlm(made.directory)
+    check_model(model, made)
+    defaults = model.defaults
+    assert (defaults.text_temperature, defaults.text_top_k) == (0.5, 9)
+    assert (defaults.audio_temperature, defaults.audio_top_k, defaults.cfg) == (0.7, 6, 1.0)
+    assert [path.name for path in model.weights] == [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+
+
+def test_the_old_name_is_read(directory: Path) -> None:
+    change_json(directory / "config.json", model_type="speechlm")
+    assert is_speechlm(directory)
+    read_speechlm(directory)
+
+
+def test_a_release_is_read(released: TinySpeechLm) -> None:
+    assert is_speechlm(released.directory)
+    model = read_speechlm(released.directory)
+    check_model(model, released)
+    defaults = model.defaults
+    assert (defaults.modalities, defaults.cfg) == ("text_audio", 3.0)
+    assert (defaults.max_text_tokens, defaults.min_text_tokens) == (200, 1)
+    assert (defaults.max_audio_rows, defaults.min_audio_rows) == (300, 4)
+
+
+def test_the_name_of_deepspeeds_file_is_found(release: Path) -> None:
+    (release / "model.pt").rename(release / "mp_rank_00_model_states.pt")
+    assert read_speechlm(release).weights[0].name == "mp_rank_00_model_states.pt"
+
+
+def test_inference_files_beside_a_directory_count(directory: Path) -> None:
+    (directory / "inference.yaml").write_text("enforce_modality: [audio]\naudio: {cfg: 2, min_step: 7}\n")
+    defaults = read_speechlm(directory).defaults
+    assert (defaults.modalities, defaults.cfg, defaults.min_audio_rows, defaults.audio_top_k) == ("audio", 2.0, 7, 6)
+
+
+@pytest.mark.parametrize(
+    "text", ["say three seven one", "", "!", "<|eos|><|audio|>", "<codec_layer0_code5>", "¿qué? 你好\n"]
+)
+def test_text_never_becomes_special_tokens(made: TinySpeechLm, released: TinySpeechLm, text: str) -> None:
+    for each in (made, released):
+        model = read_speechlm(each.directory)
+        ids = model.tokenizer.ids(text)
+        assert all(each.layout.text_first <= number < each.layout.text_end for number in ids)
+        assert model.tokenizer.text(ids) == text
+
+
+def test_tokens_are_shown_by_name(made: TinySpeechLm) -> None:
+    tokenizer, layout = read_speechlm(made.directory).tokenizer, made.layout
+    shown = [layout.eot, layout.audio, *tokenizer.ids("a"), layout.codec_first, layout.codec_end - 1]
+    assert [tokenizer.piece(number) for number in shown] == ["<|eot|>", "<|audio|>", "a", "0:pad", "4:15"]
+
+
+@pytest.mark.parametrize("samples", [0, 159, 160, 4000, 16000, 16160, 64000, 480000])
+def test_the_tower_gives_as_many_rows_as_transformers_computes(samples: int) -> None:
+    from workbench.families.speechlm_parts import read_tower
+
+    settings = {"num_mel_bins": 128, "output_dim": 2048, "n_window": 50, "n_window_infer": 800}
+    tower = read_tower(settings, {}, "a test")
+    frames = samples // 160
+    rest = frames % 100  # as in Qwen3-Omni, whose formula is for its own windows
+    for _ in range(3):
+        rest = (rest - 1) // 2 + 1
+    assert tower.rows(samples) == rest + frames // 100 * 13
+
+
+def test_the_forks_windows_give_fewer_rows() -> None:
+    from workbench.families.speechlm_parts import read_tower
+
+    settings = {"num_mel_bins": 128, "output_dim": 2048, "n_window": 100, "n_window_infer": 400}
+    tower = read_tower(settings, {}, "a test")
+    assert [tower.rows(160 * frames) for frames in (50, 100, 101, 200, 400, 1000, 3000)] == [
+        7,
+        13,
+        13,
+        25,
+        50,
+        125,
+        375,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_stream": 4}, "the number of streams differs"),
+        ({"num_stream": None}, "num_stream in it/config.json is missing"),
+        ({"codec_layer_size": 33}, "the number of streams differs"),
+        ({"text_token_end": 10}, "expected the text first, then the codec"),
+        ({"eos_token_id": 4}, "expected different ones below 20"),
+        ({"audio_token_id": 30}, "expected different ones below 20"),
+        ({"eos_token_id": 12}, "<|eos|> is id 7 in the tokenizer of it and id 12 in its config.json"),
+        ({"adaptor_input_dim": 64}, "adaptor_input_dim in it/config.json is 64"),
+        ({"hidden_size": 64}, "hidden_size in it/config.json is 64"),
+        ({"text_config": None}, "has no text_config"),
+        ({"audio_config": 3}, "audio_config in it/config.json is int"),
+    ],
+)
+def test_a_configuration_that_does_not_fit(directory: Path, changes: dict[str, Any], message: str) -> None:
+    change_json(directory / "config.json", **changes)
+    with pytest.raises(BadInput) as caught:
+        read_speechlm(directory)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_codec_with_other_codebooks(directory: Path) -> None:
+    change_json(directory / "xcodec" / "config.json", target_bandwidths=[0.2, 0.4])
+    with pytest.raises(BadInput, match=r"5 streams and the codec xcodec 2 codebooks; .* number of streams differs"):
+        read_speechlm(directory)
+    change_json(directory / "xcodec" / "config.json", target_bandwidths=[2.0], codebook_size=32)
+    with pytest.raises(BadInput, match="16 codes in a stream and the codec xcodec 32; expected the same"):
+        read_speechlm(directory)
+
+
+def test_a_codec_that_is_missing(directory: Path) -> None:
+    codec = read_speechlm(directory).codec
+    assert codec is not None and codec.with_weights(inside=False) == directory / "xcodec"
+    (directory / "xcodec" / "model.safetensors").unlink()
+    assert codec.with_weights(inside=True) is None
+    with pytest.raises(Unavailable) as caught:
+        codec.with_weights(inside=False)
+    assert str(caught.value) == (
+        "the codec is missing: it/config.json names xcodec, whose weights are neither in the checkpoint nor in a "
+        "folder beside it nor in the Hugging Face cache; put the folder xcodec there"
+    )
+
+
+def test_a_shard_that_is_missing(directory: Path) -> None:
+    (directory / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"names the file model-00002-of-00002.safetensors, which is not in it"):
+        read_speechlm(directory)
+
+
+def test_a_release_in_alphabetical_order_is_refused(tmp_path: Path) -> None:
+    tiny_espnet_release(tmp_path / "it", order=("continuous_audio", "discrete_audio", "text"))
+    with pytest.raises(BadInput, match=r"lists discrete_audio before text, .* the ids of this vocabulary are in doubt"):
+        read_speechlm(tmp_path / "it")
+
+
+@pytest.mark.parametrize(
+    ("folder", "what"),
+    [("Qwen3-tiny-Base", "language model"), ("Qwen3-Omni-tiny", "audio tower")],
+)
+def test_a_part_of_a_release_that_is_missing(release: Path, folder: str, what: str) -> None:
+    shutil.rmtree(release / folder)
+    with pytest.raises(Unavailable) as caught:
+        read_speechlm(release)
+    assert str(caught.value) == (
+        f"it/train_stage3_tiny.yaml names the {what} tiny/{folder}, which is neither a folder beside it nor in the "
+        f"Hugging Face cache; put it there as {folder}, or run: hf download tiny/{folder}"
+    )
+
+
+def test_stream_weights_that_do_not_fit(release: Path) -> None:
+    path = release / "train_stage3_tiny.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["multimodal_io"]["discrete_audio"]["stream_weights"] = [0.25] * 4
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(BadInput, match="4 stream_weights and the codec tiny/xcodec-tiny has 5 streams"):
+        read_speechlm(release)
+
+
+def test_other_directories_are_no_speechlm(tmp_path: Path) -> None:
+    assert not is_speechlm(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    (tmp_path / "train.yaml").write_text("job_type: something\n: [")
+    assert not is_speechlm(tmp_path)

@@ -1,0 +1,180 @@
+"""SpeechLM (ESPnet's Bagpiper): everything that is the same on every runtime.
+
+A Qwen3 language model writes text and parallel streams of codec tokens, an audio tower gives it what the user says, and
+Xcodec turns its tokens into speech. This file reads both forms of a checkpoint, opens no weights and computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput
+from workbench.core.options import MOST_TOKENS, option
+from workbench.decoding.generation import COLDEST, HOTTEST, LARGEST_SEED
+from workbench.families.language import read_json
+from workbench.families.speechlm_directory import (
+    is_directory_form,
+    read_defaults,
+    read_directory_tower,
+    read_inference,
+    read_language_settings,
+    read_layout,
+    weight_files,
+)
+from workbench.families.speechlm_parts import (
+    CodecParts,
+    SpeechDefaults,
+    Tower,
+    read_codec,
+    window_notes,
+)
+from workbench.families.speechlm_release import read_release, training_yaml
+from workbench.families.speechlm_tokenizer import SpeechTokenizer, read_global_tokenizer, read_text_tokenizer
+from workbench.speech.layout import SpeechLayout
+
+MOST_CFG = 20.0  # published checkpoints use 3
+TOWER_PREFIX = "multimodal_io_dict.continuous_audio.model.audio_tower."
+CODEC_PREFIX = "multimodal_io_dict.discrete_audio.codec_model."
+UNUSED_TENSORS = ("vocab_weight",)  # the weights of the loss
+
+
+@dataclass(frozen=True)
+class SpeechLmOptions:
+    """The user's options for an answer of a SpeechLM. What is open is as the checkpoint says."""
+
+    modalities: str | None = option(
+        None,
+        "what the answer is: text, audio, text_audio (first text, then audio), or auto (the model chooses)",
+        ("text", "audio", "text_audio", "auto"),
+    )
+    max_text_tokens: int | None = option(None, "most tokens of the text", minimum=1, maximum=MOST_TOKENS)
+    min_audio_rows: int | None = option(
+        None,
+        "the audio does not end before this many rows (one is a codec frame, 20 ms)",
+        minimum=0,
+        maximum=MOST_TOKENS,
+    )
+    max_audio_rows: int | None = option(
+        None, "most rows of the audio (one is a codec frame, 20 ms)", minimum=1, maximum=MOST_TOKENS
+    )
+    temperature: float | None = option(
+        None,
+        "of text and audio; 0 takes the likeliest tokens, above it they are drawn",
+        smallest=COLDEST,
+        maximum=HOTTEST,
+    )
+    text_temperature: float | None = option(
+        None, "of the text alone; replaces temperature", smallest=COLDEST, maximum=HOTTEST
+    )
+    audio_temperature: float | None = option(
+        None, "of the audio alone; replaces temperature", smallest=COLDEST, maximum=HOTTEST
+    )
+    text_top_k: int | None = option(
+        None, "draw the text among this many likeliest tokens; 0 draws among all", minimum=0, maximum=MOST_TOKENS
+    )
+    audio_top_k: int | None = option(
+        None,
+        "draw each codec stream among this many likeliest tokens; 0 draws among all",
+        minimum=0,
+        maximum=MOST_TOKENS,
+    )
+    cfg: float | None = option(
+        None,
+        "classifier-free guidance of the audio; 1 is off, and above it takes twice the time",
+        minimum=1.0,
+        maximum=MOST_CFG,
+    )
+    seed: int = option(0, "seed of the draws", minimum=0, maximum=LARGEST_SEED)
+    probabilities: bool = option(False, "report the probability of each token chosen")
+
+
+@dataclass(frozen=True)
+class SpeechLmModel:
+    """A SpeechLM checkpoint without its weights."""
+
+    directory: Path
+    weights: tuple[Path, ...]  # safetensors files, or ESPnet's file of tensors
+    layout: SpeechLayout
+    tokenizer: SpeechTokenizer
+    settings: Mapping[str, Any]  # of the language model, by the names of transformers' Qwen3Config
+    tower: Tower | None  # None if it does not hear
+    codec: CodecParts | None  # None if it does not speak
+    defaults: SpeechDefaults
+    notes: tuple[str, ...] = ()  # what the user should know about how it was read
+
+    @property
+    def hidden_size(self) -> int:
+        """The width of the language model."""
+        return int(self.settings["hidden_size"])
+
+    @property
+    def context(self) -> int:
+        """The most positions of a sequence."""
+        return int(self.settings["max_position_embeddings"])
+
+
+def is_speechlm(directory: Path) -> bool:
+    """Returns whether this is a SpeechLM checkpoint directory of either form. Never raises an error."""
+    return is_directory_form(directory) or training_yaml(directory) is not None
+
+
+def read_speechlm(directory: Path) -> SpeechLmModel:
+    """Reads configuration and tokenizer of either form.
+
+    Raises `BadInput` if they are missing or inconsistent, `Unavailable` if they name a repository that is not on this
+    machine.
+    """
+    return _read_directory(directory) if is_directory_form(directory) else _read_release(directory)
+
+
+def _read_directory(directory: Path) -> SpeechLmModel:
+    config, where = read_json(directory / "config.json"), f"{directory.name}/config.json"
+    layout = read_layout(config, where)
+    tower = read_directory_tower(directory, config, where)
+    codec = None
+    name = config.get("xcodec_hf_model_tag")
+    if isinstance(name, str) and name:
+        codec = _fitting(read_codec(directory, name, where), layout, where)
+    return SpeechLmModel(
+        directory=directory,
+        weights=weight_files(directory),
+        layout=layout,
+        tokenizer=read_global_tokenizer(directory, layout),
+        settings=read_language_settings(config, layout, where),
+        tower=tower,
+        codec=codec,
+        defaults=read_defaults(directory, config, where),
+        notes=window_notes(tower) if tower else (),
+    )
+
+
+def _read_release(directory: Path) -> SpeechLmModel:
+    release = read_release(directory)
+    return SpeechLmModel(
+        directory=directory,
+        weights=(release.weights,),
+        layout=release.layout,
+        tokenizer=read_text_tokenizer(release.tokenizer, release.layout),
+        settings=release.settings,
+        tower=release.tower,
+        codec=release.codec,
+        defaults=read_inference(directory, SpeechDefaults()),
+        notes=window_notes(release.tower) if release.tower else (),
+    )
+
+
+def _fitting(codec: CodecParts, layout: SpeechLayout, where: str) -> CodecParts:
+    """Returns the codec if the vocabulary is one of its codebooks; raises `BadInput` otherwise."""
+    if codec.codebooks < layout.streams:
+        raise BadInput(
+            f"{where} has {layout.streams} streams and the codec {codec.name} {codec.codebooks} codebooks; "
+            "expected at least as many: the number of streams differs"
+        )
+    if codec.codes != layout.codes:
+        raise BadInput(
+            f"{where} has {layout.codes} codes in a stream and the codec {codec.name} {codec.codes}; expected the same"
+        )
+    return codec

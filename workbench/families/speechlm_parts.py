@@ -1,0 +1,235 @@
+"""The parts of a SpeechLM checkpoint beside its language model: audio tower, mel features, codec, defaults.
+
+Both forms of the checkpoint (`speechlm_directory`, `speechlm_release`) give these values. This file opens no weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from workbench.core.errors import BadInput, Unavailable
+from workbench.families.language import read_json
+
+SAMPLE_RATE = 16000  # Hz, of what the audio tower hears
+UPSTREAM_WINDOWS = (50, 800)  # n_window and n_window_infer of Qwen3-Omni, whose tower ESPnet trains with
+MOST_STREAMS = 64
+MOST_IDS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Mel:
+    """The log-mel features that the audio tower takes, as Whisper computes them."""
+
+    bins: int
+    hop: int  # samples between frames
+    window: int  # samples of a frame
+    normalise: bool  # bring the samples of a recording to mean 0 and variance 1 first
+
+
+@dataclass(frozen=True)
+class Tower:
+    """The audio tower (Qwen3-Omni's audio encoder)."""
+
+    settings: Mapping[str, Any]  # of transformers' Qwen3OmniMoeAudioEncoderConfig, by name
+    mel: Mel
+    width: int  # of its output
+
+    @property
+    def chunk(self) -> int:
+        """The frames that its convolutions take at a time."""
+        return 2 * int(self.settings["n_window"])
+
+    def rows(self, samples: int) -> int:
+        """Returns how many positions of a prompt a recording at 16 kHz fills.
+
+        Three convolutions of stride 2 halve each chunk of mel frames, rounded up; the last chunk may be shorter.
+        """
+        whole, rest = divmod(samples // self.mel.hop, self.chunk)
+        return whole * _halved_thrice(self.chunk) + _halved_thrice(rest)
+
+
+def _halved_thrice(frames: int) -> int:
+    for _ in range(3):
+        frames = (frames + 1) // 2
+    return frames
+
+
+@dataclass(frozen=True)
+class CodecParts:
+    """The codec (Xcodec): its place and what its configuration says."""
+
+    name: str  # as the checkpoint names it
+    directory: Path | None  # with its config.json; None where there is no such folder here
+    sample_rate: int
+    hop: int  # samples per frame
+    codes: int  # of each codebook
+    codebooks: int
+    where: str  # the file that names it
+
+    def with_weights(self, inside: bool) -> Path | None:
+        """Returns the directory that has the codec's weights; None where they are inside the checkpoint.
+
+        Raises `Unavailable` where they are nowhere on this machine.
+        """
+        if inside:
+            return None
+        if self.directory is not None and any(self.directory.glob("model*.safetensors")):
+            return self.directory
+        raise Unavailable(
+            f"the codec is missing: {self.where} names {self.name}, whose weights are neither in the checkpoint nor in "
+            f"a folder beside it nor in the Hugging Face cache; {how_to_fetch(self.name)}"
+        )
+
+
+@dataclass(frozen=True)
+class SpeechDefaults:
+    """What a checkpoint says about generation, for options that the user leaves open."""
+
+    modalities: str = "auto"
+    text_temperature: float = 0.6
+    audio_temperature: float = 0.8
+    text_top_k: int = 20
+    audio_top_k: int = 20
+    cfg: float = 1.0
+    max_text_tokens: int = 2048
+    min_text_tokens: int = 1
+    max_audio_rows: int = 2048
+    min_audio_rows: int = 1
+
+
+def read_tower(settings: Mapping[str, Any], mel: Mapping[str, Any], where: str) -> Tower:
+    """Reads the audio tower's section of a configuration, and the mel features' file (empty if there is none).
+
+    ESPnet always normalises the samples, and its files do not say so. A `do_normalize` in the file takes precedence.
+    """
+    known = {name: value for name, value in settings.items() if name != "model_type"}
+    bins = whole(known, "num_mel_bins", where)
+    if "n_window" not in known or "n_window_infer" not in known:
+        raise BadInput(f"{where} lacks n_window or n_window_infer, the windows of the audio tower; expected both")
+    window, inferred = whole(known, "n_window", where), whole(known, "n_window_infer", where)
+    if inferred % (2 * window):
+        raise BadInput(f"n_window_infer in {where} is {inferred}; expected a multiple of 2 * n_window = {2 * window}")
+    found = whole(mel, "feature_size", "preprocessor_config.json", bins)
+    rate = whole(mel, "sampling_rate", "preprocessor_config.json", SAMPLE_RATE)
+    if (found, rate) != (bins, SAMPLE_RATE):
+        raise BadInput(
+            f"preprocessor_config.json has {found} mel bins at {rate} Hz; the audio tower of {where} takes {bins} at "
+            f"{SAMPLE_RATE} Hz"
+        )
+    features = Mel(
+        bins=bins,
+        hop=whole(mel, "hop_length", "preprocessor_config.json", 160),
+        window=whole(mel, "n_fft", "preprocessor_config.json", 400),
+        normalise=bool(mel.get("do_normalize", True)),
+    )
+    return Tower(known, features, whole(known, "output_dim", where))
+
+
+def window_notes(tower: Tower) -> tuple[str, ...]:
+    """Returns a note if the tower's windows are not those of Qwen3-Omni, with which ESPnet trains."""
+    windows = int(tower.settings["n_window"]), int(tower.settings["n_window_infer"])
+    if windows == UPSTREAM_WINDOWS:
+        return ()
+    return (
+        f"the audio tower runs in windows of {windows[0]} and {windows[1]} frames as the checkpoint says; "
+        f"Qwen3-Omni's are {UPSTREAM_WINDOWS[0]} and {UPSTREAM_WINDOWS[1]}",
+    )
+
+
+def read_codec(directory: Path, name: str, where: str) -> CodecParts:
+    """Reads the configuration of the codec that a checkpoint names; Xcodec's defaults stand for a missing one."""
+    found = named_folder(directory, name)
+    config = read_json(found / "config.json") if found is not None else {}
+    if found is not None and config.get("model_type") != "xcodec":
+        raise BadInput(
+            f"{found.name}/config.json, the codec that {where} names, is of model type {config.get('model_type')!r}; "
+            "expected xcodec"
+        )
+    place = f"{found.name}/config.json" if found is not None else where
+    acoustic = config.get("acoustic_model_config") or {}
+    ratios = acoustic.get("downsampling_ratios", (8, 5, 4, 2))
+    hop, rate = math.prod(ratios), whole(config, "sample_rate", place, SAMPLE_RATE)
+    codes = whole(config, "codebook_size", place, 1024)
+    widest = max(config.get("target_bandwidths") or (0.5, 1, 1.5, 2, 4))  # kbit/s
+    bits = math.ceil(math.log2(codes)) * math.ceil(rate / hop)  # a second, of one codebook
+    return CodecParts(name, found, rate, hop, codes, int(1000 * widest // bits), where)
+
+
+def named_folder(directory: Path, name: str) -> Path | None:
+    """Returns the folder that a checkpoint names: beside its files, an absolute path, or of the Hugging Face cache."""
+    for place in (directory / name, directory / Path(name).name):
+        if name and (place / "config.json").is_file():
+            return place
+    if name.count("/") != 1 or name.startswith(("/", ".")):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        cached = try_to_load_from_cache(name, "config.json")
+    except ValueError:  # no name of a repository
+        return None
+    return Path(cached).parent if isinstance(cached, str) else None
+
+
+def needed_folder(directory: Path, name: Any, what: str, where: str) -> Path:
+    """Returns the folder that a checkpoint names; raises `Unavailable` where it is missing, with how to get it."""
+    if not isinstance(name, str) or not name:
+        raise BadInput(f"{where} names no {what}; expected a folder or a repository")
+    found = named_folder(directory, name)
+    if found is None:
+        raise Unavailable(
+            f"{where} names the {what} {name}, which is neither a folder beside it nor in the Hugging Face cache; "
+            f"{how_to_fetch(name)}"
+        )
+    return found
+
+
+def how_to_fetch(name: str) -> str:
+    """Returns how to get a folder that a checkpoint names."""
+    folder = Path(name).name
+    if name.count("/") == 1 and not name.startswith(("/", ".")):
+        return f"put it there as {folder}, or run: hf download {name}"
+    return f"put the folder {folder} there"
+
+
+def with_inference(found: SpeechDefaults, settings: Mapping[str, Any], where: str) -> SpeechDefaults:
+    """Returns the defaults, with those changed that an ESPnet inference yaml sets.
+
+    Raises `BadInput` for a value that is no number.
+    """
+    names = {
+        ("text", "temperature"): "text_temperature",
+        ("text", "topk"): "text_top_k",
+        ("text", "max_step"): "max_text_tokens",
+        ("text", "min_step"): "min_text_tokens",
+        ("audio", "temperature"): "audio_temperature",
+        ("audio", "topk"): "audio_top_k",
+        ("audio", "max_step"): "max_audio_rows",
+        ("audio", "min_step"): "min_audio_rows",
+        ("audio", "cfg"): "cfg",
+    }
+    values = {field.name: getattr(found, field.name) for field in fields(found)}
+    for (section, key), name in names.items():
+        value = (settings.get(section) or {}).get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise BadInput(f"{section}.{key} in {where} is {value!r:.80}; expected a number")
+        values[name] = type(values[name])(value)
+    enforced = tuple(settings.get("enforce_modality") or ())
+    known = {("text",): "text", ("audio",): "audio", ("text", "audio"): "text_audio"}
+    values["modalities"] = known.get(enforced, values["modalities"])
+    return SpeechDefaults(**values)
+
+
+def whole(section: Mapping[str, Any], key: str, where: str, default: int | None = None, least: int = 1) -> int:
+    """Returns a whole number of a configuration; raises `BadInput` if it is missing, not whole or out of range."""
+    value = section.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_IDS:
+        found = repr(value)[:80] if key in section else "missing"
+        raise BadInput(f"{key} in {where} is {found}; expected a whole number from {least} to {MOST_IDS}")
+    return value

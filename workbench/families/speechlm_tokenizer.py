@@ -1,0 +1,94 @@
+"""The tokenizer of a SpeechLM checkpoint: text to ids of the whole vocabulary and back.
+
+A directory in Hugging Face's form has a tokenizer with the ids of the whole vocabulary. ESPnet's release names the
+tokenizer of its text model, whose ids begin at 0; ESPnet adds the begin of the text interval.
+
+ESPnet leaves the text model's id 0 (`!` of Qwen) as it is, so in its prompts it becomes `<|pad|>`. Here it becomes the
+first id of the text interval in both forms, as in the directory's own tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.core.errors import BadInput
+from workbench.families.language import LanguageTokenizer
+from workbench.speech.layout import SpeechLayout
+
+NAMED = ("pad", "bos", "eos", "eot", "system", "user", "assistant", "text", "audio")
+
+
+@dataclass(frozen=True)
+class SpeechTokenizer:
+    """Turns text into global ids and back. Text never becomes special tokens, whatever it contains."""
+
+    language: LanguageTokenizer
+    layout: SpeechLayout
+    offset: int  # of the tokenizer's ids in the vocabulary
+    where: str  # the tokenizer's folder, for messages
+
+    def ids(self, text: str) -> list[int]:
+        """Returns the ids of a text, all of the text interval; raises `BadInput` if the tokenizer has others."""
+        found = [number + self.offset for number in self.language.plain_ids(text)]
+        if any(not self.layout.text_first <= number < self.layout.text_end for number in found):
+            raise BadInput(
+                f"the tokenizer in {self.where} gives text ids outside {self.layout.text_first} to "
+                f"{self.layout.text_end - 1}, the text interval of the checkpoint"
+            )
+        return found
+
+    def text(self, ids: Iterable[int]) -> str:
+        """Returns the text of global ids; others than those of the text interval are left out."""
+        return self.language.text(self._own(ids))
+
+    def piece(self, number: int) -> str:
+        """Returns one token as text for display: special tokens by name, codec tokens as `stream:code`."""
+        layout = self.layout
+        if layout.codec_first <= number < layout.codec_end:
+            stream, code = divmod(number - layout.codec_first, layout.layer_size)
+            return f"{stream}:{code - 1}" if code else f"{stream}:pad"
+        own = self._own([number])
+        if own:
+            return self.language.piece(own[0])
+        return next((f"<|{name}|>" for name in NAMED if getattr(layout, name) == number), f"<|{number}|>")
+
+    def _own(self, ids: Iterable[int]) -> list[int]:
+        return [number - self.offset for number in ids if self.layout.text_first <= number < self.layout.text_end]
+
+
+def read_global_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokenizer:
+    """Reads the tokenizer of a directory in Hugging Face's form; raises `BadInput` if its ids are not the layout's."""
+    language = LanguageTokenizer.read_fast(directory)
+    for name in NAMED:
+        expected, found = getattr(layout, name), language.id_of(f"<|{name}|>")
+        if found != expected:
+            told = "is missing" if found is None else f"is id {found}"
+            raise BadInput(
+                f"<|{name}|> {told} in the tokenizer of {directory.name} and id {expected} in its config.json; "
+                "expected the same"
+            )
+    highest = language.highest_id
+    if highest >= layout.vocabulary:
+        raise BadInput(
+            f"the tokenizer of {directory.name} has ids up to {highest}; its config.json has room for "
+            f"{layout.vocabulary}"
+        )
+    return _checked(SpeechTokenizer(language, layout, 0, directory.name))
+
+
+def read_text_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokenizer:
+    """Reads the tokenizer of the text model alone; raises `BadInput` if it does not fit into the text interval."""
+    language = LanguageTokenizer.read(directory)
+    room, highest = layout.text_end - layout.text_first, language.highest_id
+    if highest >= room:
+        raise BadInput(
+            f"the tokenizer in {directory.name} has ids up to {highest}; the text interval has room for {room}"
+        )
+    return _checked(SpeechTokenizer(language, layout, layout.text_first, directory.name))
+
+
+def _checked(tokenizer: SpeechTokenizer) -> SpeechTokenizer:
+    tokenizer.ids("one two three 1 2 3")
+    return tokenizer

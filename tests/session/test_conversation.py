@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -58,7 +60,9 @@ def test_what_was_made_is_an_answer_at_any_time() -> None:
 
 
 def test_an_answer_is_plain_json() -> None:
-    told = json.loads(collected(EVENTS).answer("stop").to_json())
+    layout = MappingProxyType({"streams": 2, "codec_first": 300})
+    told = json.loads(replace(collected(EVENTS).answer("stop"), layout=layout).to_json())
+    assert told["layout"] == dict(layout)
     samples, rate = soundfile.read(io.BytesIO(base64.b64decode(told["audio"])), dtype="float32")
     assert rate == 16000
     np.testing.assert_allclose(samples, SAMPLES, atol=1 / 32768)

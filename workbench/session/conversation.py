@@ -55,6 +55,7 @@ class Answer:
     memory_bytes: int | None = None  # peak resident memory of the session's process
     quantization: str | None = None  # as of a Transcript
     probabilities: np.ndarray | None = None  # [token_ids, streams], where asked for: of each id chosen, NaN elsewhere
+    layout: Mapping[str, int] | None = None  # of a vocabulary with codec streams, as `workbench.speech.layout` names it
     settings: Mapping[str, Any] = field(default_factory=dict)  # the options of the call, defaults included
     notes: tuple[str, ...] = ()  # what the user should know about how this came about
 
@@ -79,6 +80,7 @@ class Answer:
                 [None if np.isnan(each) else round(each, 6) for each in row] for row in told.tolist()
             ]
         plain["token_ids"] = list(self.token_ids)
+        plain["layout"] = None if self.layout is None else dict(self.layout)
         plain["settings"], plain["notes"] = dict(self.settings), list(self.notes)
         plain["audio_seconds"], plain["real_time_factor"] = self.audio_seconds, self.real_time_factor
         return {name: round(value, 6) if isinstance(value, float) else value for name, value in plain.items()}

@@ -18,7 +18,7 @@ from workbench.trace.recorder import Recorder
 
 @dataclass(frozen=True)
 class Wanted:
-    """The logits that the next choice needs; a runtime computes no others."""
+    """The logits that the next choice needs; a runtime computes no others, and without intervals none at all."""
 
     main: tuple[tuple[int, int], ...]  # half-open intervals of ids of stream 0, ascending
     codec: bool = False  # also those of streams 1 and above, each over its own interval
@@ -37,16 +37,21 @@ class SpeechState(Protocol):
 
     @property
     def length(self) -> int:
-        """The number of positions fed, prompt included."""
+        """The number of positions fed, prompt included, which counts from the beginning."""
         ...
 
     def feed(self, rows: np.ndarray, wanted: Wanted) -> Scores:
-        """Appends rows of ids [n, streams] and returns the logits after the last one. The first call computes the
-        prompt, too."""
+        """Appends rows of ids [n, streams] and returns the logits after the last one.
+
+        The first call computes the prompt, too, and may have no rows.
+        """
         ...
 
     def split(self) -> None:
-        """Adds the null branch of classifier-free guidance: as many positions as fed so far, each an all-zero row."""
+        """Adds the null branch of classifier-free guidance: as many positions as fed so far, each an all-zero row.
+
+        It is called after the first `feed`. Rows fed from then on go to both branches.
+        """
         ...
 
     def join(self) -> None:

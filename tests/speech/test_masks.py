@@ -1,0 +1,59 @@
+"""Allowed ids against a rule that asks every id of the vocabulary."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.speech_layouts import LAYOUT, layouts
+from workbench.speech.layout import SpeechLayout
+from workbench.speech.masks import allowed, wanted
+from workbench.speech.phases import Kind, Phase
+
+
+def may_follow(number: int, phase: Phase, layout: SpeechLayout) -> bool:
+    """The definition, for one id of stream 0."""
+    if phase.kind is Kind.END or phase.forced is not None:
+        return False
+    if phase.kind is Kind.MARKER:
+        return number in (layout.text, layout.audio)
+    if number in (layout.eos, layout.eot):
+        return phase.closes
+    if phase.kind is Kind.TEXT:
+        return layout.text_first <= number < layout.text_end
+    return layout.codec_first <= number < layout.codec_first + layout.layer_size
+
+
+PHASES = st.sampled_from(
+    [
+        *(Phase(kind, closes=closes) for kind in (Kind.TEXT, Kind.AUDIO) for closes in (False, True)),
+        Phase(Kind.MARKER),
+        Phase(Kind.MARKER, forced=3),
+        Phase(Kind.CLOSE, forced=3),
+        Phase(Kind.END, finish="stop"),
+    ]
+)
+
+
+@given(layouts(), PHASES)
+def test_exactly_the_allowed_ids_are_wanted(layout: SpeechLayout, phase: Phase) -> None:
+    found = wanted(phase, layout)
+    expected = [number for number in range(layout.vocabulary) if may_follow(number, phase, layout)]
+    assert allowed(found.main).tolist() == expected
+    assert found.codec == (phase.kind is Kind.AUDIO)
+    assert all(one[1] < two[0] for one, two in zip(found.main, found.main[1:]))  # in order, none touches the next
+
+
+def test_closing_ids_side_by_side_are_one_interval() -> None:
+    assert wanted(Phase(Kind.TEXT, closes=True), LAYOUT).main == ((2, 4), (12, 30))
+    assert wanted(Phase(Kind.AUDIO), LAYOUT).main == ((30, 36),)
+
+
+@given(layouts())
+def test_intervals_of_a_vocabulary_share_no_id(layout: SpeechLayout) -> None:
+    parts = [(0, layout.text_first), (layout.text_first, layout.text_end)]
+    parts += [layout.interval(stream) for stream in range(layout.streams)]
+    owned = [number for first, end in parts for number in range(first, end)]
+    assert len(owned) == len(set(owned)) and max(owned) == layout.vocabulary - 1
+    assert layout.pads.tolist() == [layout.interval(stream)[0] for stream in range(layout.streams)]
+    assert layout.row(layout.eos).tolist() == [layout.eos] + [layout.pad] * (layout.streams - 1)

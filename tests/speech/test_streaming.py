@@ -1,0 +1,92 @@
+"""Chunks of a fake convolutional codec: joined, they equal the decoding of the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.speech_layouts import LAYOUT
+from workbench.speech.delay import aligned, delayed
+from workbench.speech.streaming import AudioChunks
+
+
+class FakeCodec:
+    """Each sample is a weighted sum over the codes of the frames within reach; frames beyond the ends count as zero."""
+
+    sample_rate, hop = 16000, 4
+
+    def __init__(self, before: int, after: int):
+        self.reach = (before, after)
+        draw = np.random.default_rng(before * 10 + after)
+        self.kernel = draw.normal(size=(before + 1 + after, LAYOUT.streams, self.hop))
+        self.decoded: list[int] = []
+
+    def encode(self, samples: np.ndarray) -> np.ndarray:
+        raise AssertionError("nothing is encoded")
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        self.decoded.append(len(codes))
+        before, after = self.reach
+        padded = np.pad(np.tanh(codes + 0.3), ((before, after), (0, 0)))
+        windows = np.stack([padded[place : place + len(codes)] for place in range(before + 1 + after)])
+        found: np.ndarray = np.einsum("kts,ksh->th", windows, self.kernel).ravel().astype(np.float32)
+        return found
+
+
+def random_rows(frames: int, seed: int = 0) -> np.ndarray:
+    codes = np.random.default_rng(seed).integers(0, LAYOUT.codes, (frames, LAYOUT.streams))
+    return delayed(codes, LAYOUT)
+
+
+@given(st.integers(0, 60), st.integers(0, 4), st.integers(0, 4), st.integers(1, 9), st.integers(0, 6))
+def test_joined_chunks_equal_the_whole(frames: int, before: int, after: int, first: int, cut: int) -> None:
+    codec = FakeCodec(before, after)
+    rows = random_rows(frames)
+    rows = rows[: max(len(rows) - cut, 0)]
+    chunks = AudioChunks(codec, LAYOUT, first_frames=first, growth=1.4, most_frames=12)
+    pieces = [piece for row in rows if (piece := chunks.add(row)) is not None]
+    assert all(len(piece) for piece in pieces)
+    whole = codec.decode(aligned(rows, LAYOUT)) if len(rows) >= LAYOUT.streams else np.empty(0, np.float32)
+    joined = np.concatenate([*pieces, chunks.finish()])
+    assert joined.dtype == np.float32 and joined.shape == whole.shape
+    assert np.abs(joined - whole).max(initial=0) <= 1e-5
+    assert np.array_equal(chunks.rows, rows)
+
+
+def test_a_codec_that_reaches_farther_than_it_says_is_noticed() -> None:
+    """The comparison above can fail."""
+    codec, rows = FakeCodec(2, 2), random_rows(30)
+    whole = codec.decode(aligned(rows, LAYOUT))
+    decode = codec.decode
+
+    class Short(FakeCodec):
+        def decode(self, codes: np.ndarray) -> np.ndarray:
+            return decode(codes)
+
+    chunks = AudioChunks(Short(1, 1), LAYOUT)
+    pieces = [piece for row in rows if (piece := chunks.add(row)) is not None]
+    assert np.abs(np.concatenate([*pieces, chunks.finish()]) - whole).max() > 0.1
+
+
+def test_chunks_come_as_early_as_they_can_and_grow() -> None:
+    codec = FakeCodec(3, 2)
+    chunks = AudioChunks(codec, LAYOUT, first_frames=4, growth=2.0, most_frames=20)
+    given_out = {}
+    for number, row in enumerate(random_rows(90), 1):
+        piece = chunks.add(row)
+        if piece is not None:
+            given_out[number] = len(piece) // codec.hop
+    # The first needs 4 frames, 2 after them, and the streams - 1 rows of the delay.
+    assert next(iter(given_out)) == 4 + 2 + LAYOUT.streams - 1
+    assert list(given_out.values()) == [4, 8, 16, 20, 20, 20]
+    assert max(codec.decoded) <= 20 + 3 + 2
+
+
+@pytest.mark.parametrize("rows", range(LAYOUT.streams))
+def test_too_few_rows_are_no_audio(rows: int) -> None:
+    codec = FakeCodec(1, 1)
+    chunks = AudioChunks(codec, LAYOUT)
+    assert all(chunks.add(row) is None for row in random_rows(8)[:rows])
+    assert chunks.finish().shape == (0,) and codec.decoded == []

@@ -1,0 +1,45 @@
+"""How one answer is generated: what it consists of, its limits, and how its tokens are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.core.errors import BadInput
+
+MODALITIES = ("auto", "text", "audio", "text_audio")
+
+
+@dataclass(frozen=True)
+class AnswerPlan:
+    """The settings of one answer. The limits do not count the closing id of a segment."""
+
+    modalities: str = "auto"  # auto: the model chooses
+    max_text_tokens: int = 2048
+    min_text_tokens: int = 1  # the text may end after this many tokens
+    min_audio_rows: int = 1
+    max_audio_rows: int = 2048
+    text_temperature: float = 0.0  # 0 takes the likeliest token
+    audio_temperature: float = 0.0  # the same for all streams
+    text_top_k: int = 0  # 0 draws among all
+    audio_top_k: int = 0
+    cfg: float = 1.0  # classifier-free guidance of audio; 1 is off
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.modalities not in MODALITIES:
+            raise BadInput(f"modalities is {self.modalities!r:.80}; expected one of {', '.join(MODALITIES)}")
+        if not self.cfg >= 1:
+            raise BadInput(f"cfg is {self.cfg:g}; expected at least 1, which is without guidance")
+        for what, least, most in (
+            ("text_tokens", self.min_text_tokens, self.max_text_tokens),
+            ("audio_rows", self.min_audio_rows, self.max_audio_rows),
+        ):
+            if most < 1 or least < 0:
+                raise BadInput(f"max_{what} is {most} and min_{what} {least}; expected at least 1 and 0")
+            if least > most:
+                raise BadInput(f"min_{what} is {least} and max_{what} {most}; expected no more than that")
+
+    @property
+    def guided(self) -> bool:
+        """Whether audio needs the null branch of classifier-free guidance."""
+        return self.cfg != 1

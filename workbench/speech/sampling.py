@@ -1,0 +1,85 @@
+"""Chooses the next id of each stream from logits.
+
+The draw of a stream depends on the seed, the step and the stream, not on what was drawn before. So every runtime draws
+the same from the same logits, and an answer can be taken up at any step. The uniform numbers are those of Philox4x64-10
+(Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011) with the seed as key and the step in the counter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.speech.network import Scores
+
+
+def mixed(scores: Scores, cfg: float) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns logits [ids] of stream 0 and [streams - 1, layer size] of the others, with guidance if there is a null
+    branch: cfg * conditional + (1 - cfg) * null.
+
+    The mix is made for each id alone. So it is the same whether ids that are not allowed are left out before or after.
+    """
+    return _mixed(scores.main, cfg), None if scores.codec is None else _mixed(scores.codec, cfg)
+
+
+def _mixed(logits: np.ndarray, cfg: float) -> np.ndarray:
+    if len(logits) == 1:
+        first: np.ndarray = logits[0]
+        return first
+    found: np.ndarray = np.float32(cfg) * logits[0] + np.float32(1 - cfg) * logits[1]
+    return found
+
+
+def uniforms(seed: int, step: int, streams: int) -> np.ndarray:
+    """Returns one number from 0 to 1 (exclusive) for each stream: float64 [streams].
+
+    They are words of Philox4x64 in order, 53 high bits each. The counter of the first is (1, step, 0, 0), as numpy
+    increments before it computes.
+    """
+    raw = np.random.Philox(key=seed, counter=step << 64).random_raw(streams)
+    found: np.ndarray = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return found
+
+
+def choose(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray | None) -> np.ndarray:
+    """Returns the chosen column of each row: int64 [rows].
+
+    Args:
+        logits: float32 [rows, ids]; minus infinity for ids that a row does not have.
+        temperature: 0 takes the largest logit, the first of several.
+        top_k: draws among this many largest logits, the first ones of several; 0 draws among all.
+        numbers: from 0 to 1, one for each row. The draw is the first of the candidates, from the largest logit down,
+            whose probability together with those before it is more than the row's number.
+    """
+    if temperature == 0 or numbers is None:
+        return logits.argmax(axis=1)
+    columns, values = _largest(logits, top_k)
+    weights = np.exp((values - values[:, :1]).astype(np.float64) / temperature)
+    reached = weights.cumsum(axis=1)
+    passed = (reached <= numbers[:, None] * reached[:, -1:]).sum(axis=1)
+    last = (weights > 0).sum(axis=1) - 1  # rounding may pass all
+    found: np.ndarray = np.take_along_axis(columns, np.minimum(passed, last)[:, None], axis=1)[:, 0]
+    return found
+
+
+def _largest(logits: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the columns of the largest logits of each row, from the largest down, and their values.
+
+    Equal ones are in the order of their columns: the keys that are sorted hold the value above and the column below.
+    """
+    count = logits.shape[1]
+    bits = (np.asarray(logits, dtype=np.float32) + np.float32(0)).view(np.uint32)  # without a negative zero
+    ordered = np.where(bits >> np.uint32(31), ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
+    keys = ordered << np.uint64(32) | np.uint64(count - 1) - np.arange(count, dtype=np.uint64)
+    if 0 < top_k < count:
+        keys = np.partition(keys, count - top_k, axis=1)[:, count - top_k :]
+    keys = np.sort(keys, axis=1)[:, ::-1]
+    columns = count - 1 - (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    return columns, np.take_along_axis(logits, columns, axis=1)
+
+
+def probability(logits: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Returns the probability of one column of each row among the ids allowed, before temperature and top-k: [rows]."""
+    shifted = (logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
+    chosen = np.take_along_axis(shifted, columns[:, None], axis=1)[:, 0]
+    found: np.ndarray = np.exp(chosen) / np.exp(shifted).sum(axis=1)
+    return found

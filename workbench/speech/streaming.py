@@ -1,0 +1,67 @@
+"""Decodes codec rows while they are generated, in chunks that together equal the decoding of the whole.
+
+Row t completes frame t - streams + 1. A chunk is decoded with as many frames on both sides as can change its samples,
+and only samples that no later frame can change are given out. This file knows no codec of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.speech.delay import aligned
+from workbench.speech.layout import SpeechLayout
+from workbench.speech.network import Codec
+
+FIRST_FRAMES = 6  # of the first chunk: 0.12 s at 50 frames a second
+GROWTH = 1.5  # plays without a gap if frames come 1.5 times as fast as they play
+MOST_FRAMES = 50
+
+
+class AudioChunks:
+    """Takes an answer's rows one by one and gives out its samples.
+
+    The first chunk is short, so that the speech begins early. Each one is longer than the one before, as the frames on
+    both sides are decoded again with each chunk.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        layout: SpeechLayout,
+        first_frames: int = FIRST_FRAMES,
+        growth: float = GROWTH,
+        most_frames: int = MOST_FRAMES,
+    ):
+        self._codec, self._layout = codec, layout
+        self._wanted, self._growth, self._most = float(first_frames), growth, most_frames
+        self._rows: list[np.ndarray] = []
+        self._given = 0  # frames whose samples have been given out
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows so far, int64 [rows, streams]."""
+        return np.array(self._rows, dtype=np.int64).reshape(-1, self._layout.streams)
+
+    def add(self, row: np.ndarray) -> np.ndarray | None:
+        """Takes a row of global ids [streams]; returns the next chunk of samples, float32, if one is due."""
+        self._rows.append(np.asarray(row))
+        complete = len(self._rows) - self._layout.streams + 1
+        ready = complete - self._codec.reach[1]
+        if ready - self._given < int(self._wanted):
+            return None
+        self._wanted = min(self._wanted * self._growth, float(self._most))
+        return self._decoded(ready)
+
+    def finish(self) -> np.ndarray:
+        """Returns the rest of the samples; no row may follow. Empty if there are none."""
+        complete = max(len(self._rows) - self._layout.streams + 1, 0)
+        return self._decoded(complete) if complete > self._given else np.empty(0, dtype=np.float32)
+
+    def _decoded(self, end: int) -> np.ndarray:
+        """Returns the samples of the frames up to `end` that have not been given out."""
+        start = max(self._given - self._codec.reach[0], 0)
+        codes = aligned(np.stack(self._rows[start:]), self._layout)
+        hop = self._codec.hop
+        samples = self._codec.decode(codes)[(self._given - start) * hop : (end - start) * hop]
+        self._given = end
+        return samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from workbench.core.options import ListeningOptions
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
+from workbench.families.instruction import Instruction
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import Recognition, StreamingRecogniser
 from workbench.trace.recorder import Recorder
@@ -31,6 +33,7 @@ class FakeEar:
 
     options_class = ListeningOptions
     placeholder = SPEECH
+    asks: tuple[int, ...] = (5, 6)
 
     def __init__(self, arrays: Arrays = torch.from_numpy):
         self.arrays = arrays
@@ -43,8 +46,13 @@ class FakeEar:
             row[: len(samples)] = samples[:, None]
         return self.arrays(frames), counts
 
+    def instructed(self, own: Instruction) -> FakeEar:
+        other = copy.copy(self)
+        other.asks = tuple(map(ord, own.text)) or self.asks
+        return other
+
     def prompt_ids(self, options: Any) -> np.ndarray:
-        return np.array([5, SPEECH, 6])
+        return np.array([self.asks[0], SPEECH, *self.asks[1:]])
 
     def decoding(self, options: Any, counts: np.ndarray) -> Decoding:
         return Decoding((STOP,), max_new_tokens=10)

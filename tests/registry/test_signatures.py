@@ -20,7 +20,7 @@ from workbench.families import FAMILIES
 from workbench.isolation import serial
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.registry.signatures import HEARING, WRITING, session_class
+from workbench.registry.signatures import CONVERSING, HEARING, TAKES, USUAL, WRITING, session_class
 from workbench.session.protocols import Session
 
 
@@ -36,7 +36,9 @@ def test_the_public_names_are_found_by_completion() -> None:
 def test_calls_show_the_options_of_the_family(family: str) -> None:
     made = session_class(OpenSession, family)
     assert made is session_class(OpenSession, family) and issubclass(made, OpenSession)
-    takes, refuses = (WRITING, HEARING) if FAMILIES[family].reads_text else (HEARING, WRITING)
+    described = FAMILIES[family]
+    takes, usual = TAKES[described.input], USUAL[described.input]
+    refuses = set(HEARING + WRITING + CONVERSING) - {*takes, *(CONVERSING if described.chat_options_class else ())}
     specs = option_specs(FAMILIES[family].options_class)
     for name in (*takes, "trace"):
         signature = inspect.signature(getattr(made, name))
@@ -49,8 +51,12 @@ def test_calls_show_the_options_of_the_family(family: str) -> None:
         text = pydoc.plain(pydoc.render_doc(getattr(made, name)))
         assert "**options" not in text and "As `Session" not in text
         assert all(f"    {spec.name} (" in text and spec.help in text for spec in specs)
+    if described.chat_options_class:
+        for name in CONVERSING:
+            shown = inspect.signature(getattr(made, name)).parameters
+            assert {"messages", "modalities", *(spec.name for spec in specs)} <= set(shown)
+            assert shown["modalities"].default == "auto"
     for name in refuses:
-        usual = "generate" if FAMILIES[family].reads_text else "transcribe"
         assert f"use `{usual}`" in str(getattr(made, name).__doc__)
 
 

@@ -21,23 +21,26 @@ from workbench.isolation.base import IsolatedSession
 from workbench.isolation.concurrent import ParallelSession
 from workbench.isolation.serial import ProcessSession
 from workbench.pipelines.detection_session import DetectionSession
+from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.pipelines.text_session import TextSession
 from workbench.registry.handle import OpenSession
 from workbench.session.calls import CALLS, CAPABILITIES, call_of, with_calls
 from workbench.session.messages import Message, TextPart
-from workbench.session.protocols import Detects, FindsNeighbours, Generates, Session, Traces, Transcribes
+from workbench.session.protocols import Converses, Detects, FindsNeighbours, Generates, Session, Traces, Transcribes
 from workbench.session.values import Segment
 
 nothing: Any = None
 SESSIONS = {
     "speech": SpeechSession("m", "r", nothing),
     "text": TextSession("m", "r", nothing),
+    "instructed": InstructedSession("m", "r", nothing),
     "detection": DetectionSession("m", "r", nothing),
 }
 HAVE = {
     "speech": {Transcribes, Traces},
-    "text": {Generates, Traces, FindsNeighbours},
+    "instructed": {Transcribes, Converses, Traces},
+    "text": {Generates, Converses, Traces, FindsNeighbours},
     "detection": {Detects, Transcribes, Traces},
 }
 
@@ -55,6 +58,7 @@ def test_a_session_has_the_calls_of_its_capabilities_and_no_others(kind: str) ->
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
+        ("speech", "converse_stream", "m transcribes speech; to chat, open a language model or a model that speaks"),
         ("text", "stream", "m writes text; to transcribe, open a speech model"),
         ("text", "stream_batch", "m writes text; to transcribe, open a speech model"),
         ("speech", "generate_stream", "m transcribes speech; to generate from text, open a language model"),

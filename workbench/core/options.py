@@ -8,6 +8,7 @@ the page. It turns names and values into a checked dataclass.
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import numbers
 from collections.abc import Mapping, Sequence
@@ -83,6 +84,21 @@ class TimedOptions(ListeningOptions):
     timestamps: bool = option(True, "find the time of each token")
 
 
+MODALITIES = ("auto", "text", "audio", "text_audio")
+
+
+@dataclass(frozen=True)
+class ConversingOptions:
+    """The options of every call that answers a conversation."""
+
+    modalities: str = option("auto", "what the answer is made of; auto leaves that to the model", MODALITIES)
+
+    def check_text_alone(self, what: str) -> None:
+        """Raises `BadInput` if the answer is to have speech, for the model `what`, which answers in text."""
+        if self.modalities not in ("auto", "text"):
+            raise BadInput(f"option modalities is {self.modalities}, and {what} answers in text; expected text or auto")
+
+
 @dataclass(frozen=True)
 class OptionSpec:
     """One option, as a user interface needs it."""
@@ -156,6 +172,19 @@ def _kind(hint: Any) -> type:
 
 
 Options = TypeVar("Options")
+
+
+def conversing(options_class: type[Any]) -> type[Any]:
+    """Returns the options of conversations with a family: its own, and those of every conversation."""
+    own: Any = options_class
+    return own if "modalities" in own.__dataclass_fields__ else _joined(own)
+
+
+@functools.cache
+def _joined(options_class: Any) -> type[Any]:
+    about = {"__module__": options_class.__module__, "__doc__": "The user's options for a conversation."}
+    joined = type(f"Conversing{options_class.__name__}", (options_class, ConversingOptions), about)
+    return dataclass(frozen=True)(joined)
 
 
 def build_options(options_class: type[Options], given: Mapping[str, Any], what: str) -> Options:

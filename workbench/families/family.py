@@ -13,8 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from workbench.core.options import conversing
 from workbench.decoding.generation import GenerationOptions
 from workbench.session.values import RECORDING
+
+CONVERSE = "converse"  # the task of models that answer conversations
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,11 @@ class Family:
         """The dataclass of the family's options (see `workbench.core.options`)."""
         found: type[Any] = getattr(import_module(self.module), self.options)
         return found
+
+    @property
+    def chat_options_class(self) -> type[Any] | None:
+        """The dataclass of the options of conversations; None if the family's models answer none."""
+        return conversing(self.options_class) if CONVERSE in self.tasks else None
 
     def cell(self, runtime: str) -> Cell:
         """Returns the family on that runtime; if it cannot run there, the reason names the runtimes that can."""

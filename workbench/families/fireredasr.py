@@ -21,6 +21,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import MOST_SIDE_BY_SIDE, MOST_TOKENS, ListeningOptions, option
 from workbench.decoding.generation import MOST_BEAMS, MOST_PENALTY, GenerationOptions
 from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
+from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import (
     AUDIO,
     SERVED_FORMAT,
@@ -332,9 +333,19 @@ def speech_tokens(frames: int, downsample_rate: int) -> int:
     return max(encoder_frames(frames) // downsample_rate, 1)
 
 
-def prompt_ids(model: FireRedAsrModel) -> np.ndarray:
-    """Returns the prompt's ids [tokens], with `speech_id` at the speech's position."""
-    return np.array(model.tokenizer.ids(PROMPT.replace(SPEECH, model.speech)), dtype=np.int64)
+def prompt_ids(model: FireRedAsrModel, own: Instruction = OWN) -> np.ndarray:
+    """Returns the prompt's ids [tokens], with `speech_id` at the speech's position.
+
+    Args:
+        own: texts of the user's in place of the family's.
+
+    Raises `BadInput` if these texts contain the token of the speech.
+    """
+    if model.speech in own.text + own.system:
+        raise BadInput(f"the instruction contains {model.speech}, which marks the recording; expected other words")
+    before, after = PROMPT.split(SPEECH)
+    text = f"{own.system_turn}{before}{model.speech}{after.replace(TASK, own.text or TASK)}"
+    return np.array(model.tokenizer.ids(text), dtype=np.int64)
 
 
 def check_length(samples: int, frames: int, model: FireRedAsrModel) -> None:

@@ -18,6 +18,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import MOST_SIDE_BY_SIDE, ListeningOptions, option
 from workbench.decoding.generation import GenerationOptions
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
+from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer, read_language_config
 from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
 
@@ -222,9 +223,14 @@ def instruction(options: FunasrNanoOptions) -> str:
     return text + (WITH_ITN if options.itn else WITHOUT_ITN)
 
 
-def prompt_ids(model: FunasrNanoModel, options: FunasrNanoOptions) -> np.ndarray:
-    """Returns the prompt's ids [tokens], with `SPEECH` at the speech's position."""
-    before = (SYSTEM if model.sys_prompt else "") + f"<|im_start|>user\n{instruction(options)}"
+def prompt_ids(model: FunasrNanoModel, options: FunasrNanoOptions, own: Instruction = OWN) -> np.ndarray:
+    """Returns the prompt's ids [tokens], with `SPEECH` at the speech's position.
+
+    Args:
+        own: texts of the user's in place of the family's.
+    """
+    system = own.system_turn or (SYSTEM if model.sys_prompt else "")
+    before = system + f"<|im_start|>user\n{own.text or instruction(options)}"
     after = f"{TURN_END}\n<|im_start|>assistant\n" + ("" if model.do_think else NO_THINKING)
     # Each side is tokenized separately, as in the original: a merge must not cross the speech.
     return np.array([*model.tokenizer.ids(before), SPEECH, *model.tokenizer.ids(after)], dtype=np.int64)

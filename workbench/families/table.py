@@ -5,7 +5,7 @@ Other packages have their families in an entry of the same form; see `workbench.
 
 from __future__ import annotations
 
-from workbench.families.family import Cell, Family, GgufParts, HubFiles, VllmParts
+from workbench.families.family import CONVERSE, Cell, Family, GgufParts, HubFiles, VllmParts
 from workbench.families.language import MODEL_TYPES
 from workbench.session.values import PROMPT
 
@@ -70,6 +70,7 @@ OWN: tuple[Family, ...] = (
             "gguf": Cell("workbench.runtimes.gguf.funasr_nano"),
             "vllm": Cell("workbench.runtimes.vllm.funasr_nano"),
         },
+        tasks=("transcribe", CONVERSE),
         hub=FUNASR,
         gguf=GgufParts(
             architectures=("funasr-sensevoice-encoder", "funasr-nano"),
@@ -96,6 +97,7 @@ OWN: tuple[Family, ...] = (
             "gguf": Cell("workbench.runtimes.gguf.fireredasr"),
             "vllm": Cell("workbench.runtimes.vllm.fireredasr"),
         },
+        tasks=("transcribe", CONVERSE),
         hub=HubFiles(
             weights=("model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"),
             others=("Qwen2-7B-Instruct/*.safetensors",),
@@ -142,7 +144,7 @@ OWN: tuple[Family, ...] = (
             "gguf": Cell("workbench.runtimes.gguf.causal_lm"),
             "vllm": Cell("workbench.runtimes.vllm.causal_lm"),
         },
-        tasks=("generate",),
+        tasks=("generate", CONVERSE),
         input=PROMPT,
         hub=HubFiles(weights=("model*.safetensors",)),
         gguf=GgufParts(architectures=MODEL_TYPES, converter="workbench.conversion.causal_lm"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from workbench.families.fireredasr import (
     speech_tokens,
     tidy,
 )
+from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
 from workbench.trace.recorder import Recorder
@@ -50,6 +52,13 @@ class FireRedPromptFormat:
     def __init__(self, model: FireRedAsrModel):
         self.model = model
         self.placeholder = model.speech_id
+        self.own = OWN
+
+    def instructed(self, own: Instruction) -> Self:
+        """See `PromptFormat.instructed`."""
+        other = copy.copy(self)
+        other.own = own
+        return other
 
     @property
     def tokenizer(self) -> LanguageTokenizer:
@@ -69,7 +78,7 @@ class FireRedPromptFormat:
 
     def prompt_ids(self, options: FireRedAsrOptions) -> np.ndarray:
         """See `PromptFormat.prompt_ids`."""
-        return prompt_ids(self.model)
+        return prompt_ids(self.model, self.own)
 
     def decoding(self, options: FireRedAsrOptions, counts: np.ndarray) -> Decoding:
         """See `PromptFormat.decoding`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from workbench.families.funasr_nano import (
     prompt_ids,
     tidy,
 )
+from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
 from workbench.trace.recorder import Recorder
@@ -48,6 +50,13 @@ class NanoPromptFormat:
 
     def __init__(self, model: FunasrNanoModel):
         self.model = model
+        self.own = OWN
+
+    def instructed(self, own: Instruction) -> Self:
+        """See `PromptFormat.instructed`."""
+        other = copy.copy(self)
+        other.own = own
+        return other
 
     @property
     def tokenizer(self) -> LanguageTokenizer:
@@ -60,7 +69,7 @@ class NanoPromptFormat:
 
     def prompt_ids(self, options: FunasrNanoOptions) -> np.ndarray:
         """See `PromptFormat.prompt_ids`."""
-        return prompt_ids(self.model, options)
+        return prompt_ids(self.model, options, self.own)
 
     def decoding(self, options: FunasrNanoOptions, counts: np.ndarray) -> Decoding:
         """See `PromptFormat.decoding`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
+from workbench.families.instruction import Instruction
 from workbench.families.language import PLACEHOLDER, LanguageTokenizer
 from workbench.pipelines.language import Language
 from workbench.pipelines.speech_session import Recognition
@@ -44,6 +45,10 @@ class PromptFormat(Protocol):
     @property
     def placeholder(self) -> int:
         """The id that marks the speech's position in the prompt."""
+        ...
+
+    def instructed(self, own: Instruction) -> Self:
+        """Returns the same with the user's own instruction in the prompt; both share the network."""
         ...
 
     def count(self, samples: int) -> int:
@@ -96,6 +101,10 @@ class SpeechLanguagePipeline:
         float32.
         """
         return self.language.dtype
+
+    def instructed(self, own: Instruction) -> SpeechLanguagePipeline:
+        """See `InstructedRecogniser.instructed`."""
+        return SpeechLanguagePipeline(self.encoder.instructed(own), self.language)
 
     def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
         """See `StreamingRecogniser.hear`."""
@@ -226,6 +235,7 @@ def recognition_of(ids: Sequence[int], decoding: Decoding, prompt_format: Prompt
         tokens=tuple(Token(number, prompt_format.tokenizer.piece(number)) for number in shown),
         ids=tuple(ids),
         notes=() if ended else (note,),
+        ended=ended,
     )
 
 

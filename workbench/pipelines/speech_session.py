@@ -54,6 +54,7 @@ class Recognition:
     tokens: tuple[Token, ...]
     ids: tuple[int, ...]
     notes: tuple[str, ...] = ()  # what the user should know about how it was recognised
+    ended: bool = True  # whether the model ended it; a limit cut it off otherwise
 
 
 class Recogniser(Protocol):

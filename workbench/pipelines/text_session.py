@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.core.options import build_options
+from workbench.core.options import build_options, conversing
 from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding, check_embeddings, embedding_of
 from workbench.embeddings.nearest import nearest
 from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
+from workbench.pipelines.clock import WorkClock
+from workbench.pipelines.text_conversation import text_answer, text_messages
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
-from workbench.session.protocols import FindsNeighbours, Generates, Session, Traces, last_generation
+from workbench.session.conversation import ConversationEvent, Messages
+from workbench.session.protocols import Converses, FindsNeighbours, Generates, Session, Traces, last_generation
 from workbench.session.values import Alternative, Generation, Neighbours, Piece, Prompt
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import settled_text
@@ -108,7 +110,7 @@ class Table:
         return self._rows(first, last)
 
 
-class TextSession(Session, Generates, Traces, FindsNeighbours):
+class TextSession(Session, Generates, Converses, Traces, FindsNeighbours):
     """A writer as a session (see `workbench.session.protocols`).
 
     Args:
@@ -133,18 +135,28 @@ class TextSession(Session, Generates, Traces, FindsNeighbours):
         self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
     ) -> Generator[Piece | Generation, None, None]:
         """Yields a `Piece` after each token, and last the `Generation`; the pieces together are its text."""
-        writer = self.writer
-        chosen = build_options(writer.options_class, options, self.model)
-        clock = _Clock()
+        chosen = build_options(self.writer.options_class, options, self.model)
+        yield from self._generated(prompt, chosen, embeddings)
+
+    def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
+        """See `Converses.converse_stream`; the messages and the answer are text."""
+        chosen = build_options(conversing(self.writer.options_class), options, self.model)
+        yield from text_answer(self._generated(text_messages(messages, chosen, self.model), chosen), chosen)
+
+    def _generated(
+        self, prompt: Prompt, chosen: Any, embeddings: Sequence[Injected] = ()
+    ) -> Generator[Piece | Generation, None, None]:
+        """Yields the same as `generate_stream`, for options that are checked."""
+        clock = WorkClock()
         with clock:
-            read = writer.prompt(prompt, chosen, embeddings_given(embeddings))
+            read = self.writer.prompt(prompt, chosen, embeddings_given(embeddings))
         yield from self._written(read, chosen, clock, chosen.alternatives, AlternativesRecorder())
 
     def _written(
         self,
         prompt: TokenPrompt,
         chosen: WritingOptions,
-        clock: _Clock,
+        clock: WorkClock,
         alternatives: int,
         watched: AlternativesRecorder,
     ) -> Generator[Piece | Generation, None, None]:
@@ -214,7 +226,7 @@ class TextSession(Session, Generates, Traces, FindsNeighbours):
         if others is None and (wanted("tokens") or wanted("text")):
             watched = AlternativesRecorder()
             told = TRACED if wanted("tokens") and decoding_of(chosen, ()).plain else 0
-            written = last_generation(self._written(prompt, chosen, _Clock(), told, watched))
+            written = last_generation(self._written(prompt, chosen, WorkClock(), told, watched))
             if wanted("tokens"):
                 found["tokens"] = np.array(written.tokens, dtype=np.int64)
                 found |= watched.stages() if told else {}
@@ -279,22 +291,3 @@ class UnfoldingText:
         rest = self._text_of(self._ids[self._begin :])[self._known :]
         self.text += rest
         return rest
-
-
-class _Clock(contextlib.AbstractContextManager["_Clock"]):
-    """Sums the time inside its `with` blocks, which leaves out the time a reader spends between two pieces."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._begun = 0.0
-
-    def __enter__(self) -> _Clock:
-        self._begun = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = self.passed()
-
-    def passed(self) -> float:
-        """Returns the sum so far, inside a block."""
-        return self.seconds + time.perf_counter() - self._begun

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import Server, check_setting
+from workbench.families import FAMILIES
 from workbench.system.user_cache import user_config
 
 SHIPPED = Path(__file__).with_name("cards.toml")
@@ -163,13 +164,14 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
     if "family" not in table:
         raise BadInput(f"{where} needs a family, such as sensevoice")
     source = _source(table.get("source"), path, where)
+    known = FAMILIES.get(table["family"])  # whether there is such a family, the catalogue says
     return Card(
         id=name,
         name=table.get("name", name),
         family=table["family"],
         source=source,
         languages=tuple(table.get("languages", ())),
-        tasks=tuple(table.get("tasks", ("transcribe",))),
+        tasks=tuple(table.get("tasks", known.tasks if known else ("transcribe",))),
         licence=table.get("licence", ""),
         about=table.get("about", ""),
         megabytes=table.get("megabytes"),

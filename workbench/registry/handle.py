@@ -20,6 +20,7 @@ from workbench.isolation.base import Calls, IsolatedSession
 from workbench.registry.budget import weight_bytes
 from workbench.registry.signatures import session_class
 from workbench.session.calls import CALLS, Call, call_of, with_calls
+from workbench.session.conversation import Answer
 from workbench.session.protocols import Capabilities, Session
 from workbench.session.values import AudioSource, Generation, Prompt, Transcript
 from workbench.text.prompts import check_prompt
@@ -62,7 +63,7 @@ class OpenSession(Capabilities):
 
     @property
     def reads_text(self) -> bool:
-        """Whether its calls take a prompt; those of the other models take a recording."""
+        """Whether a text that its calls take is what the model reads; for others, it is the path of a recording."""
         return FAMILIES[self._spec.family].reads_text
 
     @property
@@ -98,7 +99,7 @@ class OpenSession(Capabilities):
     def trace(
         self, source: AudioSource | Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any
     ) -> Trace:
-        """As `Traces.trace`, with the prompt of a language model checked before it is sent."""
+        """As `Traces.trace`, with a text for a language model checked before it is sent."""
         self.session  # noqa: B018 (raises when this holder has closed it)
         if self.reads_text:
             check_prompt(source, self.model)
@@ -120,7 +121,7 @@ class OpenSession(Capabilities):
     def _sign(self, session: Session, event: Any) -> Any:
         if isinstance(event, tuple):  # of a batch
             return event[0], self._sign(session, event[1])
-        if isinstance(event, (Transcript, Generation)):
+        if isinstance(event, (Transcript, Generation, Answer)):
             return replace(event, load_seconds=session.load_seconds, quantization=self.quantization)
         return event
 

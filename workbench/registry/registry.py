@@ -32,7 +32,7 @@ from workbench.registry.budget import MemoryBudget, default_budget
 from workbench.registry.cards import BadCard, Card
 from workbench.registry.catalogue import find_card, read_catalogue
 from workbench.registry.handle import OpenSession, opened, quantization_of
-from workbench.registry.resolve import is_made, resolve, resolve_options
+from workbench.registry.resolve import chat_options, is_made, resolve, resolve_options
 from workbench.registry.weights import Weights, measured_weights, offered_weights
 from workbench.session.protocols import Session
 from workbench.system.memory import size
@@ -134,6 +134,10 @@ class Registry:
     def options_class(self, model: str | Path) -> type[Any]:
         """The dataclass of the model's options; raises `BadInput` for an unknown model."""
         return FAMILIES[self.card(model).family].options_class
+
+    def chat_options_class(self, model: str | Path) -> type[Any]:
+        """The dataclass of the model's options in conversations; raises `BadInput` if it answers none."""
+        return chat_options(self.card(model))
 
     # Sessions.
 

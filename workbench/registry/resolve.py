@@ -66,10 +66,23 @@ def is_made(card: Card, runtime: str) -> bool:
     return card.kind not in ("gguf", "server") and (RUNTIMES[runtime].opens_gguf or RUNTIMES[runtime].opens_served)
 
 
-def check_options(card: Card, options: Mapping[str, Any]) -> None:
-    """Raises `BadInput` for an option that the model does not have, or a value that it cannot take."""
-    build_options(FAMILIES[card.family].options_class, resolve_options(options), card.id)
+def check_options(card: Card, options: Mapping[str, Any], chat: bool = False) -> None:
+    """Raises `BadInput` for an option that the model does not have, or a value that it cannot take.
+
+    Args:
+        chat: whether the options are those of conversations; then also for a model that answers none.
+    """
+    family = FAMILIES[card.family]
+    build_options(chat_options(card) if chat else family.options_class, resolve_options(options), card.id)
     check_context(card, options)
+
+
+def chat_options(card: Card) -> type[Any]:
+    """Returns the dataclass of the options of conversations; raises `BadInput` if the model answers none."""
+    found = FAMILIES[card.family].chat_options_class
+    if found is None:
+        raise BadInput(f"{card.id} answers no conversations; to chat, open a language model or a model that speaks")
+    return found
 
 
 def resolve_options(options: Mapping[str, Any]) -> dict[str, Any]:

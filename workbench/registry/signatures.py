@@ -14,12 +14,16 @@ from typing import Any, get_type_hints
 from workbench.core.options import OptionSpec, option_specs
 from workbench.core.runtimes import RUNTIMES
 from workbench.families import FAMILIES
+from workbench.families.family import CONVERSE
 from workbench.session.protocols import Capabilities
+from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 
 HEARING = ("stream", "stream_batch", "transcribe", "transcribe_batch")
 WRITING = ("generate_stream", "generate")
+CONVERSING = ("converse_stream", "converse")
 FINDING = ("detect",)
-USUAL = {HEARING: "transcribe", WRITING: "generate"}
+TAKES = {RECORDING: HEARING, PROMPT: WRITING, CONVERSATION: CONVERSING}  # calls, by what a family takes
+USUAL = {RECORDING: "transcribe", PROMPT: "generate", CONVERSATION: "converse"}
 KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number", tuple: "list of texts"}
 
 
@@ -27,11 +31,12 @@ KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number
 def session_class(base: type[Any], family: str) -> type[Any]:
     """A class like `base` whose calls have the options of a family as parameters, and say what each does."""
     described = FAMILIES[family]
-    takes = WRITING if described.reads_text else HEARING
+    takes = TAKES[described.input]
     also = FINDING if "vad" in described.tasks else ()
-    methods = {name: _described(base, name, family) for name in (*takes, *also, "trace")}
-    others = [name for name in (*HEARING, *WRITING, *FINDING) if name not in methods]
-    methods |= {name: _refused(base, name, described.title, USUAL[takes]) for name in others}
+    talks = CONVERSING if CONVERSE in described.tasks else ()
+    methods = {name: _described(base, name, family) for name in dict.fromkeys((*takes, *also, *talks, "trace"))}
+    others = [name for name in (*HEARING, *WRITING, *CONVERSING, *FINDING) if name not in methods]
+    methods |= {name: _refused(base, name, described.title, USUAL[described.input]) for name in others}
     return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__doc__": base.__doc__})
 
 
@@ -49,7 +54,8 @@ def range_of(spec: OptionSpec) -> str:
 
 def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:
     """A call of `base` that tells its options."""
-    options_class = FAMILIES[family].options_class
+    described = FAMILIES[family]
+    options_class: Any = described.chat_options_class if name in CONVERSING else described.options_class
     specs, hints = option_specs(options_class), get_type_hints(options_class)
     method = _passing_on(getattr(base, name))
     signature = inspect.signature(getattr(base, name))
@@ -58,13 +64,13 @@ def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:
         inspect.Parameter(spec.name, inspect.Parameter.KEYWORD_ONLY, default=spec.default, annotation=hints[spec.name])
         for spec in specs
     ]
-    if name == "trace" and FAMILIES[family].reads_text:
+    if name == "trace" and described.input == PROMPT:
         parameters.insert(
             0, inspect.Parameter("embeddings", inspect.Parameter.KEYWORD_ONLY, default=(), annotation=Sequence[Any])
         )
     method.__signature__ = signature.replace(parameters=[*named, *parameters])  # type: ignore[attr-defined]
     lines = [_line(spec, family) for spec in specs]
-    method.__doc__ = "\n".join([_doc(name), "", f"Options of {FAMILIES[family].title}:", *lines])
+    method.__doc__ = "\n".join([_doc(name), "", f"Options of {described.title}:", *lines])
     return method
 
 

@@ -15,8 +15,8 @@ from workbench.core.settings import Settings
 from workbench.families.fireredasr import FireRedAsrModel, read_fireredasr
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.fireredasr import FireRedAudioEncoder
+from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf.conformer import EncoderInput, adapt, encode, encoder_input
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.language import open_language
@@ -83,7 +83,7 @@ def read_arguments(file: GgufFile) -> tuple[Mapping[str, Any], Mapping[str, Any]
     return first, second
 
 
-def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
+def open_session(path: Path, name: str, settings: Settings) -> InstructedSession:
     """Opens a session for a GGUF file; results call the model `name`."""
     file = read_gguf(path)
     model, cmvn = read_model(file)
@@ -94,4 +94,4 @@ def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
         network.close()
         raise
     encoder = FireRedAudioEncoder(model, cmvn, network)
-    return SpeechSession(name, "gguf", SpeechLanguagePipeline(encoder, language))
+    return InstructedSession(name, "gguf", SpeechLanguagePipeline(encoder, language))

@@ -13,8 +13,8 @@ from workbench.core.settings import Settings
 from workbench.families.funasr_nano import FunasrNanoModel, audio_tokens, read_funasr_nano
 from workbench.formats.gguf_file import GgufFile
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
+from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.gguf.cmvn import read_cmvn
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.language import open_language
@@ -62,7 +62,7 @@ class NanoGraph:
         self._engine.close()
 
 
-def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
+def open_session(path: Path, name: str, settings: Settings) -> InstructedSession:
     """Opens a session for a GGUF file; results call the model `name`.
 
     For FunASR's encoder file, the settings name the file of the language model; by default it is the one beside it.
@@ -78,4 +78,4 @@ def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:
         network.close()
         raise
     encoder = NanoAudioEncoder(model, cmvn, network)
-    return SpeechSession(name, "gguf", SpeechLanguagePipeline(encoder, language), (*notes(file), *language.notes))
+    return InstructedSession(name, "gguf", SpeechLanguagePipeline(encoder, language), (*notes(file), *language.notes))

@@ -25,8 +25,8 @@ from workbench.families.fireredasr import (
     read_fireredasr,
 )
 from workbench.pipelines.fireredasr import FireRedAudioEncoder
+from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
 from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
 from workbench.runtimes.pytorch.device import prepare
@@ -183,7 +183,7 @@ def open_fireredasr_language(
     return half
 
 
-def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
+def open_session(directory: Path, name: str, settings: Settings) -> InstructedSession:
     """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     checkpoint = read_checkpoint(directory)
@@ -191,4 +191,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
     runner = FireRedRunner(checkpoint, device, network_dtype(settings.dtype, settings.stepwise))
     encoder = FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), runner)
     half = open_fireredasr_language(checkpoint, device, settings.dtype, settings.stepwise)
-    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(encoder, half))
+    return InstructedSession(name, "pytorch", SpeechLanguagePipeline(encoder, half))

@@ -13,8 +13,8 @@ from workbench.audio.cmvn import read_am_mvn
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
+from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.arithmetic import in_steps, network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.finalise_weights import settle
@@ -76,7 +76,7 @@ def open_nano_language(
     return open_language(model.language, device, chosen, language, where, stepwise)
 
 
-def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
+def open_session(directory: Path, name: str, settings: Settings) -> InstructedSession:
     """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_funasr_nano(directory)
@@ -86,4 +86,4 @@ def open_session(directory: Path, name: str, settings: Settings) -> SpeechSessio
         model, cmvn, NanoRunner(model, hearing, device, network_dtype(settings.dtype, settings.stepwise))
     )
     half = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
-    return SpeechSession(name, "pytorch", SpeechLanguagePipeline(encoder, half))
+    return InstructedSession(name, "pytorch", SpeechLanguagePipeline(encoder, half))

@@ -9,11 +9,11 @@ from workbench.core.settings import Settings
 from workbench.families.fireredasr import read_served_fireredasr
 from workbench.pipelines.features import Features
 from workbench.pipelines.fireredasr import STAGES, FireRedPromptFormat
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.instructed_session import InstructedSession
 from workbench.runtimes.vllm.recogniser import open_speech
 
 
-def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
+def open_session(directory: Path, name: str, settings: Settings) -> InstructedSession:
     """Opens a session for the model in `directory`; results call the model `name`."""
     model = read_served_fireredasr(directory)
     features = Features(model.frontend, read_cmvn_ark(model.cmvn_file), STAGES)

@@ -9,11 +9,11 @@ from workbench.core.settings import Settings
 from workbench.families.funasr_nano import read_served_funasr_nano
 from workbench.pipelines.features import Features
 from workbench.pipelines.funasr_nano import NanoPromptFormat
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.instructed_session import InstructedSession
 from workbench.runtimes.vllm.recogniser import open_speech
 
 
-def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:
+def open_session(directory: Path, name: str, settings: Settings) -> InstructedSession:
     """Opens a session for the model in `directory`; results call the model `name`."""
     model = read_served_funasr_nano(directory)
     features = Features(model.frontend, read_am_mvn(model.cmvn_file) if model.cmvn_file else None)

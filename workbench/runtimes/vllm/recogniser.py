@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,10 @@ from workbench.core.options import ListeningOptions
 from workbench.core.settings import Settings
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
+from workbench.families.instruction import Instruction
 from workbench.families.language import AUDIO
 from workbench.pipelines.features import Features
+from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import (
     PromptFormat,
     drained,
@@ -26,7 +29,7 @@ from workbench.pipelines.speech_language import (
     text_of,
     traced_choices,
 )
-from workbench.pipelines.speech_session import Recognition, SpeechSession
+from workbench.pipelines.speech_session import Recognition
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.session import started_engine
@@ -70,6 +73,12 @@ class EngineRecogniser:
     def chunks_at_once(self) -> int:
         """See `BatchingRecogniser`: the number that the engine has room for; it batches by itself."""
         return self.engine.requests_at_once
+
+    def instructed(self, own: Instruction) -> EngineRecogniser:
+        """See `InstructedRecogniser.instructed`."""
+        other = copy.copy(self)
+        other.prompt_format = self.prompt_format.instructed(own)
+        return other
 
     def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
         """See `StreamingRecogniser.hear`; every chunk becomes a request."""
@@ -150,9 +159,9 @@ def open_speech(
     directory: Path,
     name: str,
     settings: Settings,
-) -> SpeechSession:
+) -> InstructedSession:
     """Starts an engine and returns its session; arguments as in `EngineRecogniser` and `started_engine`."""
     engine = started_engine(directory, name, settings, limit_mm_per_prompt={"audio": 1})
-    session = SpeechSession(name, "vllm", EngineRecogniser(prompt_format, features, engine, front_end))
+    session = InstructedSession(name, "vllm", EngineRecogniser(prompt_format, features, engine, front_end))
     session.log = engine.log
     return session

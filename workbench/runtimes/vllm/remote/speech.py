@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import threading
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -15,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.core.options import ListeningOptions, build_options
+from workbench.core.options import ListeningOptions, build_options, conversing
+from workbench.families.instruction import OWN, Instruction
+from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import drained
-from workbench.pipelines.speech_session import Recognition, SpeechSession
+from workbench.pipelines.speech_session import Recognition
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
@@ -25,6 +28,7 @@ from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields
 from workbench.runtimes.vllm.remote.service import CHAT, TRANSCRIPTIONS, Service, pieces
 from workbench.runtimes.vllm.remote.sound import wav
 from workbench.runtimes.vllm.remote.wording import Wording
+from workbench.session.conversation import ConversationEvent, Messages
 from workbench.session.values import AudioSource, Event, Token
 from workbench.trace.recorder import Stages
 from workbench.trace.trace import Given, Out, StageFilter, Trace
@@ -60,6 +64,18 @@ class RemoteRecogniser:
         self.wording = wording
         self._pieces: dict[int, str] = {}  # texts of the tokens seen so far
         self._asking = threading.Lock()
+        self._own = OWN
+
+    def instructed(self, own: Instruction) -> RemoteRecogniser:
+        """See `InstructedRecogniser.instructed`; raises `Unavailable` if the server writes the prompt itself."""
+        if not self.chats:
+            raise Unavailable(
+                f"the server {self.client.server.url} offers only transcriptions of {self.service.model}, with its own "
+                "prompt; open the model on this machine to converse"
+            )
+        other = copy.copy(self)
+        other._own = own
+        return other
 
     @property
     def options_class(self) -> type[ListeningOptions]:
@@ -123,9 +139,13 @@ class RemoteRecogniser:
             return Call(TRANSCRIPTIONS, fields, {"file": ("speech.wav", wav(samples), "audio/wav")})
         sound = base64.b64encode(wav(samples)).decode()
         speech = {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}
-        message = {"role": "user", "content": self.wording.content(speech, options)}
+        content = self.wording.content(speech, options)
+        if self._own.text:
+            content = [{**part, "text": self._own.text} if part["type"] == "text" else part for part in content]
+        system = [{"role": "system", "content": self._own.system}] if self._own.system else []
+        messages = [*system, {"role": "user", "content": content}]
         fields = sampling_fields(options, most, self.service.stop_ids, row) | streaming_fields()
-        return Call(CHAT, {**model, "messages": [message], **fields})
+        return Call(CHAT, {**model, "messages": messages, **fields})
 
     def _recognition(self, text: str, ids: Sequence[int], finish: str, notes: Sequence[str]) -> Recognition:
         ended = finish == "stop"
@@ -139,6 +159,7 @@ class RemoteRecogniser:
             tokens=tuple(Token(number, piece) for number, piece in zip(shown, known, strict=True)),
             ids=tuple(ids),
             notes=tuple(notes),
+            ended=ended,
         )
 
     def _read(self, ids: Sequence[int]) -> list[str]:
@@ -149,7 +170,7 @@ class RemoteRecogniser:
             return [self._pieces[number] for number in ids]
 
 
-class RemoteSpeechSession(SpeechSession):
+class RemoteSpeechSession(InstructedSession):
     """A speech session whose model is on a server (see `workbench.session.protocols`)."""
 
     def __init__(self, model: str, recogniser: RemoteRecogniser):
@@ -164,6 +185,11 @@ class RemoteSpeechSession(SpeechSession):
         """
         self._remote.check(build_options(self.recogniser.options_class, options, self.model))
         yield from super().stream_batch(audios, **options)
+
+    def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
+        """See `Converses.converse_stream`; options that the server does not support are refused first."""
+        self._remote.check(build_options(conversing(self.recogniser.options_class), options, self.model))
+        yield from super().converse_stream(messages, **options)
 
     def trace(
         self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any

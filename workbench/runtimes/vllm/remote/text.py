@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.core.options import build_options
+from workbench.core.options import build_options, conversing
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, check_placeholders, embeddings_given
 from workbench.embeddings.torch_writing import saved_tensor
 from workbench.families.causal_lm import CausalLmOptions, conversation
+from workbench.pipelines.text_conversation import text_answer, text_messages
 from workbench.runtimes.vllm.remote.answers import written
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.embedding import HOW, message_content, placeholder_there
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, pieces
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
-from workbench.session.protocols import Generates, Session, Traces
+from workbench.session.conversation import ConversationEvent, Messages
+from workbench.session.protocols import Converses, Generates, Session, Traces
 from workbench.session.values import Alternative, Generation, Piece, Prompt
 from workbench.trace.trace import Given, Out, Trace
 
@@ -32,7 +34,7 @@ NUMBERED = "token_id:"  # the prefix of an id that represents a token
 RULED_OUT = -9999.0  # the log-probability that such servers send for minus infinity
 
 
-class RemoteTextSession(Session, Generates, Traces):
+class RemoteTextSession(Session, Generates, Converses, Traces):
     """A language model on a server (see `workbench.session.protocols`). Several threads may call it.
 
     Raises `Unavailable` if the server offers neither chats nor completions.
@@ -65,7 +67,18 @@ class RemoteTextSession(Session, Generates, Traces):
 
         Raises `Unavailable` for embeddings if the server accepts none.
         """
-        client, chosen = self.client, self._options(options)
+        yield from self._written(prompt, self._options(options), embeddings)
+
+    def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
+        """See `Converses.converse_stream`; the messages and the answer are text."""
+        chosen = build_options(conversing(CausalLmOptions), options, self.model)
+        yield from text_answer(self._written(text_messages(messages, chosen, self.model), chosen), chosen)
+
+    def _written(
+        self, prompt: Prompt, chosen: CausalLmOptions, embeddings: Sequence[Injected] = ()
+    ) -> Generator[Piece | Generation, None, None]:
+        """Yields the same as `generate_stream`, for options that are checked."""
+        client = self.client
         messages = conversation(prompt, chosen, self._service.has_chat_template, self.model)
         if given := embeddings_given(embeddings):
             asked: dict[str, Any] = {"messages": self._with_embeddings(client, messages, given)}

@@ -1,0 +1,138 @@
+"""A recogniser that answers about one recording: the instruction reaches the prompt, and one sentence for the rest."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.support.tiny_checkpoints import noise
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions
+from workbench.families.instruction import OWN, Instruction
+from workbench.pipelines.instructed_session import MAY_IGNORE, InstructedSession
+from workbench.pipelines.speech_session import Recognition
+from workbench.session.conversation import Answer
+from workbench.session.values import Piece
+
+SOUND = {"type": "audio", "audio": noise(2.0)}
+FIVE_MINUTES = {"type": "audio", "audio": (np.ones(5 * 60 * 16000, np.int16), 16000)}
+
+
+class Listener:
+    """Writes letter by letter what it was told, and how many samples it hears."""
+
+    dtype = "float32"
+    options_class = ListeningOptions
+
+    def __init__(self, ended: bool = True):
+        self.ended = ended
+        self.own = OWN
+        self.steps = 0
+        self.closed = False
+
+    def instructed(self, own: Instruction) -> Listener:
+        self.own = own
+        return self
+
+    def hear(self, chunks: Sequence[np.ndarray], options: Any) -> Generator[list[str], None, list[Recognition]]:
+        [samples] = chunks
+        text = f"{self.own.system}|{self.own.text}|{len(samples)}"
+        try:
+            for self.steps in range(1, len(text)):
+                yield [text[: self.steps]]
+        finally:
+            self.closed = True
+        return [Recognition(text, None, {}, (), (1, 2), ("heard",), self.ended)]
+
+    def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
+        raise AssertionError
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        raise AssertionError
+
+    def trace(self, *given: Any) -> dict[str, np.ndarray]:
+        raise AssertionError
+
+
+def asked(*parts: Any, system: str = "") -> list[dict[str, Any]]:
+    first = [{"role": "system", "content": system}] if system else []
+    return [*first, {"role": "user", "content": list(parts)}]
+
+
+def test_the_answer_is_about_the_recording() -> None:
+    session = InstructedSession("m", "r", Listener())
+    text = {"type": "text", "text": "say it backwards"}
+    *pieces, answer = session.converse_stream(asked(SOUND, text, system="be brief"))
+    assert isinstance(answer, Answer) and answer.text == "be brief|say it backwards|32000"
+    assert "".join(piece.text for piece in pieces if isinstance(piece, Piece)) == answer.text
+    assert answer.token_ids == (1, 2) and answer.finish == "stop" and answer.audio is None
+    assert answer.notes == (MAY_IGNORE, "heard") and answer.settings["modalities"] == "auto"
+    assert answer.first_text_seconds is not None and answer.first_text_seconds <= answer.compute_seconds
+    assert session.converse(asked(SOUND)).notes == ("heard",)
+    assert InstructedSession("m", "r", Listener(ended=False)).converse(asked(SOUND)).finish == "length"
+
+
+def test_a_recording_may_be_inside_the_message(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    soundfile.write(file, noise(1.0)[0], 16000, format="WAV", subtype="FLOAT")
+    part = {"data": base64.b64encode(file.getvalue()).decode(), "format": "wav"}
+    answer = InstructedSession("m", "r", Listener()).converse(asked({"type": "input_audio", "input_audio": part}))
+    assert answer.text == "||16000"
+
+
+def test_closing_stops_within_a_token() -> None:
+    listener = Listener()
+    stream = InstructedSession("m", "r", listener).converse_stream(asked(SOUND))
+    next(stream)
+    next(stream)
+    stream.close()
+    assert listener.steps == 2 and listener.closed
+
+
+ONE = "expected one message of the user with one recording"
+BROKEN = {"data": base64.b64encode(b"no sound at all").decode(), "format": "wav"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ("hello", f"message 1 has no recordings; {ONE}"),
+        (asked(SOUND, SOUND), f"message 1 has 2 recordings; {ONE}"),
+        (
+            [*asked(SOUND), {"role": "assistant", "content": "x"}, *asked(SOUND)],
+            f"the conversation has 3 messages, and m answers about one; {ONE}",
+        ),
+        (
+            asked({"type": "audio", "audio": (np.zeros(16000, np.float32), 16000)}, system="x"),
+            "message 2, part 1: the recording of 1.0 s is silent; expected sound",
+        ),
+        (
+            asked(
+                {"type": "text", "text": "x"}, {"type": "audio", "audio": (np.ones(5 * 60 * 16000, np.int16), 16000)}
+            ),
+            "message 1, part 2: the recording is 300.0 s long; expected at most 30 s",
+        ),
+        (asked({"type": "audio", "audio": "none.wav"}), "message 1, part 1: there is no file none.wav"),
+        (asked({"type": "input_audio", "input_audio": BROKEN}), "message 1, part 1: recording.wav is not a sound file"),
+        (
+            asked({"type": "audio", "audio": (np.full(100, np.nan, np.float32), 16000)}),
+            "message 1, part 1: the array has 100 samples that are not finite",
+        ),
+    ],
+)
+def test_what_it_cannot_answer_is_one_sentence(messages: Any, said: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        InstructedSession("m", "r", Listener()).converse(messages)
+    assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
+
+
+def test_speech_as_an_answer_is_refused() -> None:
+    with pytest.raises(BadInput, match="modalities is text_audio, and m answers in text"):
+        InstructedSession("m", "r", Listener()).converse(asked(SOUND), modalities="text_audio")

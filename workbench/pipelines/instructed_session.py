@@ -1,0 +1,104 @@
+"""A recogniser that answers about one recording: what the user tells it to do stands in place of its own instruction.
+
+It is for speech models whose prompt has room for an instruction. They were trained to transcribe, and know no dialogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import Any, Protocol, runtime_checkable
+
+from workbench.core.errors import BadInput
+from workbench.core.options import build_options, conversing
+from workbench.families.instruction import Instruction
+from workbench.pipelines.clock import WorkClock
+from workbench.pipelines.speech_session import Recognition, SpeechSession, StreamingRecogniser
+from workbench.pipelines.spoken_messages import heard
+from workbench.session.conversation import Answer, ConversationEvent, Messages
+from workbench.session.messages import AudioPart, Message, check_messages
+from workbench.session.protocols import Converses
+from workbench.session.values import Piece
+from workbench.system.memory import peak_resident_bytes
+
+MAY_IGNORE = "the model was trained to transcribe; it may not do what it is told beside that"
+EXPECTED = "expected one message of the user with one recording and, where needed, a text; a system message may precede"
+
+
+@runtime_checkable
+class InstructedRecogniser(StreamingRecogniser, Protocol):
+    """A recogniser whose prompt has room for the user's own instruction."""
+
+    def instructed(self, own: Instruction) -> StreamingRecogniser:
+        """Returns the same with the user's own instruction in the prompt; both share the network."""
+        ...
+
+
+class InstructedSession(SpeechSession, Converses):
+    """A speech session that also answers about one recording, in text."""
+
+    def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
+        """See `Converses.converse_stream`: one message with one recording, a text as its instruction, a system
+        message. Without a text, the answer is the transcript.
+        """
+        recogniser = self.recogniser
+        chosen: Any = build_options(conversing(recogniser.options_class), options, self.model)
+        chosen.check_text_alone(self.model)
+        own, part, where = _question(check_messages(messages), self.model)
+        if not isinstance(recogniser, InstructedRecogniser):
+            raise BadInput(f"{self.model} takes no instruction; use transcribe")
+        clock = WorkClock()
+        with clock:
+            recording = heard(part, *where, chosen.max_segment_seconds)
+            writing = recogniser.instructed(own).hear([recording.samples], chosen)
+        text, first, recognition = "", None, None
+        try:
+            while recognition is None:
+                with clock:
+                    try:
+                        [now] = next(writing)
+                    except StopIteration as done:
+                        [recognition] = done.value
+                        now = recognition.text
+                    # What is shown stays: a family may tidy the end of a text that goes on.
+                    added = now[len(text) :] if now.startswith(text) else ""
+                    text += added
+                    first = clock.passed() if added and first is None else first
+                yield Piece(added, ())
+        finally:
+            writing.close()
+        yield self._answer(recognition, chosen, clock, first, (*recording.notes, *([MAY_IGNORE] if own.text else [])))
+
+    def _answer(
+        self, recognition: Recognition, chosen: Any, clock: WorkClock, first: float | None, notes: tuple[str, ...]
+    ) -> Answer:
+        return Answer(
+            model=self.model,
+            runtime=self.runtime,
+            text=recognition.text,
+            audio=None,
+            sample_rate=None,
+            finish="stop" if recognition.ended else "length",
+            token_ids=recognition.ids,
+            streams=None,
+            prompt_rows=0,
+            load_seconds=self.load_seconds,
+            compute_seconds=clock.seconds,
+            first_text_seconds=first,
+            memory_bytes=peak_resident_bytes(),
+            settings=asdict(chosen),
+            notes=(*self._notes, *notes, *recognition.notes),
+        )
+
+
+def _question(messages: tuple[Message, ...], model: str) -> tuple[Instruction, AudioPart, tuple[int, int]]:
+    """Returns the instruction and the recording of a conversation, with its place; raises `BadInput` for any other."""
+    system = messages[0].text if messages[0].role == "system" else ""
+    *before, asked = messages[bool(system) :]
+    if before:
+        raise BadInput(f"the conversation has {len(messages)} messages, and {model} answers about one; {EXPECTED}")
+    parts = [(place, part) for place, part in enumerate(asked.parts) if isinstance(part, AudioPart)]
+    if len(parts) != 1:
+        raise BadInput(f"message {len(messages)} has {len(parts) or 'no'} recordings; {EXPECTED}")
+    [(place, part)] = parts
+    return Instruction(asked.text.strip(), system.strip()), part, (len(messages) - 1, place)

@@ -1,0 +1,53 @@
+"""Reads the recordings in the messages of a conversation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.audio.read import Recording, read
+from workbench.core.errors import BadInput
+from workbench.session.messages import AudioFile, AudioPart, where_of
+from workbench.system.tempdirs import make_scratch, remove_scratch
+
+FAINTEST = 1 / 32768  # amplitude of the quietest sound that 16 bits hold
+
+
+def heard(part: AudioPart, message: int, place: int, longest: float) -> Recording:
+    """Returns the recording of a part as 16 kHz mono.
+
+    Args:
+        part: with a recording, not with streams.
+        message: the number of its message, from 0, for the user.
+        place: its number in the message, from 0.
+        longest: the most seconds.
+
+    Raises `BadInput`, which names message and part, for a recording that cannot be read, is silent or is too long.
+    """
+    where = where_of(message, place)
+    try:
+        recording = _read(part)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+    if recording.seconds > longest:
+        raise BadInput(
+            f"{where}: the recording is {recording.seconds:.1f} s long; expected at most {longest:g} s, as a "
+            "conversation takes a recording in one piece"
+        )
+    if np.abs(recording.samples).max() < FAINTEST:
+        raise BadInput(f"{where}: the recording of {recording.seconds:.1f} s is silent; expected sound")
+    return recording
+
+
+def _read(part: AudioPart) -> Recording:
+    source = part.source
+    if source is None:
+        raise BadInput("it has streams and no recording; expected a recording")
+    if not isinstance(source, AudioFile):
+        return read(source)
+    folder = make_scratch()
+    try:
+        place = folder / f"recording.{source.format}"  # named so in messages
+        place.write_bytes(source.content)
+        return read(place)
+    finally:
+        remove_scratch(folder)

@@ -37,7 +37,9 @@ def test_every_option_and_setting_is_listed_with_an_existing_flag(family: str) -
         command = parser()._subparsers._group_actions[0].choices[call]  # type: ignore[union-attr,index,call-overload]
         flags = set(command._option_string_actions)
         for each in (*found["options"], *found["settings"]):
-            assert set(each["flag"].split(", ")) <= flags and each["help"] and each["runtimes"]
+            if (call, each["name"]) != ("chat", "system"):  # a flag of the command itself, the same for all models
+                assert set(each["flag"].split(", ")) <= flags and each["help"] and each["runtimes"]
+    assert bool(found["chat_options"]) == ("chat" in found["calls"])
 
 
 def test_a_card_decides_the_remaining_settings() -> None:
@@ -56,9 +58,9 @@ def test_a_card_decides_the_remaining_settings() -> None:
 def test_a_line_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options", "demo/fireredasr"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert (
-        out[0] == "demo/fireredasr: FireRedASR-LLM, on pytorch, gguf, vllm" and out[2] == "options of transcribe, trace"
-    )
+    assert out[0] == "demo/fireredasr: FireRedASR-LLM, on pytorch, gguf, vllm"
+    assert out[2] == "options of transcribe, chat, trace"
+    assert out[out.index("further options of chat") + 1].startswith("  --modalities")
     [beam] = [line.split(maxsplit=5) for line in out if line.startswith("  --beam-size")]
     assert beam[:5] == ["--beam-size", "whole", "number", "1", "pytorch,gguf"]
     assert beam[5].startswith("hypotheses followed in parallel") and beam[5].endswith("; 1 to 64")
@@ -68,7 +70,7 @@ def test_the_same_as_json(capsys: pytest.CaptureFixture[str], registry: Registry
     assert main(["options", "demo/qwen3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads(json.dumps(described(registry.card("demo/qwen3"))))
-    assert found["calls"] == ["generate", "inject", "trace"]
+    assert found["calls"] == ["generate", "inject", "chat", "trace"]
 
 
 def test_an_unknown_model_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

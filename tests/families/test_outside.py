@@ -325,6 +325,15 @@ def test_every_flag_and_parameter_is_reserved() -> None:
                     names |= {
                         flag[2:].replace("-", "_") for each in own for flag in each.option_strings if flag[:2] == "--"
                     }
-    for call in ("stream", "stream_batch", "transcribe", "generate_stream", "generate", "trace", "neighbours"):
+    for call in (
+        "stream",
+        "stream_batch",
+        "transcribe",
+        "generate_stream",
+        "generate",
+        "converse",
+        "trace",
+        "neighbours",
+    ):
         names |= set(inspect.signature(getattr(OpenSession, call)).parameters)
     assert {name for name in names - set(SETTINGS) if not name.startswith("no_")} == set(RESERVED)

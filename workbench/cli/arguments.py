@@ -17,12 +17,13 @@ from workbench.compare.presets import MEASURES, PRESETS
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
+from workbench.families.family import CONVERSE
 from workbench.families.language import PLACEHOLDER
 from workbench.formats.quantization import TYPES
 from workbench.text.exports import FORMATS as WRITERS
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
-ANY = ("transcribe", "generate", "vad")  # tasks of all models
+ANY = ("transcribe", "generate", CONVERSE, "vad")  # tasks of all models
 TARGETS = ("gguf", "vllm")  # runtimes for which checkpoints are converted
 
 
@@ -45,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     )
     models.add_argument("--json", action="store_true", help="print JSON")
 
-    options = commands.add_parser("options", help="list a model's options for transcribe, generate and trace")
+    options = commands.add_parser("options", help="list a model's options for transcribe, generate, chat and trace")
     options.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
     options.add_argument("--json", action="store_true", help="print JSON")
 
@@ -64,6 +65,8 @@ def parser() -> argparse.ArgumentParser:
     add_model(generate)
     add_options(generate, ("generate",))
     add_settings(generate)
+
+    _add_chat(commands.add_parser("chat", help="talk with a model, in text and speech"))
 
     inject = commands.add_parser("inject", help="continue a text that holds embeddings with a language model")
     files = inject.add_argument_group("input and output")
@@ -168,6 +171,35 @@ def parser() -> argparse.ArgumentParser:
     for name, each in commands.choices.items():
         finish(name, each)
     return whole
+
+
+def _add_chat(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Without TEXT, --audio and --messages, a terminal becomes a chat; its command /help lists what it can do."
+    )
+    asked = parser.add_argument_group("input and output")
+    asked.add_argument("text", nargs="?", metavar="TEXT", help="what you say; - reads it from standard input")
+    asked.add_argument(
+        "--audio",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a recording that you say, before the text; may be repeated; - reads standard input",
+    )
+    asked.add_argument("--system", metavar="TEXT", help="system message, at the beginning of the conversation")
+    asked.add_argument(
+        "--messages",
+        type=Path,
+        metavar="FILE.json",
+        help="a conversation to go on with, as a list of messages; paths in it start from its folder",
+    )
+    asked.add_argument(
+        "--out", type=Path, metavar="FILE.wav", help="write the answer's audio; an existing file is replaced"
+    )
+    asked.add_argument("--json", action="store_true", help="print the answer as JSON, its audio as base64 WAV")
+    add_model(parser)
+    add_options(parser, (CONVERSE,), chat=True, without=("system",))
+    add_settings(parser)
 
 
 def _add_embeddings(parser: argparse._ActionsContainer, required: bool = False) -> None:

@@ -15,6 +15,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,17 @@ from workbench.cli.arguments import parser
 from workbench.cli.help_text import one_line
 from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.cli.standard_input import DASH, read_prompt, recording_paths
-from workbench.cli.tables import alternatives_table
 from workbench.cli.transcribe import ProgressLine, transcripts
+from workbench.cli.writing import chosen_embeddings, print_text
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.runtimes import RUNTIMES
-from workbench.embeddings import Embedding, SeveralTensors, read_embedding
+from workbench.embeddings import Embedding
 from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.session.values import Piece, Transcript
+from workbench.registry.resolve import check_options
+from workbench.session.values import Transcript
 from workbench.text.exports import find_format
 from workbench.text.prompts import check_typed
 from workbench.trace.trace import StageFilter
@@ -201,54 +203,19 @@ def _generate(parsed: argparse.Namespace) -> int:
 
 def _inject(parsed: argparse.Namespace) -> int:
     prompt = read_prompt(parsed.prompt)
-    return _write(parsed, prompt, _embeddings(parsed))
-
-
-def _embeddings(parsed: argparse.Namespace) -> list[Embedding]:
-    """Returns the embeddings in the files of --embedding. --tensor chooses among several tensors of a file."""
-    found: dict[int, Embedding] = {}
-    several: dict[int, SeveralTensors] = {}
-    for number, path in enumerate(parsed.embedding):
-        try:
-            found[number] = read_embedding(path)
-        except SeveralTensors as error:
-            several[number] = error
-    names = parsed.tensor * len(several) if len(parsed.tensor) == 1 else parsed.tensor
-    if several and not names:
-        first = next(iter(several.values()))
-        raise BadInput(f"{first}; see --tensor") from first
-    if len(parsed.tensor) == 1 and not several:
-        return [read_embedding(path, tensor=parsed.tensor[0]) for path in parsed.embedding]
-    if len(names) != len(several):
-        raise BadInput(
-            f"--tensor is given {len(parsed.tensor)} times, and {len(several)} of the files of --embedding hold "
-            "several tensors; expected one for all of these, or one for each"
-        )
-    for number, name in zip(several, names, strict=True):
-        found[number] = read_embedding(parsed.embedding[number], tensor=name)
-    return [found[number] for number in range(len(parsed.embedding))]
+    return _write(parsed, prompt, chosen_embeddings(parsed))
 
 
 def _write(parsed: argparse.Namespace, prompt: str, embeddings: Sequence[Embedding]) -> int:
-    """Prints the text that a language model generates after a prompt."""
     with _opened(parsed) as (session, options):
-        if parsed.format == "json":
-            generation = session.generate(prompt, embeddings=embeddings, **options)
-            print(generation.to_json())
-            for note in generation.notes:
-                _say(f"{generation.model}: {note}")
-            return 0
-        with contextlib.closing(session.generate_stream(prompt, embeddings=embeddings, **options)) as pieces:
-            for piece in pieces:
-                if isinstance(piece, Piece):
-                    print(piece.text, end="", flush=True)
-                else:
-                    print(flush=True)
-                    for line in (*alternatives_table(piece), *(f"{piece.model}: {note}" for note in piece.notes)):
-                        _say(line)
-                    if piece.finish == "length":
-                        _say(f"{piece.model}: cut off after {len(piece.tokens)} tokens; see --max-new-tokens")
+        print_text(session, prompt, embeddings, options, parsed.format == "json", _say)
     return 0
+
+
+def _chat(parsed: argparse.Namespace) -> int:
+    from workbench.cli.chat import chat
+
+    return chat(parsed, partial(_opened, parsed, chat=True), _say)
 
 
 @contextlib.contextmanager
@@ -266,7 +233,7 @@ def _source(parsed: argparse.Namespace, card: Card) -> Iterator[str]:
 def _trace(parsed: argparse.Namespace) -> int:
     trace_place(parsed.out)
     StageFilter(parsed.stages)
-    embeddings = _embeddings(parsed)
+    embeddings = chosen_embeddings(parsed)
     with contextlib.ExitStack() as held:
         with Registry() as registry:
             source = held.enter_context(_source(parsed, registry.card(parsed.model)))
@@ -335,7 +302,7 @@ def _parity(parsed: argparse.Namespace) -> int:
                 parsed.preset,
                 settings=chosen_settings(parsed),
                 isolated=parsed.isolated,
-                embeddings=_embeddings(parsed),
+                embeddings=chosen_embeddings(parsed),
                 rules=parsed.tolerance,
                 mapping=mapping,
                 force=parsed.force,
@@ -374,10 +341,12 @@ def _printed(lines: Iterable[str]) -> int:
 
 
 @contextlib.contextmanager
-def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str, Any]]]:
-    """Yields the session and the options for its calls. The options are checked before the model is loaded."""
+def _opened(parsed: argparse.Namespace, chat: bool = False) -> Iterator[tuple[OpenSession, dict[str, Any]]]:
+    """Yields the session and the options for its calls, or for `chat`. They are checked before the model is loaded."""
     with Registry() as registry:
         options = chosen_options(parsed)
+        if chat:
+            check_options(registry.card(parsed.model), options, chat=True)
         progress = ProgressLine()
         progress.show(f"loading {parsed.model}")
         try:
@@ -385,7 +354,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[tuple[OpenSession, dict[str,
                 parsed.model,
                 runtime=parsed.runtime,
                 on_progress=progress.fetching,
-                options=options,
+                options=None if chat else options,
                 **chosen_settings(parsed),
             )
         finally:
@@ -399,6 +368,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "options": _options,
     "transcribe": _transcribe,
     "generate": _generate,
+    "chat": _chat,
     "inject": _inject,
     "trace": _trace,
     "compare": _compare,

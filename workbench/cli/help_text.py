@@ -34,6 +34,11 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("draw other texts", 'workbench generate "Hello" -m demo/qwen3 --temperature 0.8 --seed 1'),
         ("the text from a file", "workbench generate - -m qwen3-0.6b < prompt.txt"),
     ),
+    "chat": (
+        ("one answer, its audio in a file", 'workbench chat "Count from two to six." --model demo/qwen3'),
+        ("about a recording", "workbench chat --audio question.wav -m demo/funasr-nano"),
+        ("a chat in this terminal", "workbench chat --model demo/qwen3"),
+    ),
     "inject": (
         (
             "an embedding for the placeholder",

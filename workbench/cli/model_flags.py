@@ -14,7 +14,7 @@ from typing import Any
 from workbench.core.options import ListeningOptions, OptionSpec, option_specs
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SETTINGS
-from workbench.families import FAMILIES, Family
+from workbench.families import FAMILIES
 
 SHORT = {"quantization": ("-q",)}
 WITH_THE_MODEL = ("quantization",)  # settings that choose the weights, as --model does
@@ -63,19 +63,29 @@ def _add_setting(group: Any, spec: OptionSpec) -> None:
     group.add_argument(*flags, type=spec.kind, choices=spec.choices or None, metavar=metavar, help=text)
 
 
-def add_options(parser: argparse.ArgumentParser, tasks: Sequence[str]) -> None:
+def add_options(
+    parser: argparse.ArgumentParser, tasks: Sequence[str], chat: bool = False, without: Collection[str] = ()
+) -> None:
     """Adds the options of all families.
 
     Args:
         tasks: the tasks of the command's models; the help describes the options that all of these have.
+        chat: whether the command answers conversations, whose options are more.
+        without: options that the command has flags of its own for.
     """
-    meant = [family for family in FAMILIES.values() if set(family.tasks) & set(tasks)]
-    having = [{spec.name for spec in option_specs(family.options_class)} for family in meant]
+    classes = {
+        name: family.chat_options_class if chat and family.chat_options_class else family.options_class
+        for name, family in FAMILIES.items()
+    }
+    meant = [classes[family.name] for family in FAMILIES.values() if set(family.tasks) & set(tasks)]
+    having = [{spec.name for spec in option_specs(each)} - {*without} for each in meant]
     common, any_of = set.intersection(*having), set.union(*having)
     listening = parser.add_argument_group("speech and segments")
     decoding = parser.add_argument_group("decoding")
     hidden = parser.add_argument_group("options of single models")  # argparse shows no group without a help text
-    for spec in _specs((*meant, *FAMILIES.values())):
+    for spec in _specs((*meant, *classes.values())):
+        if spec.name in without:
+            continue
         group = hidden if spec.name not in common else listening if spec.name in _LISTENING else decoding
         _add_option(group, spec, shown=spec.name in common)
     more = [f"--{spec.name.replace('_', '-')}" for spec in _specs(meant) if spec.name in any_of - common]
@@ -121,11 +131,11 @@ def _metavar(spec: OptionSpec) -> str:
     return "{" + ",".join(spec.choices) + "}" if spec.choices else spec.name.split("_")[-1].upper()
 
 
-def _specs(families: Sequence[Family]) -> list[OptionSpec]:
+def _specs(classes: Sequence[type[Any]]) -> list[OptionSpec]:
     """Returns the options of some families, each once."""
     found: dict[str, OptionSpec] = {}
-    for family in families:
-        for spec in option_specs(family.options_class):
+    for options_class in classes:
+        for spec in option_specs(options_class):
             known = found.setdefault(spec.name, spec)
             if known.choices != spec.choices:  # each model names its own choices in the error for another value
                 found[spec.name] = replace(known, choices=())

@@ -6,7 +6,7 @@ It loads no model. A model that is not on this machine yet has the same options.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.core.options import OptionSpec, option_specs
@@ -17,7 +17,9 @@ from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.registry.settings import settings_for
 from workbench.registry.signatures import KINDS, range_of, runtimes_of
+from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 
+CALLS: Mapping[str, Sequence[str]] = {RECORDING: ("transcribe",), PROMPT: ("generate", "inject"), CONVERSATION: ()}
 COLUMNS = ("flag", "type", "default", "runtimes")
 
 
@@ -30,6 +32,9 @@ def option_lines(registry: Registry, model: str, as_json: bool = False) -> list[
     lines = [f"{card.id}: {FAMILIES[card.family].title}, on {', '.join(found['runtimes'])}"]
     lines += ["", f"options of {', '.join(found['calls'])}"]
     lines += _table(found["options"])
+    if found["chat_options"]:
+        lines += ["", "further options of chat"]
+        lines += _table(found["chat_options"])
     if found["settings"]:
         lines += ["", "how it computes"]
         lines += _table(found["settings"])
@@ -39,8 +44,8 @@ def option_lines(registry: Registry, model: str, as_json: bool = False) -> list[
 def described(card: Card) -> dict[str, Any]:
     """Returns the options and settings of a model as plain JSON values.
 
-    `calls` are the commands, and the methods of a session, that take the options. `runtimes` are those that can run the
-    model, whether or not they are installed. For a setting, `defaults` holds the values from the model's card by
+    `calls` are the commands that take the options; `chat` takes `chat_options` too. `runtimes` are those that can run
+    the model, whether or not they are installed. For a setting, `defaults` holds the values from the model's card by
     runtime.
     """
     family = FAMILIES[card.family]
@@ -57,14 +62,24 @@ def described(card: Card) -> dict[str, Any]:
     return {
         "model": card.id,
         "family": family.name,
-        "calls": ["generate", "inject", "trace"] if family.reads_text else ["transcribe", "trace"],
+        "calls": [*CALLS[family.input], *(["chat"] if family.chat_options_class else []), "trace"],
         "runtimes": runtimes,
-        "options": [
-            {**_entry(spec), "runtimes": [each for each in runtimes_of(spec, family.name) if each in runtimes]}
-            for spec in options
-        ],
+        "options": [_option(spec, family, runtimes) for spec in options],
+        "chat_options": [_option(spec, family, runtimes) for spec in _chat_options(family)],
         "settings": list(settings.values()),
     }
+
+
+def _chat_options(family: Family) -> list[OptionSpec]:
+    """Returns the options that conversations have beside those of the family's other calls."""
+    if family.chat_options_class is None:
+        return []
+    known = option_specs(family.options_class)
+    return [spec for spec in option_specs(family.chat_options_class) if spec not in known]
+
+
+def _option(spec: OptionSpec, family: Family, runtimes: Sequence[str]) -> dict[str, Any]:
+    return {**_entry(spec), "runtimes": [each for each in runtimes_of(spec, family.name) if each in runtimes]}
 
 
 def _runtimes(card: Card, family: Family) -> list[str]:

@@ -1,0 +1,125 @@
+"""A chat in a terminal: what the user writes is answered at once; lines that begin with a slash are commands.
+
+Ctrl-C stops an answer and keeps what was made of it. Ctrl-D ends the chat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.cli.chat import Say, print_answer, report, sound_place, user_message, write_sound
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.registry.handle import OpenSession
+from workbench.session.conversation import Answer
+
+PROMPT = "> "
+HELP = """\
+/audio FILE     put a recording into your next message; an empty line sends it without a text
+/system TEXT    set the system message of this conversation; without TEXT there is none
+/save FILE.wav  write the audio of the last answer
+/new            forget the conversation
+/quit           end the chat, as Ctrl-D does
+Ctrl-C stops an answer and keeps what was made."""
+
+
+class TerminalChat:
+    """One conversation after another with a model, in a terminal.
+
+    Args:
+        options: of every answer.
+        place: the WAV file that each answer's audio replaces, if any.
+        system: the system message; empty without one.
+        say: prints a sentence on stderr.
+    """
+
+    def __init__(self, session: OpenSession, options: Mapping[str, Any], place: Path | None, system: str, say: Say):
+        self.session = session
+        self.options = dict(options)
+        self.place = place
+        self.system = system
+        self.say = say
+        self.messages: list[Mapping[str, Any]] = []  # without the system message
+        self.recordings: list[str] = []  # of the next message
+        self.last: Answer | None = None
+        self.commands: Mapping[str, Callable[[str], None]] = {
+            "/audio": self._attach,
+            "/system": self._set_system,
+            "/save": self._save,
+            "/new": self._forget,
+            "/help": self._help,
+        }
+
+    def run(self) -> int:
+        """Reads and answers until the user ends the chat; returns the exit status."""
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 (gives `input` a history and keys for editing)
+        self.say(f"{self.session.model} on {self.session.runtime}; /help lists the commands, Ctrl-D ends the chat")
+        while True:
+            try:
+                line = input(PROMPT).strip()
+            except EOFError:
+                print(flush=True)
+                return 0
+            except KeyboardInterrupt:
+                print(flush=True)
+                self.recordings.clear()
+                continue
+            if line == "/quit":
+                return 0
+            try:
+                self._take(line)
+            except WorkbenchError as error:
+                self.say(f"workbench: {error}")  # and the chat goes on
+
+    def _take(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if line.startswith("/"):
+            if word not in self.commands:
+                raise BadInput(f"there is no command {word:.40}; expected one of {', '.join(self.commands)}, /quit")
+            self.commands[word](rest.strip())
+        elif line or self.recordings:
+            self._answer(line)
+
+    def _answer(self, text: str) -> None:
+        """Asks the model; a question that it refuses is not part of the conversation."""
+        asked = [*self.messages, user_message(text, self.recordings)]
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        answer = print_answer(self.session, [*system, *asked], self.options, True, self.say)
+        self.recordings.clear()
+        self.messages = [*asked, answer.message()]
+        self.last = answer
+        if answer.finish == "cancelled":
+            self.say("stopped; what was made is part of the conversation")
+        report(answer, self.place, self.say, "/save FILE.wav")
+
+    def _attach(self, name: str) -> None:
+        path = Path(name).expanduser()
+        if not name or not path.is_file():
+            raise BadInput(f"there is no file {name!r}; expected /audio and the path of a recording")
+        from workbench.audio.read import read
+
+        recording = read(path)
+        self.recordings.append(str(path.absolute()))
+        self.say(f"{path.name}, {recording.seconds:.1f} s, goes with your next message; an empty line sends it alone")
+
+    def _set_system(self, text: str) -> None:
+        self.system = text
+        self.say("the system message is set" if text else "there is no system message")
+
+    def _save(self, name: str) -> None:
+        if self.last is None or self.last.audio is None:
+            raise BadInput("there is no audio to save; the last answer has none")
+        place = sound_place(Path(name).expanduser())
+        write_sound(self.last, place)
+        self.say(f"wrote {place}")
+
+    def _forget(self, _: str) -> None:
+        self.messages, self.last = [], None
+        self.recordings.clear()
+        self.say("the conversation is forgotten")
+
+    def _help(self, _: str) -> None:
+        print(HELP, flush=True)

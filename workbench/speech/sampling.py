@@ -66,14 +66,20 @@ def _largest(logits: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
 
     Equal ones are in the order of their columns: the keys that are sorted hold the value above and the column below.
     """
-    count = logits.shape[1]
-    bits = (np.asarray(logits, dtype=np.float32) + np.float32(0)).view(np.uint32)  # without a negative zero
+    kept = np.arange(logits.shape[1])
+    if 0 < top_k < len(kept):
+        place = len(kept) - top_k
+        least = np.partition(logits, place, axis=1)[:, place, None]
+        kept = np.flatnonzero((logits >= least).any(axis=0))  # few, so that what follows is quick
+    found = logits[:, kept]
+    count = len(kept)
+    bits = (np.asarray(found, dtype=np.float32) + np.float32(0)).view(np.uint32)  # without a negative zero
     ordered = np.where(bits >> np.uint32(31), ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
     keys = ordered << np.uint64(32) | np.uint64(count - 1) - np.arange(count, dtype=np.uint64)
-    if 0 < top_k < count:
-        keys = np.partition(keys, count - top_k, axis=1)[:, count - top_k :]
     keys = np.sort(keys, axis=1)[:, ::-1]
-    columns = count - 1 - (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    if top_k:
+        keys = keys[:, :top_k]
+    columns = kept[count - 1 - (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)]
     return columns, np.take_along_axis(logits, columns, axis=1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import yaml
 from tests.support.tiny_language import change_json
 from tests.support.tiny_speechlm import TinySpeechLm, tiny_espnet_release, tiny_speechlm
 from workbench.core.errors import BadInput, Unavailable
-from workbench.families.speechlm import SpeechLmModel, is_speechlm, read_speechlm
+from workbench.core.options import build_options
+from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_plan, is_speechlm, read_speechlm
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +220,48 @@ def test_other_directories_are_no_speechlm(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     (tmp_path / "train.yaml").write_text("job_type: something\n: [")
     assert not is_speechlm(tmp_path)
+
+
+def test_open_options_are_the_checkpoints(released: TinySpeechLm) -> None:
+    plan = answer_plan(read_speechlm(released.directory), SpeechLmOptions())
+    assert (plan.modalities, plan.cfg, plan.seed) == ("auto", 3.0, 0)
+    assert (plan.text_temperature, plan.text_top_k, plan.audio_temperature, plan.audio_top_k) == (0.5, 9, 0.7, 6)
+    assert (plan.max_text_tokens, plan.min_audio_rows, plan.max_audio_rows) == (200, 4, 300)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"temperature": 0.0}, {"text_temperature": 0.0, "audio_temperature": 0.0}),
+        ({"temperature": 0.9, "text_temperature": 0.0}, {"text_temperature": 0.0, "audio_temperature": 0.9}),
+        ({"max_audio_rows": 2}, {"min_audio_rows": 2, "max_audio_rows": 2}),
+        ({"min_audio_rows": 999}, {"min_audio_rows": 999, "max_audio_rows": 999}),
+        ({"max_text_tokens": 7, "cfg": 1.0, "seed": 5}, {"max_text_tokens": 7, "cfg": 1.0, "seed": 5}),
+        ({"text_top_k": 0, "audio_top_k": 3}, {"text_top_k": 0, "audio_top_k": 3}),
+    ],
+)
+def test_options_of_the_user(released: TinySpeechLm, given: dict[str, Any], expected: dict[str, Any]) -> None:
+    options = build_options(SpeechLmOptions, given, "it")
+    plan = answer_plan(read_speechlm(released.directory), options)
+    assert {name: getattr(plan, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cfg": 0.5}, "option cfg of it is 0.5; expected 1 to 20"),
+        ({"modalities": "speech"}, "expected one of auto, text, audio, text_audio"),
+        ({"min_audio_rows": 9, "max_audio_rows": 8}, "min_audio_rows is 9 and max_audio_rows 8"),
+    ],
+)
+def test_options_that_cannot_be(released: TinySpeechLm, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        answer_plan(read_speechlm(released.directory), build_options(SpeechLmOptions, given, "it"))
+    assert message in str(caught.value)
+
+
+def test_a_checkpoint_without_a_codec_writes_only(made: TinySpeechLm) -> None:
+    model = replace(read_speechlm(made.directory), codec=None)
+    assert answer_plan(model, SpeechLmOptions()).modalities == "text"
+    with pytest.raises(BadInput, match="modalities is audio, and it names no codec, so it does not speak"):
+        answer_plan(model, SpeechLmOptions(modalities="audio"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.core.errors import BadInput
 from workbench.core.options import MOST_TOKENS, option
@@ -34,10 +34,12 @@ from workbench.families.speechlm_parts import (
 from workbench.families.speechlm_release import read_release, training_yaml
 from workbench.families.speechlm_tokenizer import SpeechTokenizer, read_global_tokenizer, read_text_tokenizer
 from workbench.speech.layout import SpeechLayout
+from workbench.speech.plan import MODALITIES, AnswerPlan
 
 MOST_CFG = 20.0  # published checkpoints use 3
 TOWER_PREFIX = "multimodal_io_dict.continuous_audio.model.audio_tower."
 CODEC_PREFIX = "multimodal_io_dict.discrete_audio.codec_model."
+Value = TypeVar("Value")
 UNUSED_TENSORS = ("vocab_weight",)  # the weights of the loss
 
 
@@ -45,10 +47,10 @@ UNUSED_TENSORS = ("vocab_weight",)  # the weights of the loss
 class SpeechLmOptions:
     """The user's options for an answer of a SpeechLM. What is open is as the checkpoint says."""
 
-    modalities: str | None = option(
-        None,
+    modalities: str = option(
+        "auto",
         "what the answer is: text, audio, text_audio (first text, then audio), or auto (the model chooses)",
-        ("text", "audio", "text_audio", "auto"),
+        MODALITIES,
     )
     max_text_tokens: int | None = option(None, "most tokens of the text", minimum=1, maximum=MOST_TOKENS)
     min_audio_rows: int | None = option(
@@ -128,6 +130,46 @@ def read_speechlm(directory: Path) -> SpeechLmModel:
     machine.
     """
     return _read_directory(directory) if is_directory_form(directory) else _read_release(directory)
+
+
+def answer_plan(model: SpeechLmModel, options: SpeechLmOptions) -> AnswerPlan:
+    """Returns how to generate an answer: the user's options, and the checkpoint's own where the user leaves them open.
+
+    A limit of the user moves the checkpoint's other limit with it. Raises `BadInput` for limits of the user that do not
+    fit together, and for audio of a checkpoint that does not speak.
+    """
+    own, modalities = model.defaults, options.modalities
+    if model.codec is None:
+        if modalities in ("audio", "text_audio"):
+            raise BadInput(
+                f"modalities is {modalities}, and {model.directory.name} names no codec, so it does not speak; "
+                "expected text or auto"
+            )
+        modalities = "text"
+    text = _first(options.text_temperature, options.temperature, own.text_temperature)
+    audio = _first(options.audio_temperature, options.temperature, own.audio_temperature)
+    most_text = _first(options.max_text_tokens, own.max_text_tokens)
+    least, most = options.min_audio_rows, options.max_audio_rows
+    least = min(own.min_audio_rows, _first(most, own.max_audio_rows)) if least is None else least
+    most = max(own.max_audio_rows, least) if most is None else most
+    return AnswerPlan(
+        modalities=modalities,
+        max_text_tokens=most_text,
+        min_text_tokens=min(own.min_text_tokens, most_text),
+        min_audio_rows=least,
+        max_audio_rows=most,
+        text_temperature=text,
+        audio_temperature=audio,
+        text_top_k=_first(options.text_top_k, own.text_top_k),
+        audio_top_k=_first(options.audio_top_k, own.audio_top_k),
+        cfg=_first(options.cfg, own.cfg),
+        seed=options.seed,
+    )
+
+
+def _first(*values: Value | None) -> Value:
+    """Returns the first value that is set; the last one is."""
+    return next(value for value in values if value is not None)
 
 
 def _read_directory(directory: Path) -> SpeechLmModel:

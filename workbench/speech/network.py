@@ -103,8 +103,11 @@ class Codec(Protocol):
         """Returns codes [frames, streams] of float32 samples at `sample_rate`."""
         ...
 
-    def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Returns float32 samples [frames * hop] of codes [frames, streams]."""
+    def decode(self, codes: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:
+        """Returns float32 samples [frames * hop] of codes [frames, streams].
+
+        A recorder gets the stages `codec.codes`, `codec.latents` [frames, width] and `codec.audio`.
+        """
         ...
 
     @property

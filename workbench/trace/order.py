@@ -14,7 +14,7 @@ import numpy as np
 
 Kind = Literal["numbers", "logits", "tokens", "text", "logprobs"]
 
-GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "adaptor", "decoder", "llm", "codec")
+GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "tower", "adaptor", "decoder", "llm", "codec")
 """The first words of stage names in the order of the computation; `_LAST` come at the end."""
 _WITHIN = {
     "frontend": ("fbank", "lfr", "features"),
@@ -22,6 +22,7 @@ _WITHIN = {
     "predictor": ("alphas", "embeddings"),
     "decoder": ("input", "layers", "output"),
     "llm": ("embeddings", "layers", "norm"),
+    "codec": ("logits", "rows", "codes", "latents", "audio"),
 }
 _LAST = ("logits", "ctc.posteriors", "tokens", "tokens.logprobs", "text")
 

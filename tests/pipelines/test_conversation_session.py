@@ -1,0 +1,217 @@
+"""A conversation in text and speech: events and answer agree, audio equals decoding the whole, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.fake_conversations import HEARD, FakeCodec, FakeTokenizer, fake_conversation
+from tests.support.speech_layouts import LAYOUT
+from tests.support.tiny_checkpoints import noise
+from workbench.core.errors import BadInput
+from workbench.pipelines.conversation_session import ConversationSession
+from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
+from workbench.session.protocols import Converses, Session, Traces
+from workbench.session.values import Piece
+
+ASK = [{"role": "user", "content": "say three"}]
+SOUND = {"role": "user", "content": [{"type": "audio", "audio": noise(1.0)}]}
+MODES = ("text", "audio", "text_audio", "auto")
+
+
+def whole(streams: np.ndarray) -> np.ndarray:
+    """The audio of all rows, decoded at once, by the plain definition of the delay."""
+    frames = len(streams) - LAYOUT.streams + 1
+    codes = [
+        [max(streams[frame + n, n] - LAYOUT.codec_first - n * LAYOUT.layer_size - 1, 0) for n in range(LAYOUT.streams)]
+        for frame in range(frames)
+    ]
+    return FakeCodec().decode(np.array(codes))
+
+
+def test_it_is_a_session_that_converses_and_traces() -> None:
+    session = fake_conversation()
+    assert all(isinstance(session, each) for each in (Session, Converses, Traces))
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(MODES), st.integers(0, 50), st.sampled_from([1.0, 3.0]), st.sampled_from([0.0, 3.0]))
+def test_events_are_the_answer(modalities: str, seed: int, cfg: float, ends: float) -> None:
+    session = fake_conversation(ends=ends)
+    made = AnswerSoFar("fake", "pytorch")
+    *events, answer = session.converse_stream(ASK, modalities=modalities, seed=seed, cfg=cfg)
+    assert isinstance(answer, Answer)
+    for event in events:
+        made.add(event)
+    collected = made.answer()
+    assert collected.token_ids == answer.token_ids and collected.text == answer.text
+    assert answer.text == FakeTokenizer().text(n for n in answer.token_ids if LAYOUT.text_first <= n < LAYOUT.text_end)
+    if answer.streams is None:
+        assert answer.audio is None and collected.streams is None
+        return
+    np.testing.assert_array_equal(collected.streams, answer.streams)
+    assert answer.audio is not None and answer.sample_rate == 16000
+    np.testing.assert_allclose(answer.audio, whole(answer.streams), atol=1e-5)
+    np.testing.assert_array_equal(collected.audio, answer.audio)
+    pieces = [event for event in events if isinstance(event, AudioPiece)]
+    assert [piece.rows for piece in pieces[: len(answer.streams)]] == list(range(1, len(answer.streams) + 1))
+    assert sum(len(piece.samples) > 0 for piece in pieces) > 2, "audio comes while rows are generated"
+
+
+def test_an_answer_says_how_it_came_about() -> None:
+    answer = fake_conversation().converse(ASK, modalities="text_audio", seed=3, temperature=0.5, probabilities=True)
+    assert answer.finish == "stop" or answer.finish == "length"
+    assert answer.prompt_rows == 1 + 2 + len("say three") + 1 + 1
+    assert answer.settings["modalities"] == "text_audio" and answer.settings["max_audio_rows"] == 60
+    assert answer.settings["audio_temperature"] == answer.settings["text_temperature"] == 0.5
+    assert "temperature" not in answer.settings and answer.notes[0] == "a fake"
+    assert answer.layout is not None and answer.layout["streams"] == LAYOUT.streams
+    assert answer.probabilities is not None and answer.probabilities.shape == (len(answer.token_ids), LAYOUT.streams)
+    assert answer.first_text_seconds is not None and answer.first_audio_seconds is not None
+    assert answer.first_text_seconds < answer.first_audio_seconds < answer.compute_seconds
+    assert answer.rows_per_second and answer.real_time_factor
+    again = fake_conversation().converse(ASK, **answer.settings)
+    assert again.token_ids == answer.token_ids
+    np.testing.assert_array_equal(again.streams, answer.streams)
+    json.loads(answer.to_json())
+
+
+def test_what_was_said_goes_back_in_exactly() -> None:
+    session = fake_conversation()
+    first = session.converse(ASK, modalities="text_audio")
+    both = [*ASK, first.message(), SOUND]
+    second = session.converse(both, modalities="text")
+    rows = first.streams
+    assert rows is not None
+    spoken = 2 + len(first.text) + 1 + 2 + len(rows) + 1
+    assert second.prompt_rows == first.prompt_rows - 1 + spoken + 2 + 16000 // HEARD + 1 + 1
+    samples = {"role": "assistant", "content": [{"type": "audio", "audio": noise(0.01)}]}
+    heard = session.converse([*ASK, samples, *ASK], modalities="text")
+    assert heard.prompt_rows == 13 + 2 + (160 // 4 + LAYOUT.streams - 1) + 1 + 12 + 1
+
+
+def test_closing_stops_within_one_row() -> None:
+    session = fake_conversation()
+    network: Any = session.network
+    stream = session.converse_stream(ASK, modalities="audio")
+    made = AnswerSoFar("fake", "pytorch")
+    while made.answer().streams is None or len(made.answer().streams) < 9:  # type: ignore[arg-type]
+        made.add(next(stream))
+    fed = len(network.calls)
+    stream.close()
+    assert len(network.calls) == fed
+    part = made.answer()
+    assert part.finish == "cancelled" and part.streams is not None and len(part.streams) == 9
+    assert session.converse([*ASK, part.message(), *ASK], modalities="text").text
+    assert next(session.converse_stream(ASK)) is not None
+
+
+def test_a_full_context_ends_the_answer() -> None:
+    answer = fake_conversation(context=40, ends=-50.0).converse(ASK, modalities="text_audio", max_text_tokens=100)
+    assert answer.finish == "length" and answer.audio is None
+    assert "the answer has no audio: the context was full before it began" in answer.notes
+    short = fake_conversation(ends=50.0, min_audio_rows=1).converse(ASK, modalities="audio", min_audio_rows=0)
+    assert short.audio is None and any(note.startswith("the answer has no audio") for note in short.notes)
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "said"),
+    [
+        (ASK, {"cfg": 0.5}, "option cfg of fake is 0.5; expected 1 to 20"),
+        (ASK, {"modalities": "video"}, "option modalities of fake is 'video'; expected one of auto, "),
+        (ASK, {"min_audio_rows": 9, "max_audio_rows": 3}, "min_audio_rows is 9 and max_audio_rows 3; "),
+        (ASK, {"top_k": 3}, "fake has no option top_k; did you mean "),
+        ("x" * 500, {}, "the conversation is 505 positions long; expected fewer than 400"),
+        (
+            [{"role": "user", "content": [{"type": "audio", "audio": (np.zeros(16000, np.float32), 16000)}]}],
+            {},
+            "message 1, part 1: the recording of 1.0 s is silent; expected sound",
+        ),
+        (
+            [*ASK, {"role": "assistant", "content": "x"}, {"role": "user", "content": [SOUND["content"][0]] * 2}][:2],  # type: ignore[index]
+            {},
+            "message 2, the last one, is of the assistant; ",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "audio", "audio": noise(300.0)}]}],
+            {},
+            "message 1, part 1: the recording is 300.0 s long; expected at most 30 s",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "audio", "audio": noise(0.01)}]}],
+            {},
+            "message 1, part 1 has 160 samples at 16 kHz; expected a longer recording",
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "audio", "streams": [[1, 2, 3, 4, 5]]}]}, *ASK],
+            {},
+            "the streams of message 1, part 1 have the id 1 in row 1, stream 0; expected 30 to 35",
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "audio", "streams": [[31, 37]]}]}, *ASK],
+            {},
+            "the streams of message 1, part 1 have the shape (1, 2); expected rows of 5 streams",
+        ),
+    ],
+)
+def test_what_it_cannot_answer_is_one_sentence(messages: Any, options: Any, said: str) -> None:
+    session = fake_conversation()
+    with pytest.raises(BadInput) as raised:
+        session.converse(messages, **options)
+    assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
+    assert session.converse(ASK, modalities="text").text, "nothing is lost"
+
+
+def test_a_checkpoint_that_lacks_a_part_says_so() -> None:
+    mute = fake_conversation(speaks=False)
+    assert mute.converse(ASK).audio is None and mute.converse(ASK).settings["modalities"] == "text"
+    with pytest.raises(BadInput, match=r"^modalities is audio, and fake-speechlm names no codec, "):
+        mute.converse(ASK, modalities="audio")
+    with pytest.raises(BadInput, match="is of the assistant, and the model has no codec"):
+        mute.converse([{"role": "assistant", "content": SOUND["content"]}, *ASK])
+    with pytest.raises(BadInput, match="cannot be heard, as the model has no audio encoder"):
+        fake_conversation(hears=False).converse([SOUND])
+
+
+def test_limits_that_the_user_sets_below_the_checkpoints_hold() -> None:
+    answer = fake_conversation().converse(ASK, modalities="audio", max_audio_rows=7)
+    assert answer.streams is not None and len(answer.streams) == 7 and answer.finish == "length"
+
+
+def test_a_trace_has_prompt_and_answer(tmp_path: Path) -> None:
+    session = fake_conversation()
+    trace = session.trace([SOUND], modalities="text_audio", out=tmp_path / "t.safetensors")
+    answer = session.converse([SOUND], modalities="text_audio")
+    assert {"tower.output", "llm.embeddings", "codec.rows", "codec.codes", "codec.latents", "codec.audio"} < set(trace)
+    np.testing.assert_array_equal(trace["codec.rows"], answer.streams)
+    np.testing.assert_allclose(trace["codec.audio"], answer.audio, atol=1e-5)
+    assert tuple(trace["tokens"].tolist()) == answer.token_ids and str(trace["text"]) == answer.text
+    assert len(trace["llm.embeddings"]) == answer.prompt_rows
+    assert list(session.trace("say three", stages="text")) == ["text"]
+    digests = {session.trace(source, stages="llm.*").meta["input_digest"] for source in ("a", "b", [SOUND], ASK)}
+    assert len(digests) == 4
+    isolated = session.trace([SOUND], given=trace)
+    assert "tokens" not in isolated and isolated.meta["isolated"]
+    assert "codec.rows" not in session.trace(ASK, modalities="text")
+
+
+def test_a_closed_session_says_so() -> None:
+    session = fake_conversation()
+    codec: Any = session._codec
+    session.close()
+    assert codec.closed
+    with pytest.raises(BadInput, match="the session of fake is closed"):
+        session.converse(ASK)
+    session.close()
+
+
+def test_pieces_of_text_come_one_by_one() -> None:
+    session: ConversationSession = fake_conversation()
+    pieces = [event for event in session.converse_stream(ASK, modalities="text") if isinstance(event, Piece)]
+    assert sum(bool(piece.text) for piece in pieces) > 3 and all(len(piece.tokens) <= 1 for piece in pieces)

@@ -1,0 +1,271 @@
+"""A conversation in text and speech: prompt, generation step by step, text and audio as they come, times, stages.
+
+Every runtime's session is this class around that runtime's network and codec. This file knows no network and no masks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import numpy as np
+
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.core.errors import BadInput
+from workbench.core.options import build_options
+from workbench.core.resources import close
+from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_plan
+from workbench.pipelines.clock import WorkClock
+from workbench.pipelines.spoken_messages import heard
+from workbench.pipelines.text_session import UnfoldingText
+from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
+from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, ConversationEvent, Messages, last_answer
+from workbench.session.messages import AudioPart, Message, TextPart, check_messages, where_of
+from workbench.session.protocols import Converses, Session, Traces
+from workbench.session.values import Piece
+from workbench.speech.delay import aligned
+from workbench.speech.dialogue import Recording, Turn, prompt_parts
+from workbench.speech.generate import Step, answer_steps
+from workbench.speech.network import Codec, SpeechNetwork
+from workbench.speech.phases import Kind
+from workbench.speech.plan import AnswerPlan
+from workbench.speech.streaming import AudioChunks
+from workbench.system.memory import peak_resident_bytes
+from workbench.trace.recorder import Recorder
+from workbench.trace.trace import Given, Out, StageFilter, Trace
+
+LONGEST_SECONDS = 30.0  # of a recording in a message: the range of the published models' training
+OF_THE_ANSWER = ("codec.rows", "codec.codes", "codec.latents", "codec.audio", "tokens", "text")
+
+
+class ConversationSession(Session, Converses, Traces):
+    """A language model over text and codec streams as a session (see `workbench.session.protocols`).
+
+    Args:
+        described: the checkpoint without its weights.
+        codec: None if the checkpoint does not speak.
+        notes: sentences about the model that every answer carries for its reader.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        runtime: str,
+        described: SpeechLmModel,
+        network: SpeechNetwork,
+        codec: Codec | None,
+        notes: tuple[str, ...] = (),
+    ):
+        self.model = model
+        self.runtime = runtime
+        self.load_seconds = 0.0  # set by the code that opens the session
+        self.described = described
+        self._network: SpeechNetwork | None = network
+        self._codec = codec
+        self._notes = notes
+
+    @property
+    def network(self) -> SpeechNetwork:
+        """The loaded model; reading it after `close` raises `BadInput`."""
+        if self._network is None:
+            raise BadInput(f"the session of {self.model} is closed; open it again")
+        return self._network
+
+    def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
+        """See `Converses.converse_stream`. Each position of the answer yields an event with its ids."""
+        network = self.network
+        chosen = build_options(SpeechLmOptions, options, self.model)
+        plan = answer_plan(self.described, chosen)
+        clock = WorkClock()
+        made = AnswerSoFar(self.model, self.runtime, _settings(chosen, plan), clock.passed)
+        with clock:
+            prompt = self._prompt(check_messages(messages))
+            parts = [network.hear(part.samples) if isinstance(part, Recording) else part for part in prompt.parts]
+        yield from self._answered(parts, prompt, plan, chosen.probabilities, made, clock)
+
+    def _answered(
+        self,
+        parts: Sequence[Any],
+        prompt: _Prompt,
+        plan: AnswerPlan,
+        probabilities: bool,
+        made: AnswerSoFar,
+        clock: WorkClock,
+    ) -> Generator[ConversationEvent, None, None]:
+        """Generates after a prompt that is ready; yields the same as `converse_stream`, and tells `made`."""
+        network = self.network
+        writing = _Unfolding(self.described, self._codec, network)
+        told: list[np.ndarray] = []
+        steps = answer_steps(network, parts, plan, probabilities)
+        finish = ""
+        try:
+            while not finish:
+                with clock:
+                    try:
+                        step = next(steps)
+                        events = writing.events(step)
+                        if step.probabilities is not None:
+                            told.append(step.probabilities)
+                    except StopIteration as done:
+                        finish, events = done.value, writing.rest()
+                    for event in events:
+                        made.add(event)
+                yield from events
+        finally:
+            steps.close()
+        answer = made.answer(finish)
+        yield replace(
+            answer,
+            prompt_rows=prompt.rows,
+            load_seconds=self.load_seconds,
+            memory_bytes=peak_resident_bytes(),
+            probabilities=np.array(told) if told else None,
+            layout=asdict(network.layout),
+            notes=(*self._notes, *prompt.notes, *_missing(plan, answer)),
+        )
+
+    def trace(
+        self, source: Messages | str, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+    ) -> Trace:
+        """Returns the stages that match the glob, of one pass over the prompt of a conversation, and of the answer.
+
+        If several recordings are in the conversation, the stages of the audio encoder are those of the last one. If
+        `given` substitutes stages, nothing is generated: an answer takes several passes of the whole model.
+        """
+        network = self.network
+        chosen = build_options(SpeechLmOptions, options, self.model)
+        plan = answer_plan(self.described, chosen)
+        wanted, place = StageFilter(stages), place_of(out)
+        prompt = self._prompt(check_messages(source))
+        others = substituted_stages(given, prompt.digest)
+        recorder = Recorder(wanted, others)
+        recorded = max((n for n, part in enumerate(prompt.parts) if isinstance(part, Recording)), default=-1)
+        parts = [
+            part if isinstance(part, np.ndarray) else network.hear(part.samples, recorder if n == recorded else None)
+            for n, part in enumerate(prompt.parts)
+        ]
+        network.trace(parts, recorder)
+        if others is None and any(map(wanted, OF_THE_ANSWER)):
+            made = AnswerSoFar(self.model, self.runtime)
+            answer = last_answer(self._answered(parts, prompt, plan, False, made, WorkClock()))
+            self._record(answer, recorder)
+        described = {"input_digest": prompt.digest, **named(others)}
+        return trace_of(self, recorder.stages, stages, network.dtype, options, place, **described)
+
+    def _record(self, answer: Answer, recorder: Recorder) -> None:
+        """Records the stages of an answer."""
+        if answer.streams is not None and self._codec is not None:
+            recorder.put("codec.rows", answer.streams)
+            codes = aligned(answer.streams, self.network.layout)
+            if len(codes) and any(map(recorder.wanted, OF_THE_ANSWER[1:4])):
+                self._codec.decode(codes, recorder)
+        recorder.put("tokens", np.array(answer.token_ids, dtype=np.int64))
+        recorder.put("text", np.array(answer.text))
+
+    def close(self) -> None:
+        """Drops the model and frees it."""
+        network, codec = self._network, self._codec
+        self._network = self._codec = None
+        close(network, codec)
+
+    def _prompt(self, messages: Sequence[Message]) -> _Prompt:
+        """Reads the recordings of a conversation and returns its prompt."""
+        turns: list[Turn] = []
+        notes: list[str] = []
+        digest = hashlib.sha256()
+        for number, message in enumerate(messages):
+            for place, part in enumerate(message.parts):
+                where = where_of(number, place)
+                digest.update(f"{message.role} {type(part).__name__} ".encode())
+                if isinstance(part, TextPart):
+                    turn = Turn(message.role, text=part.text, where=where)
+                    digest.update(part.text.encode("utf-8", "surrogatepass"))
+                else:
+                    turn = self._spoken(part, message.role, number, place, notes)
+                    sound: Any = turn.samples if turn.rows is None else turn.rows
+                    digest.update(np.ascontiguousarray(sound).tobytes())
+                turns.append(turn)
+        described, codec = self.described, self._codec
+        parts = prompt_parts(
+            turns,
+            self.network.layout,
+            described.tokenizer.ids,
+            self.network.context,
+            described.tower.rows if described.tower else None,
+            codec.encode if codec else None,
+        )
+        return _Prompt(parts, digest.hexdigest()[:16], tuple(notes))
+
+    def _spoken(self, part: AudioPart, role: str, number: int, place: int, notes: list[str]) -> Turn:
+        where = where_of(number, place)
+        if part.streams is not None:
+            return Turn(role, rows=part.streams, where=where)
+        recording = heard(part, number, place, LONGEST_SECONDS)
+        notes += [f"{where}: {note}" for note in recording.notes]
+        rate = self._codec.sample_rate if self._codec else SAMPLE_RATE
+        if role == "assistant" and rate != SAMPLE_RATE:
+            raise BadInput(
+                f"{where}: the codec of {self.model} has {rate} Hz, and samples come at {SAMPLE_RATE} Hz; give the "
+                "streams of the earlier answer instead"
+            )
+        return Turn(role, samples=recording.samples, where=where)
+
+
+class _Prompt:
+    """A conversation as the parts of a prompt."""
+
+    def __init__(self, parts: Sequence[np.ndarray | Recording], digest: str, notes: tuple[str, ...]):
+        self.parts, self.digest, self.notes = parts, digest, notes
+        self.rows = sum(part.rows if isinstance(part, Recording) else len(part) for part in parts)
+
+
+class _Unfolding:
+    """Turns the positions of an answer into events; text never splits a character, samples come in chunks."""
+
+    def __init__(self, described: SpeechLmModel, codec: Codec | None, network: SpeechNetwork):
+        self._text = UnfoldingText(described.tokenizer.text)
+        self._chunks = AudioChunks(codec, network.layout) if codec else None
+        self._rate = codec.sample_rate if codec else 0
+        self._rows = 0
+        self._open: Kind | None = None  # the segment whose end may still be held back
+
+    def events(self, step: Step) -> list[ConversationEvent]:
+        """Returns what a position adds; its ids come with the last event."""
+        if step.phase is Kind.TEXT:
+            self._open = Kind.TEXT
+            return [Piece(self._text.add(step.id), (step.id,))]
+        if step.phase is Kind.AUDIO and self._chunks:
+            self._open = Kind.AUDIO
+            self._rows += 1
+            samples = self._chunks.add(step.ids)
+            return [AudioPiece(_samples(samples), self._rate, self._rows, step.ids[None])]
+        return [*self.rest(), Piece("", (step.id,))]
+
+    def rest(self) -> list[ConversationEvent]:
+        """Returns what was held back of a segment that has ended."""
+        ended, self._open = self._open, None
+        if ended is Kind.TEXT and (text := self._text.finish()):
+            return [Piece(text, ())]
+        if ended is Kind.AUDIO and self._chunks and len(samples := self._chunks.finish()):
+            return [AudioPiece(samples, self._rate, self._rows)]
+        return []
+
+
+def _settings(options: SpeechLmOptions, plan: AnswerPlan) -> dict[str, Any]:
+    """Returns the options that make this plan again, on any checkpoint: each with the value that was used."""
+    names = [field.name for field in fields(options) if field.name != "temperature"]
+    return {name: getattr(plan, name, getattr(options, name)) for name in names}
+
+
+def _samples(chunk: np.ndarray | None) -> np.ndarray:
+    return np.empty(0, np.float32) if chunk is None else chunk
+
+
+def _missing(plan: AnswerPlan, answer: Answer) -> Iterator[str]:
+    """Yields a note if audio was asked for and there is none."""
+    if plan.modalities in ("audio", "text_audio") and answer.audio is None:
+        rows = 0 if answer.streams is None else len(answer.streams)
+        why = f"it has {rows} rows, too few for one frame" if rows else "the context was full before it began"
+        yield f"the answer has no audio: {why}"

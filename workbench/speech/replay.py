@@ -1,0 +1,228 @@
+"""Replay bundles: a conversation as one zip file that anybody can attach to an issue, and open again.
+
+The file holds `chat.json` (messages, settings, seeds, versions, and of each answer its ids), and every sound as a WAV
+file of 16-bit samples. A bundle comes from a stranger: reading checks names, sizes and types, and unpickles nothing.
+`first_difference` says whether the same model gives the same ids again. This file knows no model and computes nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import wave
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.speech.chat_form import FORMAT, check_chat, numbered_sounds
+
+LARGEST_FILE = 64 << 20  # bytes of the zip file
+LARGEST_CONTENT = 256 << 20  # bytes of all that is inside, unpacked
+MOST_FILES = 1000
+CHAT, ABOUT = "chat.json", "README.txt"
+SOUND = re.compile(r"audio/[0-9]{3,4}\.wav")
+ABOUT_TEXT = """A conversation with a speech model, saved by the Speech Workbench.
+
+chat.json   the messages, the settings, and the ids of every answer
+audio/      what was said, as WAV files
+
+Drop this file on the Chat tab to open the conversation. Replay then says whether your machine gives the same ids.
+"""
+_FIXED_DATE = (1980, 1, 1, 0, 0, 0)  # the same conversation gives the same file
+
+
+@dataclass(frozen=True, eq=False)
+class Sound:
+    """A recording or speech in 16 bits."""
+
+    samples: np.ndarray  # int16 [samples], mono
+    rate: int  # Hz
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / self.rate
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """The ids of an answer that was given before."""
+
+    token_ids: tuple[int, ...]  # stream 0
+    streams: np.ndarray | None  # [rows, streams] of the audio
+    whole: bool = True  # False if somebody stopped it: then a new answer may go on after its end
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Recorded:
+        """Returns the ids of an answer as plain JSON; raises `BadInput` for values that are no ids."""
+        try:
+            ids = np.asarray(answer.get("token_ids") or [], dtype=np.int64)
+            streams = None if answer.get("streams") is None else np.asarray(answer["streams"], dtype=np.int64)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise BadInput("the recorded ids are not whole numbers in rows of one length") from error
+        if ids.ndim != 1 or (streams is not None and streams.ndim != 2):
+            raise BadInput("the recorded ids are no list of tokens and no rows of streams")
+        return cls(tuple(ids.tolist()), streams, answer.get("finish") != "cancelled")
+
+
+def first_difference(recorded: Recorded, again: Recorded) -> str:
+    """Returns one sentence about the first id in which an answer differs from a recorded one; empty if none does."""
+    place, ids = _first_id(recorded, again)
+    if recorded.streams is None or again.streams is None or place < _speech_begins(recorded):
+        return ids or _one_sided(recorded, again)
+    return _first_row(recorded, again, recorded.streams, again.streams) or ids
+
+
+def _one_sided(recorded: Recorded, again: Recorded) -> str:
+    if (recorded.streams is None) == (again.streams is None):
+        return ""
+    return "the answer has audio; none was recorded" if recorded.streams is None else "the answer has no audio"
+
+
+def _first_row(recorded: Recorded, again: Recorded, was: np.ndarray, is_now: np.ndarray) -> str:
+    if was.shape[1] != is_now.shape[1]:
+        return f"the answer has {is_now.shape[1]} streams; recorded were {was.shape[1]}"
+    common = min(len(was), len(is_now))
+    rows, streams = np.nonzero(was[:common] != is_now[:common])
+    if len(rows):
+        row, stream = int(rows[0]), int(streams[0])
+        return (
+            f"row {row} of the audio differs first: stream {stream} has id {is_now[row, stream]}, recorded was "
+            f"{was[row, stream]}"
+        )
+    if len(is_now) < len(was) or (recorded.whole and len(is_now) > len(was)):
+        return f"the audio ends after {len(is_now)} rows; recorded were {len(was)}"
+    return ""
+
+
+def _first_id(recorded: Recorded, again: Recorded) -> tuple[int, str]:
+    """Returns the place of the first token of stream 0 that differs, and a sentence about it; empty if none does."""
+    for number, (was, is_now) in enumerate(zip(recorded.token_ids, again.token_ids)):
+        if was != is_now:
+            return number, f"token {number} of stream 0 differs first: it is {is_now}, recorded was {was}"
+    length = len(again.token_ids)
+    if length < len(recorded.token_ids) or (recorded.whole and length > len(recorded.token_ids)):
+        return length, f"stream 0 ends after {length} tokens; recorded were {len(recorded.token_ids)}"
+    return length, ""
+
+
+def _speech_begins(recorded: Recorded) -> int:
+    """Returns the place of the first row of speech among the tokens of stream 0."""
+    if recorded.streams is None or not len(recorded.streams):
+        return len(recorded.token_ids)
+    first = int(recorded.streams[0, 0])
+    return recorded.token_ids.index(first) if first in recorded.token_ids else 0
+
+
+def write_bundle(chat: Mapping[str, Any], sounds: Sequence[Sound], versions: Mapping[str, str]) -> bytes:
+    """Returns a conversation as a zip file.
+
+    Args:
+        chat: as `workbench.speech.chat_form` describes it.
+        sounds: what the numbers in `chat` mean.
+        versions: of the packages that computed the answers.
+
+    Raises `BadInput` for a conversation of another form.
+    """
+    checked = check_chat(chat, len(sounds))
+    named = numbered_sounds(checked, lambda number: f"audio/{number:03d}.wav")
+    written = {"format": FORMAT, "version": 1, **named, "versions": dict(versions)}
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+
+        def add(name: str, content: bytes) -> None:
+            archive.writestr(zipfile.ZipInfo(name, _FIXED_DATE), content, zipfile.ZIP_DEFLATED)
+
+        add(ABOUT, ABOUT_TEXT.encode())
+        add(CHAT, json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1).encode())
+        for number, sound in enumerate(sounds):
+            add(f"audio/{number:03d}.wav", _wav(sound))
+    return file.getvalue()
+
+
+def read_bundle(content: bytes) -> tuple[dict[str, Any], list[Sound]]:
+    """Returns the conversation and the sounds of a zip file; raises `BadInput` that says what is wrong with it."""
+    if len(content) > LARGEST_FILE:
+        raise BadInput(f"the file has {len(content) >> 20} MB; a replay bundle has {LARGEST_FILE >> 20} MB at most")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = _names(archive)
+            chat = _json(_content(archive, CHAT))
+            files = {name: _sound(name, _content(archive, name)) for name in names if SOUND.fullmatch(name)}
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise BadInput("the file is no replay bundle, or it is damaged; expected a zip file of the Chat tab") from error
+    if chat.get("format") != FORMAT or chat.get("version") != 1:
+        raise BadInput(f"{CHAT} is no conversation of this workbench; expected the format {FORMAT}, version 1")
+    order = {name: number for number, name in enumerate(files)}
+    try:
+        numbered = numbered_sounds(chat, lambda name: order[name])
+    except (KeyError, TypeError) as error:
+        raise BadInput(f"{CHAT} names a sound that is not in the file") from error
+    return check_chat(numbered, len(files)), list(files.values())
+
+
+def _names(archive: zipfile.ZipFile) -> list[str]:
+    entries = archive.infolist()
+    if len(entries) > MOST_FILES:
+        raise BadInput(f"the zip file holds {len(entries)} files; a replay bundle has {MOST_FILES} at most")
+    size = sum(entry.file_size for entry in entries)
+    if size > LARGEST_CONTENT:
+        raise BadInput(
+            f"the zip file unpacks to {size >> 20} MB; a replay bundle has {LARGEST_CONTENT >> 20} MB at most"
+        )
+    names = [entry.filename for entry in entries]
+    strange = [name for name in names if name not in (CHAT, ABOUT) and not SOUND.fullmatch(name)]
+    if strange or len(set(names)) < len(names):
+        odd = strange[0] if strange else "one name twice"
+        raise BadInput(f"the zip file holds {odd!r:.80}; a replay bundle has {CHAT} and audio/000.wav and so on")
+    if CHAT not in names:
+        raise BadInput(f"the zip file has no {CHAT}; expected a replay bundle of the Chat tab")
+    return names
+
+
+def _content(archive: zipfile.ZipFile, name: str) -> bytes:
+    with archive.open(name) as file:  # the size in the directory may be wrong, so no more than that is read
+        size = archive.getinfo(name).file_size
+        content = file.read(size + 1)
+    if len(content) != size:
+        raise BadInput(f"{name} in the zip file has another size than the file says")
+    return content
+
+
+def _json(content: bytes) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    try:
+        found = json.loads(content, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{CHAT} in the zip file is not JSON") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"{CHAT} in the zip file is no JSON object")
+    return found
+
+
+def _wav(sound: Sound) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(sound.rate)
+        writer.writeframes(sound.samples.astype("<i2").tobytes())
+    return file.getvalue()
+
+
+def _sound(name: str, content: bytes) -> Sound:
+    try:
+        with wave.open(io.BytesIO(content)) as reader:
+            if (reader.getnchannels(), reader.getsampwidth()) != (1, 2) or not 1000 <= reader.getframerate() <= 384_000:
+                raise BadInput(f"{name} in the zip file is no mono WAV file of 16-bit samples")
+            samples = np.frombuffer(reader.readframes(reader.getnframes()), "<i2").astype(np.int16)
+            return Sound(samples, reader.getframerate())
+    except (wave.Error, EOFError, ValueError) as error:
+        raise BadInput(f"{name} in the zip file is no WAV file") from error

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import gradio as gr
 
+from panels.chat import layout as chat
 from panels.inject import endpoint as inject_endpoint
 from panels.inject import layout as inject
 from panels.models import layout as models
@@ -21,9 +22,10 @@ from workbench import __version__
 
 TITLE = "Speech Workbench"
 
-TABS: tuple[tuple[str, str, Callable[[gr.Blocks, SessionPool, gr.Tab], None]], ...] = (
+TABS: tuple[tuple[str, str, Callable[[Page, SessionPool, gr.Tab], None]], ...] = (
     ("transcribe", "Transcribe", transcribe.build),
     ("parity", "Parity", parity.build),
+    ("chat", "Chat", chat.build),
     ("inject", "Inject", inject.build),
     ("models", "Models", models.build),
 )

@@ -13,7 +13,7 @@ from panels.address import PORT, address
 from workbench.system.tempdirs import make_scratch
 
 if TYPE_CHECKING:
-    import gradio as gr
+    from panels.running.root import Page
 
 LARGEST_UPLOAD = "1gb"
 UPLOADS = "GRADIO_TEMP_DIR"  # an environment variable of Gradio's
@@ -75,7 +75,7 @@ def own_uploads() -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def launch(page: gr.Blocks, **settings: Any) -> tuple[Any, str, str]:
+def launch(page: Page, **settings: Any) -> tuple[Any, str, str]:
     """Serves the page; `settings` are more arguments of `Blocks.launch`; returns its result."""
     from panels.running.root import HANDLERS
     from panels.widgets.snippets import routes
@@ -85,7 +85,7 @@ def launch(page: gr.Blocks, **settings: Any) -> tuple[Any, str, str]:
     return page.launch(
         theme=theme(),
         head=head(),
-        app_kwargs={"routes": routes(), "exception_handlers": HANDLERS},
+        app_kwargs={"routes": [*routes(), *page.routes], "exception_handlers": HANDLERS},
         i18n=words(),
         footer_links=["api", "settings"],
         allowed_paths=[str(assets() / "samples")],

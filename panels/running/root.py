@@ -15,6 +15,7 @@ from gradio.block_function import BlockFunction
 from gradio.exceptions import InvalidPathError
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute
 
 from panels.running.error_boundary import shown
 from workbench.core.errors import BadInput
@@ -25,11 +26,16 @@ log = logging.getLogger(__name__)
 
 
 class Page(gr.Blocks):
-    """The whole page. `examples` has the values of a working call, by the endpoint's name."""
+    """The whole page.
+
+    `examples` has the values of a working call, by the endpoint's name. `routes` are addresses of tabs that the server
+    answers itself, before Gradio.
+    """
 
     def __init__(self, **settings: Any):
         super().__init__(**settings)
         self.examples: dict[str, Mapping[str, Any]] = {}
+        self.routes: list[BaseRoute] = []
 
     async def preprocess_data(
         self, block_fn: BlockFunction, inputs: list[Any], state: Any, explicit_call: bool = False

@@ -19,7 +19,7 @@ from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
 
-ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv"}
+ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv", "cfg"}
 
 
 def label_of(name: str) -> str:

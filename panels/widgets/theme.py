@@ -23,12 +23,13 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono
 
 
 def head() -> str:
-    """Returns the head of the page: the style sheet unchanged, and that of the parts of parity reports.
+    """Returns the head of the page: the style sheets unchanged, and that of the parts of parity reports.
 
     Gradio's own way (`css_paths`) rewrites every selector, splits it at commas even inside `:is()`, and drops the
     original rule inside `@media`.
     """
-    return f"<style>{(assets() / 'style.css').read_text(encoding='utf-8')}{PARTS}</style>"
+    sheets = "".join((assets() / name).read_text(encoding="utf-8") for name in ("style.css", "chat/chat.css"))
+    return f"<style>{sheets}{PARTS}</style>"
 
 
 def words() -> gr.I18n:

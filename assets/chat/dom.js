@@ -1,0 +1,90 @@
+// Small helpers for drawing. Text is only ever set as text content, never as HTML.
+export const make = (tag, attributes = {}, ...content) => {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
+    else if (value === true) made.setAttribute(name, '');
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+  }
+  made.append(...content.filter((each) => each !== null && each !== undefined && each !== ''));
+  return made;
+};
+
+const PATHS = {
+  send: 'M12 20V5M5 12l7-7 7 7',
+  stop: 'M7 7h10v10H7z',
+  mic: 'M12 3a3 3 0 0 1 3 3v6a3 3 0 0 1-6 0V6a3 3 0 0 1 3-3zM5 11a7 7 0 0 0 14 0M12 18v3',
+  clip: 'M20 11l-8.5 8.5a5 5 0 0 1-7-7L13 4a3.4 3.4 0 0 1 4.8 4.8L9.5 17a1.7 1.7 0 0 1-2.4-2.4L15 7',
+  play: 'M8 5v14l11-7z',
+  pause: 'M8 5v14M16 5v14',
+  copy: 'M9 9h11v11H9zM5 15H4V4h11v1',
+  retry: 'M20 11a8 8 0 1 0-2.3 6.2M20 5v6h-6',
+  edit: 'M4 20h4L19 9l-4-4L4 16zM13 7l4 4',
+  trash: 'M5 7h14M10 11v6M14 11v6M6 7l1 13h10l1-13M9 7V4h6v3',
+  save: 'M12 4v11M7 11l5 5 5-5M5 20h14',
+  look: 'M4 6h3M4 12h3M4 18h3M10 6h4M10 12h10M10 18h7M17 6h3',
+  about: 'M12 11v6M12 7v.5M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18z',
+  more: 'M5 12h.01M12 12h.01M19 12h.01',
+  plus: 'M12 5v14M5 12h14',
+  close: 'M6 6l12 12M18 6L6 18',
+  check: 'M5 13l4 4L19 7',
+  menu: 'M4 7h16M4 12h16M4 17h10',
+  tune: 'M4 7h9M17 7h3M4 17h3M11 17h9M15 5v4M9 15v4',
+};
+
+export const icon = (name) => {
+  const space = 'http://www.w3.org/2000/svg';
+  const drawn = document.createElementNS(space, 'svg');
+  drawn.setAttribute('viewBox', '0 0 24 24');
+  drawn.setAttribute('aria-hidden', 'true');
+  drawn.classList.add('icon', `icon-${name}`);
+  const path = document.createElementNS(space, 'path');
+  path.setAttribute('d', PATHS[name]);
+  drawn.append(path);
+  return drawn;
+};
+
+// A button with a picture; its name is what it says to a screen reader, and on hover.
+export const iconButton = (name, label, press, css = '') =>
+  make('button', {type: 'button', class: `tool ${css}`, 'aria-label': label, title: label, onclick: press}, icon(name));
+
+export const textButton = (label, press, css = 'quiet', name = '') =>
+  make('button', {type: 'button', class: css, onclick: press}, name ? icon(name) : null, label);
+
+// The same times as elsewhere on the page: two or three significant digits.
+export const seconds = (value) => {
+  if (value === null || value === undefined || Number.isNaN(value)) return '–';
+  if (value < 9.995) return `${value.toFixed(2)} s`;
+  if (value < 99.95) return `${value.toFixed(1)} s`;
+  return `${Math.floor(Math.round(value) / 60)} min ${String(Math.round(value) % 60).padStart(2, '0')} s`;
+};
+
+export const clock = (value) => {
+  const whole = Math.max(0, Math.floor(value));
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, '0')}`;
+};
+
+export const saveFile = (name, blob) => {
+  const address = URL.createObjectURL(blob);
+  const link = make('a', {href: address, download: name});
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 60000);
+};
+
+export const copyText = async (text) => {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {  // a page that came over plain http has no clipboard
+    const area = make('textarea', {});
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand('copy');
+    area.remove();
+  }
+};
+
+// Colours of the page's theme, for what is drawn on a canvas.
+export const colour = (element, name) => getComputedStyle(element).getPropertyValue(name).trim() || '#888';

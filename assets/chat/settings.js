@@ -1,0 +1,129 @@
+// The drawer of settings: for each column a model, a system prompt, and the options of its family.
+import {iconButton, make, textButton} from './dom.js';
+
+const MOST_COLUMNS = 3;
+const LETTERS = 'ABC';
+
+export class Settings {
+  // `changed` is called after every change; `columns` is the list that is edited in place.
+  constructor(changed, close) {
+    Object.assign(this, {changed, columns: [], models: [], shown: 0});
+    this.body = make('div', {class: 'settings-body'});
+    this.root = make('aside', {class: 'settings', 'aria-label': 'Settings'},
+      make('header', {}, make('h3', {}, 'Settings'), iconButton('close', 'Close the settings', close)), this.body);
+  }
+
+  show(columns, models) {
+    Object.assign(this, {columns, models});
+    this.shown = Math.min(this.shown, columns.length - 1);
+    this.draw();
+  }
+
+  modelOf(column) { return this.models.find((model) => model.value === column.model); }
+
+  draw() {
+    const column = this.columns[this.shown];
+    if (!column) { this.body.replaceChildren(); return; }
+    const model = this.modelOf(column);
+    this.body.replaceChildren(this.tabs(), this.modelInput(column, model), this.system(column),
+      ...(model ? model.options.map((option) => this.option(column, option)) : []));
+  }
+
+  tabs() {
+    const row = make('div', {class: 'columns', role: 'group', 'aria-label': 'Answers side by side'});
+    if (this.columns.length > 1) {
+      this.columns.forEach((column, index) => {
+        row.append(make('button', {type: 'button', class: 'toggle', 'aria-pressed': String(index === this.shown),
+          onclick: () => { this.shown = index; this.draw(); }}, LETTERS[index]));
+      });
+    }
+    if (this.columns.length < MOST_COLUMNS) {
+      row.append(textButton(this.columns.length > 1 ? 'Add' : 'Compare side by side', () => this.add(), 'quiet', 'plus'));
+    }
+    if (this.columns.length > 1) row.append(textButton(`Remove ${LETTERS[this.shown]}`, () => this.remove()));
+    return row;
+  }
+
+  // Another column answers the same turns; it begins with the same settings and the next seed.
+  add() {
+    const last = this.columns[this.columns.length - 1];
+    const fresh = structuredClone(last);
+    const seeded = this.modelOf(last)?.options.find((option) => option.name === 'seed');
+    if (seeded) fresh.options.seed = Number(last.options.seed ?? seeded.default ?? 0) + 1;
+    this.columns.push(fresh);
+    this.shown = this.columns.length - 1;
+    this.changed();
+    this.draw();
+  }
+
+  remove() {
+    this.columns.splice(this.shown, 1);
+    this.shown = Math.max(0, this.shown - 1);
+    this.changed();
+    this.draw();
+  }
+
+  modelInput(column, model) {
+    const select = make('select', {id: 'chat-model', onchange: () => {
+      column.model = select.value;
+      const known = new Set(this.modelOf(column)?.options.map((option) => option.name));
+      column.options = Object.fromEntries(Object.entries(column.options).filter(([name]) => known.has(name)));
+      this.changed();
+      this.draw();
+    }});
+    this.models.forEach((each) => {
+      const option = make('option', {value: each.value}, `${each.name} · ${each.how}`);
+      option.selected = each === model;
+      select.append(option);
+    });
+    return this.field('Model', select, [model?.note, model?.about].filter(Boolean).join('. '));
+  }
+
+  system(column) {
+    const area = make('textarea', {rows: 3, id: 'chat-system', oninput: () => { column.system = area.value; this.changed(); }});
+    area.value = column.system;
+    return this.field('System prompt', area, 'What the model is told before the conversation; a voice or a style, say.');
+  }
+
+  option(column, option) {
+    const value = column.options[option.name] ?? option.default;
+    const set = (next) => {
+      if (next === '' || next === option.default) delete column.options[option.name];
+      else column.options[option.name] = next;
+      this.changed();
+    };
+    const id = `chat-option-${option.name}`;
+    if (option.kind === 'switch') {
+      const box = make('input', {type: 'checkbox', id, onchange: () => set(box.checked)});
+      box.checked = Boolean(value);
+      return make('div', {class: 'setting switch'}, make('label', {}, box, option.label), make('small', {}, option.info));
+    }
+    let input;
+    if (option.kind === 'choice') {
+      input = make('select', {id, onchange: () => set(input.value)});
+      option.choices.forEach((choice) => {
+        const each = make('option', {value: choice}, choice);
+        each.selected = choice === value;
+        input.append(each);
+      });
+    } else if (option.kind === 'lines') {
+      input = make('textarea', {id, rows: 2, oninput: () => set(input.value)});
+      input.value = value ?? '';
+    } else {
+      const written = () => {
+        const number = Number(input.value);
+        return option.kind === 'number' && input.value.trim() && !Number.isNaN(number) ? number : input.value.trim();
+      };
+      input = make('input', {id, type: 'text', inputmode: option.kind === 'number' ? 'decimal' : 'text',
+        autocomplete: 'off', placeholder: 'default', oninput: () => set(written())});
+      input.value = value ?? '';
+    }
+    return this.field(option.label, input, option.info);
+  }
+
+  field(label, input, info) {
+    const about = `${input.id}-info`;
+    input.setAttribute('aria-describedby', about);
+    return make('div', {class: 'setting'}, make('label', {for: input.id}, label), input, make('small', {id: about}, info));
+  }
+}

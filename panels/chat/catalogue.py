@@ -1,0 +1,89 @@
+"""What the Chat tab offers, as plain data: the models that converse, their options, and examples.
+
+The browser draws the inputs from it, and sends the values back to `panels.chat.request`. This file draws nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any
+
+from panels.running.choices import RuntimeOffer, offers
+from panels.widgets.option_inputs import label_of
+from panels.widgets.samples import Sample
+from workbench.core.options import OptionSpec, option_specs
+from workbench.families import FAMILIES
+from workbench.families.family import CONVERSE
+from workbench.registry.registry import Registry
+from workbench.session.values import CONVERSATION, PROMPT
+
+NOT_SHOWN = ("system", "chat")  # the page has a system prompt of its own, and sends whole conversations
+KINDS = {bool: "switch", int: "number", float: "number", str: "text", tuple: "lines"}
+SPOKEN = ("say three seven one", "count from two to six", "say 4 0 8 in another voice")
+WRITTEN = ("count from two to six", "write 3 7 1 in words", "write four zero eight in figures")
+NOBODY = (
+    "No model on this machine can converse. Install PyTorch (pip install torch), which runs the demo models, or "
+    "add a language model or a SpeechLM to your list of models; the Models tab says what each model lacks."
+)
+
+
+def catalogue(registry: Registry, samples: Iterable[Sample]) -> dict[str, Any]:
+    """Returns the models that can converse now, with their options, examples, and why there is no model if so."""
+    models = [_model(offer) for offer in offers(registry, CONVERSE) if offer.possible]
+    return {
+        "models": models,
+        "nobody": "" if models else NOBODY,
+        "examples": {"spoken": SPOKEN, "written": WRITTEN},
+        "samples": [
+            {
+                "file": PurePath(sample.path).name,
+                "text": sample.text,
+                "seconds": sample.seconds,
+                "credit": sample.credit,
+            }
+            for sample in samples
+        ],
+    }
+
+
+def chat_options(offer: RuntimeOffer) -> tuple[OptionSpec, ...]:
+    """Returns the options of a conversation with a model on its runtime."""
+    options_class = FAMILIES[offer.card.family].chat_options_class
+    specs = option_specs(options_class) if options_class else ()
+    return tuple(spec for spec in specs if not spec.runtimes or offer.cell.runtime in spec.runtimes)
+
+
+def _model(offer: RuntimeOffer) -> dict[str, Any]:
+    takes = FAMILIES[offer.card.family].input
+    return {
+        "value": offer.cell.value,
+        "model": offer.card.id,
+        "runtime": offer.cell.runtime,
+        "name": offer.card.name,
+        "how": offer.cell.how,
+        "note": _note(offer),
+        "about": offer.card.about,
+        "speaks": takes == CONVERSATION,
+        "hears": takes != PROMPT,
+        "options": [_option(spec) for spec in chat_options(offer) if spec.name not in NOT_SHOWN],
+    }
+
+
+def _note(offer: RuntimeOffer) -> str:
+    if offer.elsewhere:
+        return f"runs on {offer.card.place}, which receives what you send"
+    return "" if offer.ready else "downloads its files first"
+
+
+def _option(spec: OptionSpec) -> dict[str, Any]:
+    default = "\n".join(spec.default) if isinstance(spec.default, tuple) else spec.default
+    return {
+        "name": spec.name,
+        "label": label_of(spec.name),
+        "info": spec.told,
+        "kind": "choice" if spec.choices else KINDS.get(spec.kind, "lines"),
+        "choices": list(spec.choices),
+        "default": default,
+        "whole": spec.kind is int,
+    }

@@ -1,0 +1,114 @@
+"""The websocket of the Chat tab: the page sends a turn, and gets text, speech and the answer as they are made.
+
+One connection is one turn. Its first message is a parcel (see `panels.chat.wire`); later ones are
+`{"type": "stop", "column": number or null}`. A page that goes away stops its turn. This file knows no model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from panels.chat.request import Column, read_request
+from panels.chat.run import answer_columns
+from panels.chat.wire import chunk, unpack
+from panels.running.sessions import SessionPool
+from panels.transcribe.run import sentence_of
+from workbench.session.conversation import AudioPiece
+
+ROWS_SECONDS = 0.1  # the shortest time between two reports of rows without samples
+Message = str | bytes
+
+
+def same_origin(headers: Any) -> bool:
+    """Returns whether a request comes from this page, and not from a page of another site."""
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2] == headers.get("x-forwarded-host", headers.get("host"))
+
+
+async def live(pool: SessionPool, socket: WebSocket) -> None:
+    """Serves one turn."""
+    if not same_origin(socket.headers):
+        await socket.close(1008)
+        return
+    await socket.accept()
+    queue: asyncio.Queue[Message | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def send(message: Message | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(queue.put_nowait, message)
+
+    stops: list[threading.Event] = []
+    try:
+        parcel = await socket.receive_bytes()
+        try:
+            columns = await asyncio.to_thread(_read, pool, parcel)
+        except Exception as error:
+            await socket.send_text(json.dumps({"type": "refused", "sentence": sentence_of(error)}))
+            await socket.close()
+            return
+        stops += [threading.Event() for _ in columns]
+        threading.Thread(target=_work, args=(pool, columns, stops, send), daemon=True).start()
+        await _carry(socket, queue, stops)
+        await socket.close()
+    except (WebSocketDisconnect, KeyError, RuntimeError):  # gone, or a message of another kind
+        pass
+    finally:
+        for stop in stops:
+            stop.set()
+
+
+def _read(pool: SessionPool, parcel: bytes) -> tuple[Column, ...]:
+    content, sounds = unpack(parcel)
+    return read_request(pool.registry, content, sounds)
+
+
+def _work(pool: SessionPool, columns: tuple[Column, ...], stops: list[threading.Event], send: Any) -> None:
+    reported = 0.0
+
+    def tell(column: int, told: dict[str, Any] | AudioPiece) -> None:
+        nonlocal reported
+        if isinstance(told, dict):
+            send(json.dumps({**told, "column": column}, ensure_ascii=False))
+        elif len(told.samples) or time.monotonic() - reported >= ROWS_SECONDS:
+            reported = time.monotonic()
+            send(chunk(column, told))
+
+    try:
+        answer_columns(pool, columns, stops, tell)
+    finally:
+        send(None)
+
+
+async def _carry(socket: WebSocket, queue: asyncio.Queue[Message | None], stops: list[threading.Event]) -> None:
+    """Sends what is made until its end, and takes the page's stops meanwhile."""
+    listening = asyncio.create_task(_listen(socket, stops))
+    try:
+        while (message := await queue.get()) is not None:
+            if isinstance(message, bytes):
+                await socket.send_bytes(message)
+            else:
+                await socket.send_text(message)
+        await socket.send_text(json.dumps({"type": "end"}))
+    finally:
+        listening.cancel()
+
+
+async def _listen(socket: WebSocket, stops: list[threading.Event]) -> None:
+    try:
+        while True:
+            told = json.loads(await socket.receive_text())
+            column = told.get("column") if isinstance(told, dict) else None
+            for number, stop in enumerate(stops):
+                if column is None or column == number:
+                    stop.set()
+    except (WebSocketDisconnect, ValueError, KeyError, RuntimeError):
+        for stop in stops:
+            stop.set()

@@ -1,0 +1,113 @@
+"""The addresses of the Chat tab beside its websocket: what it offers, reading of recordings, replay bundles, scripts.
+
+All errors are `{"error": sentence}`. This file computes nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket
+
+from panels.chat.catalogue import catalogue
+from panels.chat.live import live, same_origin
+from panels.chat.wire import pack, unpack
+from panels.running.error_boundary import FAULT, log
+from panels.running.sessions import SessionPool
+from panels.widgets.samples import read_samples
+from workbench import __version__
+from workbench.audio.read import read, samples_to_int16
+from workbench.core.errors import BadInput, WorkbenchError
+from workbench.registry.sources import assets
+from workbench.speech.replay import LARGEST_FILE, Sound, read_bundle, write_bundle
+from workbench.system.tempdirs import PREFIX
+from workbench.system.versions import versions
+
+LARGEST_BODY = 2 * LARGEST_FILE  # bytes; a conversation with its sounds before it is packed
+ZIP = "application/zip"
+
+
+class Scripts(StaticFiles):
+    """The tab's scripts. A browser asks each time whether its copy is still right."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def chat_routes(pool: SessionPool) -> list[BaseRoute]:
+    """Returns the routes of the tab."""
+
+    async def answer_live(socket: WebSocket) -> None:
+        await live(pool, socket)
+
+    return [
+        WebSocketRoute("/chat/live", answer_live),
+        Route("/chat/offer", partial(_answered, partial(_offer, pool)), methods=["GET"]),
+        Route("/chat/sound", partial(_answered, _sound), methods=["POST"]),
+        Route("/chat/bundle", partial(_answered, _bundle), methods=["POST"]),
+        Route("/chat/open", partial(_answered, _open), methods=["POST"]),
+        Mount("/chat/scripts", Scripts(directory=assets() / "chat")),
+    ]
+
+
+async def _answered(work: Callable[[bytes, Request], Response], request: Request) -> Response:
+    """Reads the body of a request within bounds, and works on it in a thread."""
+    try:
+        if not same_origin(request.headers):
+            raise BadInput("the request comes from another site")
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST_BODY:
+                raise BadInput(f"the file is larger than {LARGEST_BODY >> 20} MB; expected a shorter recording")
+        return await asyncio.to_thread(work, bytes(body), request)
+    except WorkbenchError as error:
+        return JSONResponse({"error": str(error)}, 400)
+    except Exception as error:
+        log.error("a request of the Chat tab failed", exc_info=error)
+        return JSONResponse({"error": FAULT}, 500)
+
+
+def _offer(pool: SessionPool, body: bytes, request: Request) -> Response:
+    return JSONResponse(catalogue(pool.registry, read_samples()))
+
+
+def _sound(body: bytes, request: Request) -> Response:
+    """Returns a recording as 16 kHz mono samples of 16 bits, in a parcel with its name, length and notes."""
+    name = PurePath(request.query_params.get("name") or "recording").name[-80:]
+    if not body:
+        raise BadInput(f"{name} is empty; expected a recording")
+    ending = "".join(letter for letter in PurePath(name).suffix[1:9] if letter.isascii() and letter.isalnum())
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        path = Path(folder) / f"recording.{ending or 'wav'}"
+        path.write_bytes(body)
+        try:
+            heard = read(path)
+        except BadInput as error:
+            raise BadInput(str(error).replace(path.name, name)) from error
+    sound = Sound(samples_to_int16(heard.samples), heard.sample_rate)
+    told = {"name": name, "seconds": round(heard.seconds, 3), "notes": list(heard.notes)}
+    return Response(pack(told, [sound]), media_type="application/octet-stream")
+
+
+def _bundle(body: bytes, request: Request) -> Response:
+    chat, sounds = unpack(body)
+    content = write_bundle(chat, sounds, {"speech-workbench": __version__, **versions()})
+    if len(content) > LARGEST_FILE:
+        raise BadInput(f"the conversation has more than {LARGEST_FILE >> 20} MB; save a shorter one")
+    return Response(content, media_type=ZIP)
+
+
+def _open(body: bytes, request: Request) -> Response:
+    return Response(pack(*read_bundle(body)), media_type="application/octet-stream")

@@ -1,0 +1,75 @@
+"""Answers one turn with one or several models or settings, and tells every event as it comes.
+
+Columns run one after another, so that the times of each are its own. What was made before a stop stays. This file knows
+neither the web server nor HTML.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+from panels.chat.request import Column
+from panels.running.sessions import SessionPool
+from panels.transcribe.run import follower, opened, sentence_of
+from workbench.core.errors import Cancelled
+from workbench.core.progress import listening
+from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
+from workbench.session.values import Piece
+from workbench.speech.replay import Recorded, first_difference
+
+Tell = Callable[[int, dict[str, Any] | AudioPiece], None]
+"""Called with the number of a column, and an object for the page or a chunk of speech."""
+
+
+def answer_columns(pool: SessionPool, columns: Sequence[Column], stops: Sequence[threading.Event], tell: Tell) -> None:
+    """Computes the answers.
+
+    Args:
+        stops: one for each column; setting it ends that answer within one row.
+        tell: receives objects with `type`: `state` (what is waited for), `text` (a piece and its tokens), `answer`
+            (the fields of the answer, without audio, and `replay` if it was compared), `failed` (a sentence); and
+            chunks of speech.
+    """
+    for number, (column, stop) in enumerate(zip(columns, stops)):
+        so_far = AnswerSoFar(column.offer.card.id, column.offer.cell.runtime, column.options)
+        try:
+            if not stop.is_set():
+                _answer(pool, number, column, stop, so_far, tell)
+        except Cancelled:
+            pass
+        except Exception as error:
+            tell(number, {"type": "failed", "sentence": sentence_of(error)})
+            continue
+        tell(number, told_answer(so_far.answer(), column.recorded))
+
+
+def _answer(
+    pool: SessionPool, number: int, column: Column, stop: threading.Event, so_far: AnswerSoFar, tell: Tell
+) -> None:
+    def report(activity: str) -> None:
+        tell(number, {"type": "state", "text": activity})
+
+    session = opened(pool, column.offer.cell, stop, report)
+    report("answering")
+    events = session.converse_stream(list(column.messages), **column.options)
+    with listening(follower(stop, report)), closing(events):
+        for event in events:
+            so_far.add(event)
+            if isinstance(event, AudioPiece):
+                tell(number, event)
+            elif isinstance(event, Piece):
+                tell(number, {"type": "text", "text": event.text, "tokens": list(event.tokens)})
+            if stop.is_set():
+                return
+
+
+def told_answer(answer: Answer, recorded: Recorded | None) -> dict[str, Any]:
+    """Returns an answer as the page takes it: its fields without the audio, which was sent in chunks."""
+    fields = {**answer.to_dict(), "audio": None}
+    told = {"type": "answer", "answer": fields, "text": answer.text, "finish": answer.finish}
+    if recorded is not None:
+        told["replay"] = first_difference(recorded, Recorded(answer.token_ids, answer.streams)) or "same"
+    return told

@@ -1,0 +1,291 @@
+"""The Chat tab in a real browser, at desktop and phone size, over one page with models that need no network.
+
+The speech that is heard is measured: samples that the audio thread has played, samples that it missed, and the level of
+what goes out.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from panels.running import error_boundary
+from panels.running.sessions import SessionPool
+from tests.panels.conftest import Served, serve
+from tests.panels.test_transcribe_page import expect, no_sideways_scroll
+from tests.support.browser import PATIENCE
+from tests.support.fake_chat import FakeChatRegistry, add_families
+from tests.support.fake_panels import broken
+
+pytestmark = pytest.mark.browser
+
+SIZES: dict[str, dict[str, Any]] = {
+    "desktop": {"viewport": {"width": 1280, "height": 900}},
+    "phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
+}
+TURN = ".chat .turn"
+ANSWERING = "document.querySelector('.chat').classList.contains('answering')"
+
+
+@pytest.fixture(scope="module")
+def chat(chromium: Any) -> Iterator[Served]:
+    """The page over models that converse."""
+    with pytest.MonkeyPatch.context() as patch:
+        add_families(patch)
+        yield from serve(SessionPool(FakeChatRegistry()))  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def usual(chat: Served) -> None:
+    """Every test begins with models of the usual pace."""
+    chat.registry.speaker.pace, chat.registry.speaker.fault = 0.004, None
+
+
+class Visitor:
+    """A browser of its own, with the Chat tab open."""
+
+    def __init__(self, chromium: Any, served: Served, size: str = "desktop"):
+        self.context = chromium.new_context(**SIZES[size], accept_downloads=True)
+        self.context.set_default_timeout(PATIENCE)
+        self.faults: list[str] = []
+        self.url = served.url
+        self.page = self.context.new_page()
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.open()
+
+    def open(self) -> None:
+        self.page.goto(self.url)
+        self.page.get_by_role("tab", name="Chat").click()
+        expect(self.page.locator(".chat[data-ready]")).to_be_visible()
+
+    def say(self, text: str) -> None:
+        self.page.locator("#chat-text").fill(text)
+        self.page.keyboard.press("Enter")
+
+    def set(self, option: str, value: str) -> None:
+        if not self.page.locator(".chat .settings").is_visible():
+            self.page.locator(".open-settings").click()
+        self.page.locator(f"#chat-option-{option}").fill(value)
+
+    def close_settings(self) -> None:
+        self.page.get_by_label("Close the settings").click()
+
+    def wait(self) -> None:
+        self.page.wait_for_function(f"!{ANSWERING}")
+
+    def heard(self) -> tuple[int, int, float]:
+        """Samples played since the start, samples missed, and the level right now."""
+        data = self.page.evaluate("({...document.querySelector('.chat').dataset})")
+        return int(data.get("played", 0)), int(data.get("missed", 0)), float(data.get("level", 0))
+
+    def says(self, sentence: str | re.Pattern[str]) -> None:
+        expect(self.page.locator(".chat .notice")).to_contain_text(sentence)
+
+
+@pytest.fixture
+def visit(chromium: Any, chat: Served, caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
+    """Opens the tab for a visitor; fails where a script failed, or the server met what nobody foresaw."""
+    visitors: list[Visitor] = []
+
+    def come(size: str = "desktop") -> Visitor:
+        visitors.append(Visitor(chromium, chat, size))
+        return visitors[-1]
+
+    caplog.set_level(logging.ERROR, error_boundary.__name__)
+    yield come
+    for visitor in visitors:
+        visitor.context.close()
+    assert not [fault for visitor in visitors for fault in visitor.faults], "a script of the page failed"
+    assert not [each for each in caplog.get_records("call") if each.name == error_boundary.__name__]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_speech_is_heard_while_it_is_made(visit: Any, chat: Served, size: str, tmp_path: Path) -> None:
+    """The whole loop: an example, text and speech as they come, then a player, a download and a look inside."""
+    visitor = visit(size)
+    page = visitor.page
+    chat.registry.speaker.pace = 0.01  # twice as fast as speech
+    visitor.set("max_audio_rows", "100")
+    if size == "phone":
+        visitor.close_settings()
+    page.get_by_role("button", name="say three seven one").click()
+    page.wait_for_function(f"{ANSWERING} && Number(document.querySelector('.chat').dataset.played) > 1600")
+    early, missed, _ = visitor.heard()
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.level) > 0.02")
+    assert chat.registry.speaker.rows < 107 and page.evaluate(ANSWERING), "it played before all was made"
+    page.wait_for_function(f"Number(document.querySelector('.chat').dataset.played) > {early}")
+    visitor.wait()
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 32000")  # each sample once
+    assert visitor.heard()[1] == missed == 0, "there was a gap"
+
+    answer = page.locator(".chat .answer")
+    expect(answer.locator(".said")).to_have_text("say three seven one")
+    expect(answer.locator(".glance")).to_contain_text("first sound")
+    with page.expect_download() as waiting:
+        answer.get_by_label("Download as WAV").click()
+    samples, rate = soundfile.read(waiting.value.path())
+    assert waiting.value.suggested_filename == "say-three-seven-one-1.wav" and (len(samples), rate) == (32000, 16000)
+    assert np.sqrt(np.mean(samples**2)) > 0.05
+
+    answer.get_by_label("Settings and times").click()
+    expect(answer.locator(".figures")).to_contain_text("first text")
+    expect(answer.locator(".given")).to_contain_text("max_audio_rows")
+    answer.get_by_label("Look inside").click()
+    expect(answer.locator(".tokens .marker.audio")).to_contain_text("chooses speech")
+    expect(answer.locator(".tokens .speech")).to_have_text("107 rows of speech")
+    canvas = answer.locator(".inside canvas")
+    box = canvas.bounding_box()
+    canvas.click(position={"x": box["width"] * 0.9, "y": 100})
+    expect(answer.locator(".inside .hint")).to_contain_text(re.compile(r"frame 9\d · 1\.\d\d s · codes( \d+){8}"))
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.played) > 28000")  # from that row on
+    assert no_sideways_scroll(page)
+
+
+def test_a_stop_is_at_once_and_keeps_what_was_made(visit: Any, chat: Served) -> None:
+    visitor = visit()
+    page = visitor.page
+    chat.registry.speaker.pace = 0.01
+    chat.registry.speaker.abandoned.clear()
+    visitor.set("max_audio_rows", "3000")
+    visitor.say("a long answer")
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.level) > 0.02")
+    page.locator("#chat-text").focus()
+    page.keyboard.press("Escape")
+    played = visitor.heard()[0]
+    assert chat.registry.speaker.abandoned.wait(10) and chat.registry.speaker.rows < 3000
+    visitor.wait()
+    assert visitor.heard()[0] <= played + 3200, "it went on playing"
+    answer = page.locator(".chat .answer")
+    expect(answer.locator(".state")).to_have_text("Stopped")
+    expect(answer.locator(".said")).to_have_text("a long answer")
+    expect(answer.locator(".voice")).to_be_visible()
+    answer.get_by_label("Settings and times").click()
+    expect(answer.locator(".about")).to_contain_text("cancelled")
+
+    visitor.set("max_audio_rows", "20")
+    answer.get_by_label("Answer again").click()
+    expect(answer.locator(".glance")).to_contain_text("first sound")
+    assert chat.registry.speaker.calls[-1][1]["seed"] == 1
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".chat .answer .state")).to_have_text("Stopped")
+
+
+def test_edits_go_on_from_there_chats_survive_a_reload_and_are_ones_own(visit: Any, chat: Served) -> None:
+    visitor = visit()
+    page = visitor.page
+    visitor.set("max_audio_rows", "10")
+    for number, text in enumerate(("one", "two", "three"), 1):
+        visitor.say(text)
+        expect(page.locator(".chat .answer .glance")).to_have_count(number)
+        visitor.wait()
+    asked, _ = chat.registry.speaker.calls[-1]
+    assert [message.role for message in asked] == ["user", "assistant", "user", "assistant", "user"]
+    assert asked[1].parts[1].streams.shape == (17, 8), "speech goes back as the tokens that it was"
+
+    page.locator(TURN).nth(1).get_by_label("Edit and go on from here").click()
+    expect(page.locator("#chat-text")).to_have_value("two")
+    expect(page.locator(TURN)).to_have_count(1)
+    visitor.say("two <b>changed</b>")
+    expect(page.locator(".chat .said").nth(1)).to_have_text("two <b>changed</b>")
+    visitor.wait()
+    assert len(chat.registry.speaker.calls[-1][0]) == 3
+
+    visitor.open()  # a reload
+    expect(page.locator(".chat .said")).to_have_text(["one", "two <b>changed</b>"])
+    page.locator(".chat .answer .round").first.click()
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 3200")  # its sound too
+    expect(page.locator("#chat-option-max_audio_rows")).to_have_value("10")
+
+    other = visit("phone")
+    expect(other.page.locator(".chat .welcome")).to_be_visible()
+    other.page.locator(".open-list").click()
+    expect(other.page.locator(".chat .chats li")).to_have_count(0)
+
+    page.get_by_label("Delete this turn").first.click()
+    expect(page.locator(".chat .said")).to_have_text(["two <b>changed</b>"])
+    page.get_by_label("Delete the chat one").click()
+    expect(page.locator(".chat .welcome")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".chat .said")).to_have_text(["two <b>changed</b>"])
+
+
+def test_a_recording_a_dropped_file_and_bad_input(visit: Any, chat: Served, tmp_path: Path) -> None:
+    visitor = visit("phone")
+    page = visitor.page
+    visitor.set("max_audio_rows", "10")
+    visitor.close_settings()
+    page.get_by_label("Record with the microphone").click()
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chat .bars i')].some((bar) => parseFloat(bar.style.height) > 12)"
+    )
+    page.get_by_label("Keep the recording").click()
+    expect(page.locator(".chat .held-sound .voice")).to_be_visible()
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".chat .said")).to_have_text("heard you")
+    visitor.wait()
+    samples, rate = chat.registry.speaker.calls[-1][0][-1].parts[0].source
+    assert rate == 16000 and len(samples) > 3200 and np.abs(samples).max() > 500, "the microphone's beeps"
+
+    page.locator("#chat-text").fill("typed before")
+    page.set_input_files(".composer input[type=file]", str(broken(tmp_path / "notes.wav")))
+    visitor.says("notes.wav")
+    expect(page.locator("#chat-text")).to_have_value("typed before")
+    chat.registry.speaker.fault = ValueError("a fault that nobody foresaw")
+    page.keyboard.press("Enter")
+    expect(page.locator(".chat .fault").last).to_contain_text("ValueError; the log of the server says more")
+    expect(page.locator("#chat-text")).to_have_value("typed before")
+    chat.registry.speaker.fault = None
+
+    page.locator("#chat-text").fill("")
+    page.get_by_role("button", name="Send").click()
+    visitor.says("Write or record something first.")
+    visitor.set("cfg", "0.5")
+    visitor.close_settings()
+    visitor.say("with a wrong setting")
+    expect(page.locator(".chat .fault").last).to_contain_text("expected 1 to 10")
+    expect(page.locator("#chat-text")).to_have_value("with a wrong setting")
+    assert no_sideways_scroll(page)
+
+
+def test_side_by_side_a_bundle_and_its_replay(visit: Any, chat: Served, tmp_path: Path) -> None:
+    visitor = visit()
+    page = visitor.page
+    visitor.set("max_audio_rows", "10")
+    page.locator("#chat-option-probabilities").check()
+    page.get_by_role("button", name="Compare side by side").click()
+    visitor.say("both of you")
+    expect(page.locator(".chat .answer .glance")).to_have_count(2)
+    visitor.wait()
+    expect(page.locator(".chat .answer h4")).to_have_text(["A · Fake SpeechLM · seed 0", "B · Fake SpeechLM · seed 1"])
+    assert [options.get("seed") for _, options in chat.registry.speaker.calls[-2:]] == [None, 1]
+    second = page.locator(".chat .answer").nth(1)
+    second.get_by_label("Look inside").click()
+    second.get_by_role("button", name="Probabilities").click()
+    second.locator(".inside canvas").hover(position={"x": 30, "y": 100})
+    expect(second.locator(".inside .hint")).to_contain_text("70 %")
+
+    with page.expect_download() as waiting:
+        page.get_by_label("Save as a replay bundle").click()
+    bundle = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(bundle)
+    assert bundle.name == "both-of-you.replay.zip"
+    assert {"chat.json", "audio/000.wav", "audio/001.wav"} <= set(zipfile.ZipFile(bundle).namelist())
+
+    other = visit("phone")
+    other.page.set_input_files(".composer input[type=file]", str(bundle))
+    expect(other.page.locator(".chat .said")).to_have_count(2)
+    answer = other.page.locator(".chat .answer").nth(1)
+    answer.get_by_label("Settings and times").click()
+    answer.get_by_role("button", name="Replay").click()
+    expect(answer.locator(".replayed")).to_have_text("Replay: the same ids on this machine.")
+    bundle.write_bytes(bundle.read_bytes()[:400])
+    other.page.set_input_files(".composer input[type=file]", str(bundle))
+    other.says("no replay bundle")

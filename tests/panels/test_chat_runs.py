@@ -1,0 +1,278 @@
+"""The Chat tab without a browser: parcels, requests, the runs of a turn, and the addresses of the server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from panels.chat.catalogue import catalogue
+from panels.chat.request import Column, read_request
+from panels.chat.routes import chat_routes
+from panels.chat.run import answer_columns
+from panels.chat.wire import pack, unpack
+from panels.running.sessions import SessionPool
+from panels.widgets.samples import read_samples
+from tests.support.fake_chat import FakeChatRegistry, FakeConverser, add_families
+from workbench.core.errors import BadInput
+from workbench.session.conversation import AudioPiece
+from workbench.speech.replay import Sound
+
+SOUND = Sound(np.arange(-800, 800, dtype=np.int16), 16000)
+SAY = [{"role": "user", "content": "say three"}]
+SPEECH = "fake/speech|pytorch"
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> FakeChatRegistry:
+    add_families(monkeypatch)
+    found = FakeChatRegistry()
+    found.speaker.pace = found.writer.pace = 0.0
+    return found
+
+
+@pytest.fixture
+def pool(registry: FakeChatRegistry) -> Iterator[SessionPool]:
+    with SessionPool(registry) as pool:  # type: ignore[arg-type]
+        yield pool
+
+
+@pytest.fixture
+def client(pool: SessionPool) -> Iterator[TestClient]:
+    with TestClient(Starlette(routes=chat_routes(pool))) as client:
+        yield client
+
+
+def request(**changed: Any) -> dict[str, Any]:
+    return {"columns": [{"model": SPEECH, "messages": SAY, "options": {"max_audio_rows": 12}, **changed}]}
+
+
+def ask(pool: SessionPool, content: dict[str, Any], sounds: tuple[Sound, ...] = ()) -> tuple[Column, ...]:
+    return read_request(pool.registry, content, sounds)
+
+
+def told_by(pool: SessionPool, columns: tuple[Column, ...], stop_at: int | None = None) -> list[tuple[int, Any]]:
+    found: list[tuple[int, Any]] = []
+    stops = [threading.Event() for _ in columns]
+
+    def tell(column: int, told: Any) -> None:
+        found.append((column, told))
+        if isinstance(told, AudioPiece) and told.rows == stop_at:
+            stops[column].set()
+
+    answer_columns(pool, columns, stops, tell)
+    return found
+
+
+# Parcels.
+
+
+@given(st.dictionaries(st.text(), st.integers()), st.lists(st.lists(st.integers(-32768, 32767)), max_size=3))
+def test_a_parcel_comes_back(content: dict[str, int], sounds: list[list[int]]) -> None:
+    sent = [Sound(np.array(each, np.int16), 8000 + len(each)) for each in sounds]
+    back, heard = unpack(pack(content, sent))
+    assert back == content and [(each.samples.tolist(), each.rate) for each in heard] == [
+        (each.samples.tolist(), each.rate) for each in sent
+    ]
+
+
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_a_damaged_parcel_is_refused(noise: bytes, end: int) -> None:
+    for parcel in (noise, pack({"columns": []}, [SOUND])[: -1 - end]):
+        try:
+            content, _ = unpack(parcel)
+        except BadInput:
+            continue
+        assert isinstance(content, dict)
+
+
+# What is offered and asked for.
+
+
+def test_models_that_converse_are_offered_with_their_options(registry: FakeChatRegistry) -> None:
+    told = catalogue(registry, read_samples())  # type: ignore[arg-type]
+    assert [(each["model"], each["speaks"], each["hears"]) for each in told["models"]] == [
+        ("fake/speech", True, True),
+        ("fake/words", False, False),
+    ], "the recognisers of the list are not offered"
+    options = {each["name"]: each for each in told["models"][0]["options"]}
+    assert (
+        options["modalities"]["kind"] == "choice"
+        and options["cfg"] | {"kind": "number", "default": 1.0} == options["cfg"]
+    )
+    assert options["probabilities"]["kind"] == "switch" and options["seed"]["whole"]
+    json.dumps(told, allow_nan=False)
+
+
+def test_without_such_a_model_it_says_how_to_get_one(registry: FakeChatRegistry) -> None:
+    registry.listed = ()
+    told = catalogue(registry, ())  # type: ignore[arg-type]
+    assert not told["models"] and "pip install torch" in told["nobody"]
+
+
+def test_a_recording_becomes_samples_and_streams_become_ids(pool: SessionPool) -> None:
+    spoken = [
+        {"role": "user", "content": [{"type": "audio", "sound": 0}, {"type": "text", "text": "and"}]},
+        {"role": "assistant", "content": [{"type": "audio", "streams": [[1, 2], [3, 4]]}]},
+        *SAY,
+    ]
+    [column] = ask(pool, request(messages=spoken), (SOUND,))
+    samples, rate = column.messages[0]["content"][0]["audio"]
+    assert rate == 16000 and samples is SOUND.samples
+    np.testing.assert_array_equal(column.messages[1]["content"][0]["streams"], [[1, 2], [3, 4]])
+
+
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "asked for no answer"),
+    ({"columns": request()["columns"] * 4}, "expected 3 at most"),
+    (request(model=""), "no model is chosen"),
+    (request(model="/etc/passwd"), "there is no '/etc/passwd'"),
+    (request(model="fake/sense|pytorch"), "there is no 'fake/sense'"),
+    (request(messages=[]), "the conversation is empty"),
+    (request(messages=[{"role": "user"}]), "has no content"),
+    (
+        request(messages=[{"role": "user", "content": [{"type": "audio", "audio": "/etc/passwd"}]}]),
+        "a path on the server",
+    ),
+    (request(messages=[{"role": "user", "content": [{"type": "audio", "sound": 3}]}]), "nor a sound that was sent"),
+    (request(options={"nope": 1}), "Fake SpeechLM · PyTorch has no option 'nope'"),
+    (request(options={"seed": "many"}), "Seed is 'many'; expected a whole number, or nothing"),
+    (request(options={"cfg": 0.5}), "expected 1 to 10"),
+    (request(options={"modalities": "video"}), "expected one of auto, text, audio, text_audio"),
+)
+
+
+@pytest.mark.parametrize(("content", "sentence"), WRONG)
+def test_a_wrong_request_is_one_sentence(pool: SessionPool, content: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        ask(pool, content)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+# Runs.
+
+
+def test_text_and_speech_come_as_they_are_made(pool: SessionPool) -> None:
+    told = [each for _, each in told_by(pool, ask(pool, request()))]
+    kinds = ["audio" if isinstance(each, AudioPiece) else each["type"] for each in told]
+    assert kinds[0] == "state" and kinds[-1] == "answer" and kinds.index("text") < kinds.index("audio")
+    assert "".join(each["text"] for each in told if isinstance(each, dict) and each["type"] == "text") == "say three"
+    spoken = np.concatenate([each.samples for each in told if isinstance(each, AudioPiece)])
+    answer = told[-1]["answer"]
+    assert answer["audio"] is None and len(answer["streams"]) == 12 + 7 and len(spoken) == 12 * 320
+    assert answer["settings"]["max_audio_rows"] == 12
+    json.dumps(told[-1], allow_nan=False)
+
+
+def test_a_stop_ends_within_a_row_and_keeps_what_was_made(pool: SessionPool, registry: FakeChatRegistry) -> None:
+    told = told_by(pool, ask(pool, request(options={"max_audio_rows": 500})), stop_at=20)
+    answer = told[-1][1]
+    assert answer["finish"] == "cancelled" and len(answer["answer"]["streams"]) == 20 and answer["text"] == "say three"
+    assert registry.speaker.rows == 20 and registry.speaker.abandoned.is_set()
+
+
+def test_columns_answer_one_after_another_and_one_fault_is_its_own(
+    pool: SessionPool, registry: FakeChatRegistry
+) -> None:
+    registry.writer.fault = BadInput("message 1, part 1 is a recording; this model reads text")
+    both = [{**request()["columns"][0], "model": model} for model in ("fake/words|pytorch", SPEECH)]
+    both[0]["options"] = {}
+    told = told_by(pool, ask(pool, {"columns": both}))
+    assert [column for column, _ in told] == sorted(column for column, _ in told)
+    [failed] = [each for column, each in told if column == 0 and each["type"] == "failed"]
+    assert failed["sentence"] == "message 1, part 1 is a recording; this model reads text"
+    assert told[-1][1]["type"] == "answer"
+
+
+def test_a_replay_says_whether_the_ids_are_the_same(pool: SessionPool) -> None:
+    told = told_by(pool, ask(pool, request()))[-1][1]["answer"]
+    recorded = {name: told[name] for name in ("token_ids", "streams", "finish")}
+    assert told_by(pool, ask(pool, request(recorded=recorded)))[-1][1]["replay"] == "same"
+    other = request(recorded=recorded, options={"max_audio_rows": 12, "seed": 1})
+    assert told_by(pool, ask(pool, other))[-1][1]["replay"].startswith("row 0 of the audio differs first: stream 0")
+
+
+# The server's addresses.
+
+
+def test_a_turn_over_the_websocket(client: TestClient, registry: FakeChatRegistry) -> None:
+    with client.websocket_connect("/chat/live") as socket:
+        socket.send_bytes(pack(request(), []))
+        texts, chunks = [], []
+        while not texts or texts[-1]["type"] != "end":
+            message = socket.receive()
+            if message.get("bytes") is not None:
+                chunks.append(message["bytes"])
+            else:
+                texts.append(json.loads(message["text"]))
+    spoken = np.concatenate([np.frombuffer(each, "<i2", offset=12) for each in chunks])
+    assert texts[-2]["type"] == "answer" and len(spoken) == 12 * 320 and np.abs(spoken).max() > 3000
+    heads = [np.frombuffer(each, "<u4", 3).tolist() for each in chunks]
+    assert {(column, rate) for column, rate, _ in heads} == {(0, 16000)} and heads[-1][2] == 19
+
+
+def test_a_page_that_goes_away_stops_its_turn(client: TestClient, registry: FakeChatRegistry) -> None:
+    registry.speaker.pace = 0.002
+    with client.websocket_connect("/chat/live") as socket:
+        socket.send_bytes(pack(request(options={"max_audio_rows": 6000}), []))
+        socket.receive()
+    assert registry.speaker.abandoned.wait(20), "the model went on"
+    assert registry.speaker.rows < 6000
+
+
+def test_a_refused_turn_and_another_site(client: TestClient) -> None:
+    with client.websocket_connect("/chat/live") as socket:
+        socket.send_bytes(pack(request(model=""), []))
+        assert json.loads(socket.receive_text()) == {
+            "type": "refused",
+            "sentence": "no model is chosen; choose one that converses",
+        }
+    with (
+        pytest.raises(WebSocketDisconnect),
+        client.websocket_connect("/chat/live", headers={"origin": "https://evil.example"}),
+    ):
+        pass
+    refused = client.post("/chat/open", content=b"", headers={"origin": "https://evil.example"})
+    assert refused.status_code == 400 and "another site" in refused.json()["error"]
+
+
+def test_a_recording_is_read_as_everywhere_else(client: TestClient) -> None:
+    sample = read_samples()[0]
+    answer = client.post("/chat/sound", params={"name": "x/../mine.wav"}, content=sample.path.read_bytes())
+    told, [sound] = unpack(answer.content)
+    assert told["name"] == "mine.wav" and sound.rate == 16000
+    assert sound.seconds == pytest.approx(sample.seconds, abs=0.01)
+    for content, name in ((b"no sound" * 50, "a.wav"), (b"", "b.mp3"), (b"x" * 99, "\x00<b>.w\x00v")):
+        refused = client.post("/chat/sound", params={"name": name}, content=content)
+        assert refused.status_code == 400 and "\n" not in refused.json()["error"], refused.text
+    assert "a.wav" in client.post("/chat/sound", params={"name": "a.wav"}, content=b"no sound" * 50).json()["error"]
+
+
+def test_a_conversation_goes_into_a_file_and_comes_back(client: TestClient) -> None:
+    column = {"model": SPEECH, "system": "", "options": {}}
+    turn = {"user": {"text": "", "sound": 0}, "answers": [None]}
+    chat = {"title": "t", "created": "", "columns": [column], "turns": [turn]}
+    bundle = client.post("/chat/bundle", content=pack(chat, [SOUND]))
+    assert bundle.headers["content-type"] == "application/zip"
+    back, [sound] = unpack(client.post("/chat/open", content=bundle.content).content)
+    assert back["versions"]["speech-workbench"] and {**back, "versions": None} == {**chat, "versions": None}
+    np.testing.assert_array_equal(sound.samples, SOUND.samples)
+    assert client.post("/chat/open", content=b"nothing").json()["error"].startswith("the file is no replay bundle")
+    assert client.get("/chat/scripts/app.js").headers["cache-control"] == "no-cache"
+
+
+def test_the_fake_says_what_it_was_told(registry: FakeChatRegistry) -> None:
+    """The helper of these tests: its pieces are its answer."""
+    speaker: FakeConverser = registry.speaker
+    events = list(speaker.converse_stream(SAY, max_audio_rows=5))
+    spoken = np.concatenate([each.samples for each in events if isinstance(each, AudioPiece)])
+    np.testing.assert_array_equal(spoken, events[-1].audio)  # type: ignore[union-attr]

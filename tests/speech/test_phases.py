@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tests.support.speech_layouts import LAYOUT, layouts
 from workbench.core.errors import BadInput
+from workbench.core.options import MODALITIES
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.masks import allowed, wanted
 from workbench.speech.phases import Cursor, Kind, Phase, phase_after
-from workbench.speech.plan import MODALITIES, AnswerPlan
+from workbench.speech.plan import AnswerPlan
 
 TEXT, CODE = LAYOUT.text_first, LAYOUT.codec_first + 1
 

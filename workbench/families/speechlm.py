@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.core.errors import BadInput
-from workbench.core.options import MOST_TOKENS, option
+from workbench.core.options import MOST_TOKENS, ConversingOptions, option
 from workbench.decoding.generation import COLDEST, HOTTEST, LARGEST_SEED
 from workbench.families.language import read_json
 from workbench.families.speechlm_directory import (
@@ -34,7 +34,7 @@ from workbench.families.speechlm_parts import (
 from workbench.families.speechlm_release import read_release, training_yaml
 from workbench.families.speechlm_tokenizer import SpeechTokenizer, read_global_tokenizer, read_text_tokenizer
 from workbench.speech.layout import SpeechLayout
-from workbench.speech.plan import MODALITIES, AnswerPlan
+from workbench.speech.plan import AnswerPlan
 
 MOST_CFG = 20.0  # published checkpoints use 3
 TOWER_PREFIX = "multimodal_io_dict.continuous_audio.model.audio_tower."
@@ -44,14 +44,12 @@ UNUSED_TENSORS = ("vocab_weight",)  # the weights of the loss
 
 
 @dataclass(frozen=True)
-class SpeechLmOptions:
-    """The user's options for an answer of a SpeechLM. What is open is as the checkpoint says."""
+class SpeechLmOptions(ConversingOptions):
+    """The user's options for an answer of a SpeechLM. What is open is as the checkpoint says.
 
-    modalities: str = option(
-        "auto",
-        "what the answer is: text, audio, text_audio (first text, then audio), or auto (the model chooses)",
-        MODALITIES,
-    )
+    In an answer of text and audio, the text comes first.
+    """
+
     max_text_tokens: int | None = option(None, "most tokens of the text", minimum=1, maximum=MOST_TOKENS)
     min_audio_rows: int | None = option(
         None,

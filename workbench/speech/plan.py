@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.core.errors import BadInput
-
-MODALITIES = ("auto", "text", "audio", "text_audio")
+from workbench.core.options import MODALITIES
 
 
 @dataclass(frozen=True)

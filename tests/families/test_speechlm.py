@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import random
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -265,3 +268,93 @@ def test_a_checkpoint_without_a_codec_writes_only(made: TinySpeechLm) -> None:
     assert answer_plan(model, SpeechLmOptions()).modalities == "text"
     with pytest.raises(BadInput, match="modalities is audio, and it names no codec, so it does not speak"):
         answer_plan(model, SpeechLmOptions(modalities="audio"))
+
+
+ODD = [None, -1, 0, 1.5, True, "", "warm", [], ["x"], [[]], [0.5], {}, {"x": 1}, 1 << 70]
+
+
+def check_refused_plainly(directory: Path) -> None:
+    """Reads a damaged checkpoint: it works, or ends in one sentence."""
+    message = ""
+    try:
+        answer_plan(read_speechlm(directory), SpeechLmOptions())
+    except (BadInput, Unavailable) as error:
+        message = str(error)
+    assert "\n" not in message and len(message) < 500
+
+
+def entries(content: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The places of all values in nested mappings."""
+    own = [path] if path else []
+    inner = content.items() if isinstance(content, dict) else ()
+    return [*own, *(found for name, value in inner for found in entries(value, (*path, name)))]
+
+
+def with_odd_values(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The mapping with one value replaced, for every place and some of the odd values."""
+    draw = random.Random(1)
+    for place in entries(content):
+        for odd in draw.sample(ODD, 4):
+            changed = json.loads(json.dumps(content))
+            inner = changed
+            for name in place[:-1]:
+                inner = inner[name]
+            inner[place[-1]] = odd
+            yield changed
+
+
+@pytest.mark.parametrize("name", ["config.json", "preprocessor_config.json", "xcodec/config.json"])
+def test_odd_values_in_a_directory_are_refused_plainly(
+    directory: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = read_speechlm(directory).tokenizer
+    monkeypatch.setattr("workbench.families.speechlm.read_global_tokenizer", lambda *_: tokenizer)  # slow, and the same
+    content = json.loads((directory / name).read_text())
+    for changed in with_odd_values(content):
+        (directory / name).write_text(json.dumps(changed))
+        if is_speechlm(directory):
+            check_refused_plainly(directory)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["train_stage3_tiny.yaml", "inference_audio.yaml", "Qwen3-tiny-Base/config.json", "Qwen3-Omni-tiny/config.json"],
+)
+def test_odd_values_in_a_release_are_refused_plainly(release: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = read_speechlm(release).tokenizer
+    monkeypatch.setattr("workbench.families.speechlm.read_text_tokenizer", lambda *_: tokenizer)
+    content = yaml.safe_load((release / name).read_text())
+    for changed in with_odd_values(content):
+        (release / name).write_text(json.dumps(changed))  # JSON is YAML, too
+        if is_speechlm(release):
+            check_refused_plainly(release)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"codec_choice": "ESPnet"}, "has codec 'ESPnet'"),
+        ({"ssl_choice": "ESPnet"}, "expected an Xcodec alone"),
+        ({"delay_interleave": False}, "delay_interleave in it/train_stage3_tiny.yaml is off"),
+    ],
+)
+def test_a_release_of_another_kind(release: Path, changes: dict[str, Any], message: str) -> None:
+    path = release / "train_stage3_tiny.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["multimodal_io"]["discrete_audio"] |= changes
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(BadInput) as caught:
+        read_speechlm(release)
+    assert message in str(caught.value)
+
+
+def test_the_weights_of_a_release_must_be_clear(release: Path) -> None:
+    (release / "model.pt").rename(release / "step_9.pt")
+    assert read_speechlm(release).weights[0].name == "step_9.pt"
+    (release / "step_8.pt").touch()
+    with pytest.raises(BadInput, match=r"it has 2 \.pt files; expected model\.pt or"):
+        read_speechlm(release)
+    (release / "step_8.pt").unlink()
+    (release / "step_9.pt").unlink()
+    with pytest.raises(BadInput, match="it has no weights"):
+        read_speechlm(release)

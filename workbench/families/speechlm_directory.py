@@ -133,7 +133,7 @@ def read_inference(directory: Path, defaults: SpeechDefaults) -> SpeechDefaults:
     section and the usual modalities are those of the file for audio.
     """
     contents = [(path.name, read_yaml(path)) for path in sorted(directory.glob("inference*.yaml"))]
-    contents.sort(key=lambda each: "audio" in tuple(each[1].get("enforce_modality") or ()))
+    contents.sort(key=lambda each: "audio" in str(each[1].get("enforce_modality")))
     text: SpeechDefaults | None = None
     for name, content in contents:
         defaults = with_inference(defaults, content, name)

@@ -6,7 +6,7 @@ Both forms of the checkpoint (`speechlm_directory`, `speechlm_release`) give the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -150,13 +150,29 @@ def read_codec(directory: Path, name: str, where: str) -> CodecParts:
             "expected xcodec"
         )
     place = f"{found.name}/config.json" if found is not None else where
-    acoustic = config.get("acoustic_model_config") or {}
-    ratios = acoustic.get("downsampling_ratios", (8, 5, 4, 2))
-    hop, rate = math.prod(ratios), whole(config, "sample_rate", place, SAMPLE_RATE)
-    codes = whole(config, "codebook_size", place, 1024)
-    widest = max(config.get("target_bandwidths") or (0.5, 1, 1.5, 2, 4))  # kbit/s
+    acoustic = config.get("acoustic_model_config", {})
+    if not isinstance(acoustic, Mapping):
+        raise BadInput(f"acoustic_model_config in {place} is {type(acoustic).__name__}; expected a mapping")
+    hop = math.prod(map(int, _numbers(acoustic, "downsampling_ratios", place, (8, 5, 4, 2), least=1)))
+    rate, codes = whole(config, "sample_rate", place, SAMPLE_RATE), whole(config, "codebook_size", place, 1024, least=2)
+    widest = max(_numbers(config, "target_bandwidths", place, (0.5, 1, 1.5, 2, 4)))  # kbit/s
     bits = math.ceil(math.log2(codes)) * math.ceil(rate / hop)  # a second, of one codebook
     return CodecParts(name, found, rate, hop, codes, int(1000 * widest // bits), where)
+
+
+def _numbers(
+    section: Mapping[str, Any], key: str, where: str, default: Sequence[float], least: float = 0.001
+) -> Sequence[float]:
+    """Returns a list of numbers; raises `BadInput` for another value."""
+    found = section.get(key, default)
+    fits = isinstance(found, (list, tuple)) and all(_is_number(each) and each >= least for each in found)
+    if not fits or not found:
+        raise BadInput(f"{key} in {where} is {found!r:.80}; expected a list of numbers of at least {least:g}")
+    return list(found)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MOST_IDS
 
 
 def named_folder(directory: Path, name: str) -> Path | None:
@@ -212,15 +228,21 @@ def with_inference(found: SpeechDefaults, settings: Mapping[str, Any], where: st
         ("audio", "min_step"): "min_audio_rows",
         ("audio", "cfg"): "cfg",
     }
+    for section in ("text", "audio"):
+        if not isinstance(settings.get(section) or {}, Mapping):
+            raise BadInput(f"{section} in {where} is {settings[section]!r:.80}; expected a mapping")
     values = {field.name: getattr(found, field.name) for field in fields(found)}
     for (section, key), name in names.items():
         value = (settings.get(section) or {}).get(key)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise BadInput(f"{section}.{key} in {where} is {value!r:.80}; expected a number")
-        values[name] = type(values[name])(value)
-    enforced = tuple(settings.get("enforce_modality") or ())
+        kind = type(values[name])
+        if not _is_number(value) or value < 0 or (kind is int and value != int(value)):
+            expected = "a number" if kind is float else "a whole number"
+            raise BadInput(f"{section}.{key} in {where} is {value!r:.80}; expected {expected} of at least 0")
+        values[name] = kind(value)
+    enforced = settings.get("enforce_modality")
+    enforced = tuple(enforced) if isinstance(enforced, list) and all(isinstance(each, str) for each in enforced) else ()
     known = {("text",): "text", ("audio",): "audio", ("text", "audio"): "text_audio"}
     values["modalities"] = known.get(enforced, values["modalities"])
     return SpeechDefaults(**values)

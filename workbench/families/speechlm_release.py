@@ -159,7 +159,8 @@ def _tower(directory: Path, parts: Mapping[str, Any], where: str) -> Tower | Non
     folder = needed_folder(directory, section.get("encoder_hf_model_tag"), "audio tower", where)
     config: Any = read_json(folder / "config.json")
     for name in ("thinker_config", "audio_config"):  # of the whole Qwen3-Omni, of its thinker, or of the tower alone
-        config = config.get(name) or config
+        inner = config.get(name)
+        config = inner if isinstance(inner, Mapping) else config
     mel = folder / "preprocessor_config.json"
     found = read_json(mel) if mel.is_file() else {}
     # An image processor's `do_normalize` may be in this file. ESPnet's own code normalises the samples.

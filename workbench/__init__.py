@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
     from workbench.registry.registry import Registry
+    from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
     from workbench.session.protocols import Session
     from workbench.session.values import Generation, Partial, Piece, Progress, Segment, Token, Transcript
     from workbench.trace.trace import Trace
 
 __version__ = "0.1.0"
 __all__ = [
+    "Answer",
+    "AnswerSoFar",
+    "AudioPiece",
     "BadInput",
     "Cancelled",
     "Generation",
@@ -39,6 +43,7 @@ _HOMES = {
     "Registry": "workbench.registry.registry",
     "Session": "workbench.session.protocols",
     "Trace": "workbench.trace.trace",
+    **dict.fromkeys(("Answer", "AnswerSoFar", "AudioPiece"), "workbench.session.conversation"),
     **dict.fromkeys(("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError"), "workbench.core.errors"),
 }
 

@@ -13,6 +13,7 @@ import jinja2
 
 from tests.support.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
 from tests.support.tiny_language import change_json
+from workbench.core.errors import BadInput
 from workbench.families.fireredasr import (
     CMVN,
     FILES,
@@ -20,9 +21,11 @@ from workbench.families.fireredasr import (
     PROMPT,
     SPEECH,
     FireRedAsrModel,
+    prompt_ids,
     read_fireredasr,
 )
 from workbench.families.fireredasr_chat import chat_template
+from workbench.families.instruction import Instruction
 from workbench.families.language import AUDIO
 
 WANTED = PROMPT.replace(SPEECH, AUDIO)
@@ -80,6 +83,17 @@ def test_speech_within_words_stays_there_and_other_messages_are_written_too(dire
         f"<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nthis: {AUDIO}.<|im_end|>\n"
         "<|im_start|>assistant\none<|im_end|>\n<|im_start|>user\nand\nthen?<|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+@pytest.mark.parametrize("own", [Instruction("Say it backwards."), Instruction("", "Be brief."), Instruction("a", "b")])
+def test_the_user_s_instruction_is_asked_as_the_template_writes_it(own: Instruction, directory: Path) -> None:
+    model = model_of(directory)
+    system = [{"role": "system", "content": own.system}] if own.system else []
+    beside = [{"type": "text", "text": own.text}] if own.text else []
+    expected = written(model, [*system, {"role": "user", "content": [{"type": "audio"}, *beside]}])
+    assert prompt_ids(model, own).tolist() == model.tokenizer.ids(expected.replace(AUDIO, SPEECH))
+    with pytest.raises(BadInput, match="the instruction contains <speech>, which marks the recording"):
+        prompt_ids(model, Instruction(f"what is {SPEECH}?"))
 
 
 def test_a_conversation_without_speech_is_the_language_models(directory: Path) -> None:

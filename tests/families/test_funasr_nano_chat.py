@@ -15,12 +15,15 @@ pytest.importorskip("transformers", reason="needs transformers")
 
 from workbench.families.funasr_nano import (
     LANGUAGES,
+    SPEECH,
     FunasrNanoModel,
     FunasrNanoOptions,
     instruction,
+    prompt_ids,
     read_funasr_nano,
 )
 from workbench.families.funasr_nano_chat import chat_template
+from workbench.families.instruction import Instruction
 from workbench.families.language import AUDIO
 
 DEMO = Path(__file__).resolve().parents[2] / "assets" / "demo-funasr-nano"
@@ -80,6 +83,19 @@ def test_words_beside_the_speech_stand_instead_of_ours(content: Any, model: Funa
         "<|im_start|>system\nBe brief.<|im_end|>\n"
         f"<|im_start|>user\nWhat is said?{AUDIO}<|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+@pytest.mark.parametrize("sys_prompt", [True, False])
+@pytest.mark.parametrize("own", [Instruction("Say it backwards."), Instruction("", "Be brief."), Instruction("a", "b")])
+def test_the_user_s_instruction_is_asked_as_the_template_writes_it(
+    own: Instruction, sys_prompt: bool, model: FunasrNanoModel
+) -> None:
+    model = replace(model, sys_prompt=sys_prompt)
+    system = [{"role": "system", "content": own.system}] if own.system else []
+    beside = [{"type": "text", "text": own.text}] if own.text else []
+    expected = written(model, [*system, {"role": "user", "content": [{"type": "audio"}, *beside]}])
+    before, after = map(model.tokenizer.ids, expected.split(AUDIO))
+    assert prompt_ids(model, FunasrNanoOptions(), own).tolist() == [*before, SPEECH, *after]
 
 
 def test_a_conversation_without_speech_is_the_language_model_s(model: FunasrNanoModel) -> None:

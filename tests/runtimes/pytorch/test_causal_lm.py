@@ -23,6 +23,7 @@ from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
 from workbench.pipelines.text_session import TextSession
 from workbench.registry.registry import Registry
+from workbench.session.conversation import Answer
 from workbench.session.values import Generation, Piece
 
 
@@ -194,13 +195,28 @@ def test_cancelling_from_another_thread_stops_a_text(apart: ProcessSession) -> N
     assert apart.generate("seven", max_new_tokens=2).tokens and apart.pid == pid
 
 
+def test_a_conversation_is_answered_as_the_chat_template_has_it(session: TextSession) -> None:
+    parts = [{"type": "text", "text": "Count from one"}, {"type": "text", "text": "to three."}]
+    talk: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
+    *pieces, answer = session.converse_stream(talk, max_new_tokens=9, temperature=0.5, seed=2)
+    plain = [talk[0], {"role": "user", "content": "Count from one\nto three."}]
+    generation = session.generate(plain, max_new_tokens=9, temperature=0.5, seed=2)
+    assert isinstance(answer, Answer) and answer.token_ids == generation.tokens and answer.text == generation.text
+    assert "".join(piece.text for piece in pieces if isinstance(piece, Piece)) == answer.text
+    assert (answer.finish, answer.prompt_rows) == (generation.finish, generation.prompt_tokens)
+    again = session.converse([*talk, answer.message(), {"role": "user", "content": "Go on."}], max_new_tokens=2)
+    assert again.prompt_rows > answer.prompt_rows + len(answer.token_ids)
+    with pytest.raises(BadInput, match="option modalities is audio, and it answers in text"):
+        session.converse(talk, modalities="audio")
+
+
 # Through the registry.
 
 
 def test_a_directory_is_opened_by_its_path(directory: Path, session: TextSession) -> None:
     with Registry(isolate=False) as registry:
         card = registry.card(directory)
-        assert (card.family, card.tasks) == ("causal_lm", ("generate",))
+        assert (card.family, card.tasks) == ("causal_lm", ("generate", "converse"))
         with registry.open(directory, dtype="bfloat16") as opened:
             assert opened.reads_text
             generation = opened.generate("seven", max_new_tokens=3)

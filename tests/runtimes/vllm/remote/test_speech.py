@@ -69,6 +69,20 @@ def test_a_recording_is_a_chat_in_the_family_s_words(opened: Opening, fake: Fake
     np.testing.assert_array_equal(samples, SOUND)
 
 
+def test_the_user_s_instruction_stands_in_place_of_the_family_s(opened: Opening, fake: FakeServer) -> None:
+    content = [{"type": "audio", "audio": (SOUND, 16000)}, {"type": "text", "text": "say it backwards"}]
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": content}]
+    answer = opened().converse(messages)
+    assert (answer.text, answer.token_ids, answer.finish) == ("one two", (1, 2, END), "stop")
+    [body] = asked(fake)
+    system, message = body["messages"]
+    assert system == {"role": "system", "content": "be brief"}
+    text, speech = message["content"]
+    assert text["text"] == "say it backwards" and speech["type"] == "input_audio"
+    with pytest.raises(BadInput, match="dither"):
+        opened().converse(messages, dither=1.0)
+
+
 def test_firered_speaks_first_and_writes_no_more_than_it_heard(opened: Opening, fake: FakeServer) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "ONE "), (2, "Two")]))
     assert opened("fireredasr").transcribe((SOUND, 16000)).text == "one two"
@@ -200,6 +214,11 @@ def transcribing(fake: FakeServer) -> FakeServer:
     ]
     fake.answers[TRANSCRIPTIONS] = lambda *_: Reply(pieces=events)
     return fake
+
+
+def test_a_server_of_transcriptions_answers_no_conversation(opened: Opening, transcribing: FakeServer) -> None:
+    with pytest.raises(Unavailable, match=r"offers only transcriptions of .*; open the model on this machine"):
+        opened().converse([{"role": "user", "content": [{"type": "audio", "audio": (SOUND, 16000)}]}])
 
 
 def test_a_transcription_is_asked_by_a_form(opened: Opening, transcribing: FakeServer) -> None:

@@ -33,6 +33,7 @@ from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, read_part
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
 from workbench.session.calls import call_of
+from workbench.session.conversation import Answer
 from workbench.session.protocols import Transcribes, last_generation
 from workbench.session.values import Alternative, Generation, Piece
 
@@ -79,6 +80,15 @@ def test_a_conversation_is_sent_as_it_is(session: RemoteTextSession, fake: FakeS
     talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
     session.generate(talk)
     assert asked(fake, CHAT)["messages"] == talk
+
+
+def test_a_conversation_is_answered(session: RemoteTextSession, fake: FakeServer) -> None:
+    *_, answer = session.converse_stream([{"role": "user", "content": [{"type": "text", "text": "a"}]}], top_k=3)
+    assert isinstance(answer, Answer) and (answer.text, answer.token_ids) == ("one two", (1, 2, END))
+    assert (answer.finish, answer.prompt_rows, answer.settings["top_k"]) == ("stop", 5, 3)
+    assert asked(fake, CHAT)["messages"] == [{"role": "user", "content": "a"}]
+    with pytest.raises(BadInput, match="message 1, part 1: it is sound, and mine reads text only"):
+        session.converse([{"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}])
 
 
 def test_a_plain_text_is_gone_on_from(session: RemoteTextSession, fake: FakeServer) -> None:

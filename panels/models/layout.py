@@ -29,7 +29,12 @@ HERE = {
     "directory": "a directory on this machine",
     "gguf": "a GGUF file on this machine",
 }
-TASKS = {"transcribe": "transcribes speech", "generate": "writes text", "vad": "finds speech"}
+TASKS = {
+    "transcribe": "transcribes speech",
+    "generate": "writes text",
+    "converse": "answers conversations",
+    "vad": "finds speech",
+}
 
 
 def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:

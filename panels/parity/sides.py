@@ -46,7 +46,9 @@ def traceable(registry: Registry) -> list[Card]:
     return [
         card
         for card in registry.cards()
-        if card.kind != "server" and card.family in FAMILIES and set(card.tasks) & {"transcribe", "generate"}
+        if card.kind != "server"
+        and card.family in FAMILIES
+        and set(card.tasks) & {"transcribe", "generate", "converse"}
     ]
 
 

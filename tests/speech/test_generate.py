@@ -110,8 +110,8 @@ def test_an_answer_ends_with_the_context(context: int, cfg: float) -> None:
 def test_the_null_branch_begins_before_the_marker_and_ends_after_the_audio() -> None:
     network = FakeNetwork(ends=-50.0)
     answer(network, AnswerPlan("text_audio", max_text_tokens=2, max_audio_rows=2, min_audio_rows=2, cfg=3.0))
-    # <|text|> with the prompt, a token, then the last token, <|eot|> and <|assistant|>, and only then the null branch.
-    assert network.calls == ["feed 1", "feed 1", "feed 3", "split", "feed 1", "feed 1", "join"]
+    # The null branch begins once <|eot|> and <|assistant|> are fed, and <|audio|> goes to both branches.
+    assert network.calls == ["feed 2", "feed 1", "feed 3", "split", "feed 1", "feed 1", "join"]
 
 
 def test_the_null_branch_is_dropped_where_text_follows() -> None:
@@ -130,7 +130,7 @@ def test_the_null_branch_is_dropped_where_text_follows() -> None:
         *("marker", "audio", "audio", "close"),
         *("marker", "marker", "text", "close"),
     ]
-    assert network.calls == ["feed 0", "split", "feed 1", "feed 1", "feed 1", "join", "feed 3"]
+    assert network.calls == ["feed 1", "split", "feed 1", "feed 1", "feed 1", "join", "feed 3"]
     assert finish == "length"
 
 

@@ -44,11 +44,13 @@ def answer_steps(
     end of the network's context the answer ends as well, without a closing id.
 
     Args:
-        prompt: parts for `SpeechNetwork.open`, the last one ends with `<|assistant|>`.
+        prompt: parts for `SpeechNetwork.open`; the last one is an array of ids that ends with `<|assistant|>`.
         probabilities: also tell the probability of each id chosen, among those allowed and before temperature and
             top-k.
     """
-    feeder = _Feeder(network.open(prompt), network)
+    *before, last = prompt
+    feeder = _Feeder(network.open([*before, last[:-1]] if len(last) > 1 else before), network)
+    feeder.add(last[-1])  # so that each call of the network has a row
     cursor, layout = Cursor(plan, network.layout), network.layout
     number = 0
     while (phase := cursor.phase).kind is not Kind.END:
@@ -74,9 +76,9 @@ class _Feeder:
     """Collects rows and feeds them when logits are needed."""
 
     def __init__(self, state: SpeechState, network: SpeechNetwork):
-        self._state, self._context, self._streams = state, network.context, network.layout.streams
+        self._state, self._context = state, network.context
         self._waiting: list[np.ndarray] = []
-        self._fed = self._guided = False
+        self._guided = False
 
     def add(self, row: np.ndarray) -> None:
         """Appends a row."""
@@ -86,13 +88,13 @@ class _Feeder:
         """Returns the logits after the rows so far; None if the context has no room for them."""
         if self._state.length + len(self._waiting) > self._context:
             return None
-        rows = np.array(self._waiting, dtype=np.int64).reshape(-1, self._streams)
-        self._waiting, self._fed = [], True
+        rows = np.array(self._waiting, dtype=np.int64)
+        self._waiting = []
         return self._state.feed(rows, wanted)
 
     def split(self) -> bool:
         """Adds the null branch for the rows that follow; returns False if the context has no room for those before."""
-        if (self._waiting or not self._fed) and self.scores(NOTHING) is None:
+        if self._waiting and self.scores(NOTHING) is None:
             return False
         self._state.split()
         self._guided = True

@@ -41,9 +41,9 @@ class SpeechState(Protocol):
         ...
 
     def feed(self, rows: np.ndarray, wanted: Wanted) -> Scores:
-        """Appends rows of ids [n, streams] and returns the logits after the last one.
+        """Appends rows of ids [n, streams], at least one, and returns the logits after the last one.
 
-        The first call computes the prompt, too, and may have no rows.
+        The first call computes the prompt, too.
         """
         ...
 

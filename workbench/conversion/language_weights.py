@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.mapped import mapped_regions
-from workbench.runtimes.pytorch.weights import read_state_dict
+from workbench.runtimes.pytorch.weights import read_safetensors, read_state_dict
 
 WHOLE = ("model.safetensors", "pytorch_model.bin")
 INDEX = ".index.json"  # the suffix of the index file of several parts
@@ -25,7 +24,7 @@ def read_language_weights(directory: Path) -> tuple[dict[str, Tensor], list[tupl
     tensors: dict[str, Tensor] = {}
     regions = []
     for file in files:
-        tensors |= _safetensors(file) if file.suffix == ".safetensors" else read_state_dict(file)
+        tensors |= read_safetensors(file) if file.suffix == ".safetensors" else read_state_dict(file)
         regions += mapped_regions(file)
     return tensors, regions
 
@@ -48,12 +47,3 @@ def _files(directory: Path) -> list[Path]:
             raise BadInput(f"{where} names {missing[0]}, and there is no such file in {directory.name}")
         return files
     raise BadInput(f"language model directory {directory.name} has no weights; expected {' or '.join(WHOLE)}")
-
-
-def _safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BadInput(f"{path.parent.name}/{path.name} is damaged or no safetensors file: {reason}") from error

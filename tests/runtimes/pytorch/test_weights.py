@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.families.paraformer import read_paraformer
 from workbench.families.sensevoice import read_sensevoice
+from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.mapped import mapped_regions
 from workbench.runtimes.pytorch.paraformer import ParaformerRunner
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner
-from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
+from workbench.runtimes.pytorch.weights import build, load_into, read_safetensors, read_state_dict
 
 CPU = torch.device("cpu")
 STATE = {"weight": torch.arange(12.0).reshape(3, 4), "bias": torch.tensor([1.0, -2.0, 3.0])}
@@ -58,10 +61,11 @@ def legacy(state: Any, path: Path) -> None:
         (lambda state: {"state_dict": state, "epoch": 3}, torch.save),
         (lambda state: {"model_state_dict": state, "optimizer": {"lr": 0.1}}, torch.save),
         (lambda state: {"model": state}, legacy),
+        (lambda state: {"module": state, "optimizer": None, "global_steps": 9}, torch.save),
         (lambda state: {f"module.{name}": value for name, value in state.items()}, torch.save),
         (lambda state: {"state_dict": {f"module.{name}": value for name, value in state.items()}}, torch.save),
     ],
-    ids=["plain", "legacy", "state_dict", "model_state_dict", "model-legacy", "module", "wrapped-module"],
+    ids=["plain", "legacy", "state_dict", "model_state_dict", "model-legacy", "deepspeed", "module", "wrapped-module"],
 )
 def test_usual_forms_open(wrap: Callable[[Any], Any], save: Callable[[Any, Path], None], tmp_path: Path) -> None:
     save(wrap(STATE), tmp_path / "model.pt")
@@ -221,6 +225,39 @@ def test_code_in_a_pickle_does_not_run(
     else:
         pickle.loads(path.read_bytes())
     assert made.exists()  # the file was dangerous indeed
+
+
+def test_a_safetensors_file_is_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file(STATE, path)
+    found = read_safetensors(path)
+    assert set(found) == set(STATE) and all(torch.equal(found[name], value) for name, value in STATE.items())
+    regions = mapped_regions(path, tmp_path / "absent")
+    assert all(any(low <= value.data_ptr() < behind for low, behind in regions) for value in found.values())
+
+
+@pytest.mark.parametrize("kept", [0, 7, 60, -1])
+def test_a_truncated_safetensors_file(kept: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file(STATE, path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(BadInput) as error:
+        read_safetensors(path)
+    text = str(error.value)
+    assert "model.safetensors is damaged or no safetensors file" in text and "\n" not in text
+
+
+# Parts of a network --------------------------------------------------------------------------------------------------
+
+
+def test_only_some_tensors_are_loaded_and_all_are_accounted_for() -> None:
+    network = build(Network)
+    load_into(network, LAYER, "it/model.pt", only=["*.bias"])
+    assert network.layer.bias.tolist() == [1.0, -2.0, 3.0] and network.layer.weight.is_meta
+    settle(network, CPU)
+    assert network.layer.weight.is_meta
+    with pytest.raises(BadInput, match="has tensor other"):
+        load_into(build(Network), {**LAYER, "other": torch.zeros(1)}, "it/model.pt", only=["*.bias"])
 
 
 # Tensors that do not fit ---------------------------------------------------------------------------------------------

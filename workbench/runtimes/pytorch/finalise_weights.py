@@ -34,13 +34,18 @@ class PackedLinear(nn.Module):
         return product
 
 
-def settle(network: nn.Module, device: torch.device, weights: Path) -> None:
-    """Copies the network's weights to the device, from tensors that may be mapped from the file `weights`."""
-    regions = mapped_regions(weights)
+def settle(network: nn.Module, device: torch.device, *weights: Path) -> None:
+    """Copies the network's weights to the device, from tensors that may be mapped from the files `weights`.
+
+    Modules whose weights are not loaded yet (on the device `meta`) stay as they are.
+    """
+    regions = mapped_regions(*weights)
     pack = device.type == "cpu" and _can_pack()
     # Largest first: while a tensor is copied, both the copy and the mapped original are in memory.
     for name, module in sorted(network.named_modules(), key=lambda item: -_own_bytes(item[1])):
         originals = [parameter.detach() for parameter in module.parameters(recurse=False)]
+        if any(original.is_meta for original in originals):
+            continue
         if pack and isinstance(module, nn.Linear) and module.weight.dtype == torch.float32:
             parent, _, attribute = name.rpartition(".")
             setattr(network.get_submodule(parent), attribute, PackedLinear(module))

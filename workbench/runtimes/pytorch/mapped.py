@@ -9,17 +9,18 @@ from pathlib import Path
 from torch import Tensor
 
 
-def mapped_regions(path: Path) -> list[tuple[int, int]]:
-    """Returns the regions (first address, end address) where this process has mapped the file; empty if the system
+def mapped_regions(*paths: Path) -> list[tuple[int, int]]:
+    """Returns the regions (first address, end address) where this process has mapped the files; empty if the system
     cannot tell.
     """
     maps = Path("/proc/self/maps")
-    if not maps.is_file():
+    if not paths or not maps.is_file():
         return []
+    files = {str(path.resolve()) for path in paths}
     regions = []
     for line in maps.read_text().splitlines():
         fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[5] == str(path.resolve()):
+        if len(fields) == 6 and fields[5] in files:
             first, behind = fields[0].split("-")
             regions.append((int(first, 16), int(behind, 16)))
     return regions

@@ -1,7 +1,7 @@
-"""Opens torch weight files and loads them into a network; every tensor must be known.
+"""Opens torch and safetensors weight files and loads them into a network; every tensor must be known.
 
-Only tensors are unpickled (`weights_only=True`). A zip-format file is memory-mapped, and the network takes the mapped
-tensors as its parameters: a checkpoint is never in memory twice. This file knows no family.
+Only tensors are unpickled (`weights_only=True`). Zip-format and safetensors files are memory-mapped, and the network
+takes the mapped tensors as its parameters: a checkpoint is never in memory twice. This file knows no family.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 Network = TypeVar("Network", bound=nn.Module)
 
-WRAPPERS = ("state_dict", "model_state_dict", "model")
+WRAPPERS = ("state_dict", "model_state_dict", "model", "module")  # the last one is DeepSpeed's
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
@@ -58,6 +58,21 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     return {str(name).removeprefix("module."): value for name, value in loaded.items()}
 
 
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Returns the tensors of a safetensors file by name, memory-mapped.
+
+    Raises `BadInput` if the file is truncated or is no safetensors file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"{path.parent.name}/{path.name} is damaged or no safetensors file: {reason}") from error
+
+
 def build(network: Callable[..., Network], *arguments: object) -> Network:
     """Builds the network without memory for its parameters; `load_into` provides them."""
     with torch.device("meta"):
@@ -69,9 +84,10 @@ def load_into(
     tensors: Mapping[str, Tensor],
     where: str,
     unused: Sequence[str] = (),
-    mapped_from: Path | None = None,
+    mapped_from: Path | Sequence[Path] | None = None,
     described_in: str = "its config.yaml",
     dtype: torch.dtype = torch.float32,
+    only: Sequence[str] = ("*",),
 ) -> None:
     """Makes the tensors the network's parameters, all of one type.
 
@@ -80,25 +96,29 @@ def load_into(
         tensors: by the published names.
         where: the name of the file in messages.
         unused: globs of tensors that this network leaves out on purpose (parts used only in training).
-        mapped_from: the file that `read_state_dict` mapped them from; its pages are released after the values are
-            checked.
+        mapped_from: the file or files that `read_state_dict` or `read_safetensors` mapped them from; their pages are
+            released after the values are checked.
         described_in: the name of the network's configuration in messages.
         dtype: the type that the network computes in.
+        only: globs of the tensors to load now; the network's others stay as they are.
 
     Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or that names a
     tensor with values other than finite floating-point numbers.
     """
     wanted = check_tensors(network.state_dict(), tensors, where, unused, described_in)
-    regions = mapped_regions(mapped_from) if mapped_from else []
+    files = [mapped_from] if isinstance(mapped_from, Path) else mapped_from or []
+    regions = mapped_regions(*files)
     own = {}
     for name in wanted:
+        if not any(fnmatchcase(name, glob) for glob in only):
+            continue
         if not _finite(tensors[name]):
             raise BadInput(
                 f"{where}: tensor {name} holds values that are not finite (NaN or infinity); expected numbers"
             )
         own[name] = tensors[name].to(dtype)
         give_back(tensors[name], regions)
-    network.load_state_dict(own, assign=True)
+    network.load_state_dict(own, assign=True, strict=len(own) == len(wanted))
     network.requires_grad_(False)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
@@ -21,7 +21,7 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.arithmetic import name_of, throughout, widen_positions
-from workbench.runtimes.pytorch.tap import Tap, tap_into
+from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.trace.recorder import Recorder
 
 DTYPES = {
@@ -80,14 +80,21 @@ class LanguageModel:
     @torch.inference_mode()
     def trace(self, prompt: Merged[Tensor], recorder: Recorder) -> None:
         """Records the stages `llm.*` and `logits` of one pass over a prompt of one row."""
+        hidden = self.trace_body(prompt.embeddings, recorder)
+        tap_into(recorder)("logits", self.network.lm_head(hidden))
+
+    @torch.inference_mode()
+    def trace_body(self, embeddings: Tensor, recorder: Recorder) -> Tensor:
+        """Records the stages `llm.*` of one pass over embeddings [1, positions, hidden]; returns the last of them, the
+        states after the final norm [1, positions, hidden]."""
         body, tap = self.network.model, tap_into(recorder)
-        embeddings = tap("llm.embeddings", prompt.embeddings)
-        with contextlib.ExitStack() as hooks:
+        embeddings = tap("llm.embeddings", embeddings)
+        with contextlib.ExitStack() as hooks, throughout(self.network.dtype):
             for number, layer in enumerate(body.layers):
-                hooks.callback(_tap_output(layer, f"llm.layers.{number}", tap).remove)
-            hooks.callback(_tap_output(body.norm, "llm.norm", tap).remove)
-            logits = self._computed(inputs_embeds=embeddings, use_cache=False).logits
-        tap("logits", logits)
+                hooks.callback(tap_output(layer, f"llm.layers.{number}", tap).remove)
+            hooks.callback(tap_output(body.norm, "llm.norm", tap).remove)
+            hidden: Tensor = body(inputs_embeds=embeddings, use_cache=False).last_hidden_state
+        return hidden
 
     def _computed(self, **inputs: Any) -> Any:
         """Returns the output of one pass of the network."""
@@ -201,15 +208,6 @@ class _Chooser:
         return torch.multinomial(scores.softmax(dim=-1), 1, generator=self.generator)[:, 0]
 
 
-def _tap_output(module: nn.Module, stage: str, tap: Tap) -> Any:
-    def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (tap(stage, output[0]), *output[1:])
-        return tap(stage, output)
-
-    return module.register_forward_hook(hook)
-
-
 def open_language(
     config: LanguageConfig,
     device: torch.device,
@@ -217,6 +215,7 @@ def open_language(
     tensors: Mapping[str, Tensor] | None = None,
     where: str | None = None,
     stepwise: bool = False,
+    architecture: Any = None,
 ) -> LanguageModel:
     """Opens the language model of a directory, with the weights beside its configuration or with `tensors`.
 
@@ -224,6 +223,7 @@ def open_language(
         tensors: by transformers' names, if the weights come from another file.
         where: the name of that file in messages.
         stepwise: run attention in steps, and round its scores and its weights.
+        architecture: transformers' configuration of the network, if `config.json` is not of the language model alone.
 
     Raises `BadInput` for missing, extra or misshapen tensors, a damaged file, or an unknown dtype.
     """
@@ -234,7 +234,9 @@ def open_language(
     directory = config.directory
     where = where or directory.name
     try:
-        full = transformers.AutoConfig.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
+        full = architecture or transformers.AutoConfig.from_pretrained(
+            str(directory), local_files_only=True, trust_remote_code=False
+        )
         network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(full)]
         with _quiet():
             network, report = network_class.from_pretrained(

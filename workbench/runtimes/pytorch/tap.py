@@ -7,9 +7,11 @@ returns the value and costs one call; a tap made by `tap_into` keeps copies. Thi
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from workbench.trace.recorder import Recorder
 
@@ -42,3 +44,14 @@ def tap_into(recorder: Recorder | None) -> Tap:
         return torch.from_numpy(np.array(other, dtype=own.dtype)).to(value.device, value.dtype)[None]
 
     return tap
+
+
+def tap_output(module: nn.Module, stage: str, tap: Tap) -> Any:
+    """Calls a tap with the output of a module of another library at each call; returns the hook, which has `remove`."""
+
+    def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (tap(stage, output[0]), *output[1:])
+        return tap(stage, output)
+
+    return module.register_forward_hook(hook)

@@ -1,0 +1,172 @@
+"""Xcodec on PyTorch: recordings to codes and back, with the network of transformers.
+
+It computes in float32, whatever the language model's type. What decoding needs is loaded at once, the encoder with the
+first recording. This file knows no language model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import BadInput
+from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.tap import tap_into
+from workbench.runtimes.pytorch.weights import build, load_into
+from workbench.trace.recorder import Recorder
+
+DECODER = ("acoustic_decoder.*", "fc2.*", "quantizer.quantizers.*.codebook.embed")
+ENCODER = ("acoustic_encoder.*", "semantic_model.*", "encoder_semantic.*", "fc.*")
+OLD_NAMES = {"weight_g": "parametrizations.weight.original0", "weight_v": "parametrizations.weight.original1"}
+
+
+class Xcodec:
+    """A loaded codec; implements `workbench.speech.network.Codec`.
+
+    Args:
+        settings: of its `config.json`; empty for transformers' defaults.
+        tensors: by transformers' names, mapped from `files`.
+        streams: how many of its codebooks the language model uses, from the first on.
+        where: the name of the weights in messages.
+
+    Raises `BadInput` for settings that describe no codec, fewer codebooks than streams, or other tensors than the
+    codec's.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        streams: int,
+        device: torch.device,
+        where: str,
+        files: Sequence[Path] = (),
+    ):
+        from transformers import XcodecConfig
+
+        self.streams, self.device = streams, device
+        self._where, self._files = where, tuple(files)
+        self._left: dict[str, Tensor] = {_new_name(name): value for name, value in tensors.items()}
+        try:
+            self._config = XcodecConfig(**dict(settings))
+            self.network = self._loaded(DECODER)
+        except BadInput:
+            raise
+        except Exception as error:  # transformers raises many kinds
+            raise BadInput(f"the configuration of the codec of {where} describes no codec: {_line(error)}") from error
+        quantizer = self.network.quantizer
+        for each in quantizer.quantizers:
+            each.codebook.embed = each.codebook.embed.to(device, copy=True)
+        config: Any = self._config
+        self.sample_rate: int = config.sample_rate
+        self.hop: int = config.hop_length
+        self.codes: int = config.codebook_size
+        if math.prod(config.acoustic_model_config.upsampling_ratios) != self.hop:
+            raise BadInput(f"the codec of {where} makes frames of another length than it takes; expected the same")
+        if len(quantizer.quantizers) < streams:
+            raise BadInput(
+                f"the codec of {where} has {len(quantizer.quantizers)} codebooks; the language model has {streams} "
+                "streams; expected at least as many codebooks"
+            )
+        # A codebook's codes are the same at every bandwidth that includes it. Transformers' own count of them for the
+        # widest can be one too few, by rounding.
+        quantizer.get_num_quantizers_for_bandwidth = lambda bandwidth=None: streams
+        self.reach = decoder_reach(self.network.acoustic_decoder, self.hop)
+
+    def _loaded(self, globs: Sequence[str]) -> Any:
+        """Returns the network with those tensors alone; the others take no memory."""
+        from transformers import XcodecModel
+
+        network = build(XcodecModel, self._config)
+        load_into(
+            network,
+            self._left,
+            f"{self._where}, codec",
+            mapped_from=self._files,
+            described_in="its configuration",
+            only=globs,
+        )
+        settle(network, self.device, *self._files)
+        return network
+
+    @cached_property
+    def _encoder(self) -> Any:
+        network = self._loaded(ENCODER)
+        network.quantizer = self.network.quantizer
+        self._left = {}
+        return network
+
+    @torch.inference_mode()
+    def encode(self, samples: np.ndarray) -> np.ndarray:
+        """Returns codes [frames, streams] of float32 samples [n] at `sample_rate`; an incomplete last frame is left
+        out. Raises `BadInput` for less than one frame.
+        """
+        frames = len(samples) // self.hop
+        if not frames:
+            raise BadInput(
+                f"the speech has {len(samples)} samples at {self.sample_rate} Hz; expected at least {self.hop}, one "
+                "frame of the codec"
+            )
+        own = np.ascontiguousarray(samples[: frames * self.hop], dtype=np.float32)
+        wave = torch.from_numpy(own).to(self.device)[None, None]
+        codes = self._encoder.encode(wave, return_dict=False)[0].T
+        if len(codes) < frames:  # as ESPnet does, the last frame stands for those that are missing
+            codes = torch.cat([codes, codes[-1:].expand(frames - len(codes), -1)])
+        found: np.ndarray = codes[:frames].cpu().numpy()
+        return found
+
+    @torch.inference_mode()
+    def decode(self, codes: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:
+        """Returns float32 samples [frames * hop] of codes [frames, streams].
+
+        A recorder gets the stages `codec.codes`, `codec.latents` [frames, width], which enter the decoder, and
+        `codec.audio`. Raises `BadInput` for codes that the codebooks do not have.
+        """
+        if not len(codes):
+            return np.zeros(0, dtype=np.float32)
+        if codes.ndim != 2 or codes.shape[1] > self.streams or not 0 <= codes.min() <= codes.max() < self.codes:
+            raise BadInput(
+                f"the codes have the shape {codes.shape} and values from {codes.min()} to {codes.max()}; expected "
+                f"frames of {self.streams} codes from 0 to {self.codes - 1}"
+            )
+        tap, network = tap_into(recorder), self.network
+        ids = tap("codec.codes", torch.from_numpy(np.ascontiguousarray(codes)).to(self.device)[None])
+        latents = tap("codec.latents", network.fc2(network.quantizer.decode(ids.permute(2, 0, 1)).transpose(1, 2)))
+        audio = tap("codec.audio", network.acoustic_decoder(latents.transpose(1, 2))[:, 0])
+        found: np.ndarray = audio[0].cpu().numpy()
+        return found
+
+
+def decoder_reach(decoder: nn.Module, hop: int) -> tuple[int, int]:
+    """Returns how many frames before and after a frame change its samples.
+
+    The samples of a frame are followed back through the convolutions, which the decoder registers in the order in which
+    it runs them. Skip connections reach no farther.
+    """
+    convolutions = [each for each in decoder.modules() if isinstance(each, (nn.Conv1d, nn.ConvTranspose1d))]
+    frame = 1 << 20  # any that is far from the beginning
+    first, last = frame * hop, (frame + 1) * hop - 1
+    for each in reversed(convolutions):
+        (kernel,), (stride,), padding = each.kernel_size, each.stride, int(each.padding[0])
+        if isinstance(each, nn.ConvTranspose1d):  # output i * stride - padding + k of input i, k below the kernel size
+            first, last = -((kernel - 1 - padding - first) // stride), (last + padding) // stride
+        else:
+            first, last = first * stride - padding, last * stride - padding + (kernel - 1) * int(each.dilation[0])
+    return frame - first, last - frame
+
+
+def _new_name(name: str) -> str:
+    """Returns the name of a tensor as torch now writes it, with weight normalisation as a parametrization."""
+    head, _, last = name.rpartition(".")
+    return f"{head}.{OLD_NAMES[last]}" if last in OLD_NAMES else name
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,65 @@
+"""Keys and values of a sequence in buffers that grow: a new position is written in place.
+
+Transformers' own growing cache copies all earlier positions for each new one. This file knows no family.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+LEAST = 256  # positions that a buffer grows by, at least
+
+
+class GrowingLayer(DynamicLayer):
+    """The keys and values of one layer [batch, heads, positions, width], views of larger buffers."""
+
+    _kept: tuple[Tensor, Tensor] | None = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Appends positions; returns all keys and values."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        first = self.get_seq_length()
+        end = first + key_states.shape[-2]
+        if self._kept is None or end > self._kept[0].shape[-2]:
+            room = max(2 * first, end + LEAST)
+            self._kept = self._moved(self.keys, key_states, room), self._moved(self.values, value_states, room)
+        keys, values = self._kept
+        keys[:, :, first:end], values[:, :, first:end] = key_states, value_states
+        self.keys, self.values = keys[:, :, :end], values[:, :, :end]
+        return self.keys, self.values
+
+    @staticmethod
+    def _moved(old: Tensor | None, like: Tensor, room: int) -> Tensor:
+        buffer = like.new_empty(*like.shape[:2], room, like.shape[-1])
+        if old is not None and old.numel():
+            buffer[:, :, : old.shape[-2]] = old
+        return buffer
+
+    def replace(self, keys: Tensor, values: Tensor) -> None:
+        """Holds these keys and values from now on."""
+        self.keys, self.values, self._kept = keys, values, None
+
+
+def growing_cache(config: Any) -> Any:
+    """Returns an empty cache for a network of transformers with full attention in every layer."""
+    cache: Any = DynamicCache(config=config)
+    cache.layers = [GrowingLayer() for _ in cache.layers]
+    return cache
+
+
+def stack(cache: Any, other: Any) -> None:
+    """Adds the sequences of another cache of the same length as further batch rows."""
+    for layer, added in zip(cache.layers, other.layers, strict=True):
+        layer.replace(torch.cat([layer.keys, added.keys]), torch.cat([layer.values, added.values]))
+
+
+def keep_first(cache: Any) -> None:
+    """Drops all batch rows but the first."""
+    for layer in cache.layers:
+        layer.replace(layer.keys[:1].clone(), layer.values[:1].clone())

@@ -1,0 +1,361 @@
+"""SpeechLM on PyTorch answers as the definition says, id for id on all streams, from both forms of a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.speechlm_reference import Reference, Wish, uniform_numbers
+from tests.support.tiny_speechlm import LANGUAGE, TOWER, TinySpeechLm, tiny_espnet_release, tiny_speechlm
+from workbench.core.errors import BadInput, Unavailable
+from workbench.core.settings import Settings
+from workbench.families.speechlm import SpeechLmModel
+from workbench.runtimes.pytorch.speechlm import open_speechlm
+from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.pytorch.xcodec import Xcodec
+from workbench.speech.dialogue import Recording, Turn, prompt_parts
+from workbench.speech.generate import AnswerPlan, answer_steps
+from workbench.speech.network import Wanted
+from workbench.speech.sampling import uniforms
+from workbench.trace.recorder import Recorder
+
+WIDER = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 3}
+
+
+@dataclass
+class Opened:
+    """A checkpoint, what the library made of it, and the reference."""
+
+    tiny: TinySpeechLm
+    language: Mapping[str, Any]
+    model: SpeechLmModel
+    network: SpeechLmNetwork
+    codec: Xcodec
+
+    @cached_property
+    def reference(self) -> Reference:
+        return Reference(self.tiny.tensors, self.language, TOWER, self.tiny.layout)
+
+
+def opened(tiny: TinySpeechLm, language: Mapping[str, Any] = {}, **settings: Any) -> Opened:
+    model, network, codec = open_speechlm(tiny.directory, Settings(**settings))
+    assert codec is not None
+    return Opened(tiny, {**LANGUAGE, **language}, model, network, codec)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Opened]:
+    root = tmp_path_factory.mktemp("speechlm")
+    return {
+        "directory": opened(tiny_speechlm(root / "directory")),
+        "release": opened(tiny_espnet_release(root / "release", seed=2)),
+        "other": opened(tiny_speechlm(root / "other", 3, streams=3, codec_inside=True, language=WIDER), WIDER),
+    }
+
+
+FORMS = ("directory", "release", "other")
+
+
+def sound(seconds: float, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 0.1, round(16000 * seconds)).astype(np.float32)
+
+
+TURNS = {
+    "text": [Turn("system", text="Be short."), Turn("user", text="say three seven one")],
+    "speech": [Turn("user", samples=sound(1.3)), Turn("user", text="Repeat it.")],
+    "dialogue": [
+        Turn("user", text="one"),
+        Turn("assistant", text="One."),
+        Turn("assistant", samples=sound(0.25, 1)),
+        Turn("user", samples=sound(0.4, 2)),
+    ],
+}
+
+
+def prompt_of(checkpoint: Opened, turns: Sequence[Turn]) -> list[Any]:
+    model, network = checkpoint.model, checkpoint.network
+    assert model.tower is not None
+    parts = prompt_parts(
+        turns, model.layout, model.tokenizer.ids, model.context, model.tower.rows, checkpoint.codec.encode
+    )
+    return [network.hear(part.samples) if isinstance(part, Recording) else part for part in parts]
+
+
+def plain_prompt(checkpoint: Opened, turns: Sequence[Turn]) -> list[Any]:
+    reference, found = checkpoint.reference, []
+    for turn in turns:
+        if turn.text is not None:
+            ids = checkpoint.model.tokenizer.ids(turn.text)
+            found.append((turn.role, "text", [reference.row(number) for number in ids]))
+        elif turn.role == "assistant":
+            assert turn.samples is not None
+            found.append((turn.role, "audio", reference.delayed(checkpoint.codec.encode(turn.samples))))
+        else:
+            assert turn.samples is not None
+            found.append((turn.role, "audio", reference.hear(turn.samples)))
+    return reference.prompt(found)
+
+
+def answer(checkpoint: Opened, prompt: list[Any], wish: Wish) -> tuple[list[list[int]], str]:
+    plan = AnswerPlan(
+        modalities=wish.modalities,
+        max_text_tokens=wish.most_text,
+        min_text_tokens=wish.least_text,
+        max_audio_rows=wish.most_audio,
+        min_audio_rows=wish.least_audio,
+        text_temperature=wish.text_temperature,
+        audio_temperature=wish.audio_temperature,
+        text_top_k=wish.text_top_k,
+        audio_top_k=wish.audio_top_k,
+        cfg=wish.cfg,
+        seed=wish.seed,
+    )
+    rows, steps = [], answer_steps(checkpoint.network, prompt, plan)
+    while True:
+        try:
+            rows.append(next(steps).ids.tolist())
+        except StopIteration as stop:
+            return rows, stop.value
+
+
+WISHES = {
+    "text": Wish("text", least_text=4),
+    "audio": Wish("audio", least_audio=6),
+    "both": Wish("text_audio", most_text=6, most_audio=12, least_audio=8),
+    "auto": Wish("auto", most_text=8, most_audio=12),
+    "auto again": Wish("auto", most_text=8, most_audio=12, least_text=0, least_audio=0, text_temperature=2.0, seed=3),
+    "guided": Wish("audio", cfg=3.0, least_audio=14, most_audio=14),
+    "guided both": Wish("text_audio", most_text=5, most_audio=10, cfg=2.5, audio_temperature=0.8, audio_top_k=7),
+    "drawn": Wish(
+        "text_audio", 8, 3, 12, 6, text_temperature=0.9, audio_temperature=1.1, text_top_k=20, audio_top_k=5, seed=11
+    ),
+    "drawn from all": Wish("audio", least_audio=10, audio_temperature=1.5, seed=(1 << 53) + 12345),
+}
+
+
+@pytest.mark.parametrize("wish", WISHES.values(), ids=list(WISHES))
+@pytest.mark.parametrize("form", FORMS)
+def test_answers_equal_the_reference(checkpoints: dict[str, Opened], form: str, wish: Wish) -> None:
+    checkpoint = checkpoints[form]
+    expected, finish = checkpoint.reference.answer(plain_prompt(checkpoint, TURNS["text"]), wish)
+    assert answer(checkpoint, prompt_of(checkpoint, TURNS["text"]), wish) == (expected, finish)
+    assert len(expected) > 4
+
+
+@pytest.mark.parametrize("turns", ["speech", "dialogue"])
+@pytest.mark.parametrize("form", FORMS)
+def test_dialogues_equal_the_reference(checkpoints: dict[str, Opened], form: str, turns: str) -> None:
+    checkpoint = checkpoints[form]
+    wish = Wish("text_audio", 5, 2, 9, 5, text_temperature=0.8, audio_temperature=0.8, cfg=3.0, seed=5)
+    expected, finish = checkpoint.reference.answer(plain_prompt(checkpoint, TURNS[turns]), wish)
+    assert answer(checkpoint, prompt_of(checkpoint, TURNS[turns]), wish) == (expected, finish)
+
+
+def test_answers_differ_where_they_should(checkpoints: dict[str, Opened]) -> None:
+    """The comparisons above would mean little if a random model always said the same."""
+    checkpoint = checkpoints["directory"]
+    prompt = prompt_of(checkpoint, TURNS["text"])
+    seen = {str(answer(checkpoint, prompt, wish)) for wish in WISHES.values()}
+    heard = {str(answer(checkpoint, prompt_of(checkpoint, turns), WISHES["audio"])) for turns in TURNS.values()}
+    assert (len(seen), len(heard)) == (len(WISHES), len(TURNS))
+
+
+def test_the_references_numbers_are_the_documented_ones() -> None:
+    for seed, step, count in ((0, 0, 8), (7, 3, 5), ((1 << 62) + 5, 4000, 9)):
+        assert uniform_numbers(seed, step, count) == uniforms(seed, step, count).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["auto", "bfloat16"])
+@pytest.mark.parametrize("write", [tiny_speechlm, tiny_espnet_release])
+def test_bfloat16_runs(write: Any, dtype: str, tmp_path: Path) -> None:
+    checkpoint = opened(write(tmp_path / "it", dtype=torch.bfloat16), dtype=dtype)
+    assert checkpoint.network.dtype == "bfloat16"
+    rows, _ = answer(checkpoint, prompt_of(checkpoint, TURNS["dialogue"]), WISHES["guided both"])
+    assert rows == answer(checkpoint, prompt_of(checkpoint, TURNS["dialogue"]), WISHES["guided both"])[0]
+    assert len(rows) > 4
+
+
+# The network alone ---------------------------------------------------------------------------------------------------
+
+
+def test_a_row_at_a_time_gives_the_logits_of_all_at_once(checkpoints: dict[str, Opened]) -> None:
+    checkpoint = checkpoints["release"]
+    network, layout = checkpoint.network, checkpoint.model.layout
+    prompt, wanted = prompt_of(checkpoint, TURNS["speech"]), everything(layout)
+    rows = layout.pads + np.random.default_rng(0).integers(0, layout.layer_size, (9, layout.streams))
+    at_once = network.open(prompt).feed(rows, wanted)
+    state = network.open(prompt)
+    for row in rows:
+        single = state.feed(row[None], wanted)
+    assert single.codec is not None and at_once.codec is not None
+    np.testing.assert_allclose(single.main, at_once.main, atol=1e-4)
+    np.testing.assert_allclose(single.codec, at_once.codec, atol=1e-4)
+    assert state.length == sum(map(len, prompt)) + len(rows)
+
+
+def everything(layout: Any) -> Wanted:
+    return Wanted(((0, layout.vocabulary),), codec=True)
+
+
+def test_only_wanted_logits_are_there(checkpoints: dict[str, Opened]) -> None:
+    checkpoint = checkpoints["directory"]
+    network, layout = checkpoint.network, checkpoint.model.layout
+    prompt = prompt_of(checkpoint, TURNS["text"])
+    full = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), everything(layout))
+    for main in (
+        ((layout.eos, layout.eos + 1),),
+        ((2, 5), (layout.text_first, layout.text_end)),
+        ((layout.eos, layout.eos + 1), layout.interval(0)),
+        ((3, 4), (layout.text_first + 5, layout.text_first + 9), layout.interval(0)),
+    ):
+        found = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), Wanted(main))
+        expected = np.concatenate([full.main[:, first:end] for first, end in main], axis=1)
+        np.testing.assert_allclose(found.main, expected, atol=1e-4)
+        assert found.codec is None and found.main.dtype == np.float32
+    nothing = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), Wanted(()))
+    assert nothing.main.shape == (1, 0)
+
+
+def test_the_null_branch_does_not_know_the_prompt(checkpoints: dict[str, Opened]) -> None:
+    """Two prompts of one length have the same null branch, also where it is computed anew, and it goes away again."""
+    checkpoint = checkpoints["directory"]
+    network, layout = checkpoint.network, checkpoint.model.layout
+    row, wanted = layout.row(layout.audio)[None], everything(layout)
+    found = []
+    for first in (layout.user, layout.system, layout.user):
+        for other in (True, False):
+            prompt = [np.array([layout.row(first)] * (4 if other else 7))]
+            state = network.open(prompt)
+            state.split()
+            both = state.feed(row, wanted).main
+            state.join()
+            alone = state.feed(row, wanted).main
+            plain = network.open(prompt).feed(np.concatenate([row, row]), wanted).main
+            np.testing.assert_allclose(alone, plain, atol=1e-4)
+            if other:
+                found.append(both)
+    assert all(np.array_equal(each[1], found[0][1]) for each in found)
+    assert not np.allclose(found[0][0], found[1][0]) and np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_stages(checkpoints: dict[str, Opened], dtype: str) -> None:
+    tiny = checkpoints["directory"].tiny
+    checkpoint = opened(tiny, dtype=dtype)
+    layout, recorder = tiny.layout, Recorder(lambda name: True)
+    turns = TURNS["dialogue"]
+    checkpoint.network.trace(prompt_of(checkpoint, turns), recorder)
+    found, reference = recorder.stages, checkpoint.reference
+    positions = plain_prompt(checkpoint, turns)
+    width, count = LANGUAGE["hidden_size"], len(positions)
+    layers = [f"llm.layers.{number}" for number in range(LANGUAGE["num_hidden_layers"])]
+    assert {name: value.shape for name, value in found.items()} == {
+        "llm.embeddings": (count, width),
+        **dict.fromkeys(layers, (count, width)),
+        "llm.norm": (count, width),
+        "logits": (count, layout.vocabulary),
+        "codec.logits": (count, layout.streams - 1, layout.layer_size),
+    }
+    assert all(value.dtype == np.dtype(dtype) for value in found.values())
+    embedded = torch.stack([reference.embedded(each) for each in positions]).numpy()
+    np.testing.assert_allclose(found["llm.embeddings"], embedded, atol=2e-5 * np.abs(embedded).max())
+    for place in (3, count - 1):
+        expected = reference.logits(positions[: place + 1]).numpy()
+        np.testing.assert_allclose(found["logits"][place], expected[0], atol=1e-3)
+        for stream in range(1, layout.streams):
+            first, end = layout.interval(stream)
+            np.testing.assert_allclose(found["codec.logits"][place, stream - 1], expected[stream, first:end], atol=1e-3)
+
+
+def test_a_trace_goes_on_from_given_stages(checkpoints: dict[str, Opened]) -> None:
+    checkpoint = checkpoints["directory"]
+    prompt = prompt_of(checkpoint, TURNS["text"])
+    full = Recorder(lambda name: True)
+    checkpoint.network.trace(prompt, full)
+    given = {"llm.norm": full.stages["llm.norm"][::-1].copy()}
+    other = Recorder(lambda name: name == "codec.logits", given=given)
+    checkpoint.network.trace(prompt, other)
+    assert list(other.stages) == ["codec.logits"]
+    np.testing.assert_allclose(other.stages["codec.logits"], full.stages["codec.logits"][::-1], atol=1e-5)
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------
+
+
+def change_release(directory: Path, **changes: Tensor | None) -> None:
+    content = torch.load(directory / "model.pt", weights_only=True)["module"] | changes
+    torch.save({"module": {name: each for name, each in content.items() if each is not None}}, directory / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("lm_head.weight", None, "lacks language tensor lm_head.weight"),
+        ("model.norm.bias", torch.zeros(3), "has language tensor model.norm.bias"),
+        ("model.norm.weight", torch.zeros(3), "tensor model.norm.weight has shape (3,)"),
+        ("stream_emb.weight", None, "lacks tensor stream_emb.weight"),
+        ("stream_emb.weight", torch.zeros(4, 32), "has the shape (4, 32) for tensor stream_emb.weight"),
+        ("adaptor.continuous_audio.weight", None, "lacks tensor adaptor.continuous_audio.weight"),
+        ("multimodal_io_dict.discrete_audio.codec_model.fc2.bias", None, "codec lacks tensor fc2.bias"),
+        ("rotary.weight", torch.zeros(2), "has tensor rotary.weight, which belongs to no part of a SpeechLM"),
+    ],
+)
+def test_tensors_that_do_not_fit(name: str, value: Tensor | None, says: str, tmp_path: Path) -> None:
+    tiny = tiny_espnet_release(tmp_path / "it")
+    change_release(tiny.directory, **{name: value})
+    with pytest.raises(BadInput) as error:
+        open_speechlm(tiny.directory, Settings())
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_checkpoint_without_the_weights_of_its_codec(tmp_path: Path) -> None:
+    tiny = tiny_speechlm(tmp_path / "it")
+    (tiny.directory / "xcodec" / "model.safetensors").unlink()
+    with pytest.raises(Unavailable, match="the codec is missing"):
+        open_speechlm(tiny.directory, Settings())
+
+
+def test_a_damaged_shard(tmp_path: Path) -> None:
+    tiny = tiny_speechlm(tmp_path / "it")
+    shard = sorted(tiny.directory.glob("model-*.safetensors"))[0]
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(BadInput, match="is damaged or no safetensors file"):
+        open_speechlm(tiny.directory, Settings())
+
+
+def test_prompts_that_do_not_fit(checkpoints: dict[str, Opened]) -> None:
+    checkpoint = checkpoints["directory"]
+    network, layout = checkpoint.network, checkpoint.model.layout
+    for part, says in (
+        (np.zeros((0, layout.streams), dtype=np.int64), "the prompt has 0 positions"),
+        (np.zeros((network.context, layout.streams), dtype=np.int64), "the model has room for 600"),
+        (np.full((2, layout.streams), layout.vocabulary), f"expected 0 to {layout.vocabulary - 1}"),
+        (np.zeros((2, layout.streams + 1), dtype=np.int64), "expected [rows, 5] ids"),
+    ):
+        with pytest.raises(BadInput) as error:
+            network.open([part])
+        assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_five_minutes_of_audio_are_refused_or_heard(checkpoints: dict[str, Opened], tmp_path: Path) -> None:
+    long = sound(300)
+    with pytest.raises(BadInput, match=r"the recording of 300\.0 s fills 3750 positions; the model has room for 600"):
+        checkpoints["directory"].network.hear(long)
+    roomy = opened(tiny_speechlm(tmp_path / "it", language={"max_position_embeddings": 8192}))
+    assert len(roomy.network.hear(long)) == 3750
+
+
+def test_a_checkpoint_without_an_audio_encoder(tmp_path: Path) -> None:
+    tiny = tiny_speechlm(tmp_path / "it")
+    _, network, _ = open_speechlm(tiny.directory, Settings())
+    network.ears = None
+    with pytest.raises(BadInput, match="has no audio encoder"):
+        network.hear(sound(1))

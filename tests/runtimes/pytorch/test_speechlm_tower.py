@@ -1,0 +1,188 @@
+"""What the audio tower hears equals transformers' feature extractor and tower, for any length and any window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeAudioEncoder
+
+from tests.support.speechlm_reference import heard_in_chunks
+from tests.support.tiny_speechlm import TOWER, TOWER_PREFIX
+from workbench.core.errors import BadInput
+from workbench.families.speechlm_parts import Mel, Tower
+from workbench.runtimes.pytorch.speechlm_tower import Ears
+from workbench.trace.recorder import Recorder
+
+WIDTH = 24
+SECONDS = (0.3, 0.31, 1.0, 1.234, 7.95, 8.0, 30.0)
+UPSTREAM = {**TOWER, "n_window": 50, "n_window_infer": 800}
+FORK = {**TOWER, "n_window": 100, "n_window_infer": 400}
+
+
+def tower_of(settings: dict[str, Any], normalise: bool = True) -> Tower:
+    mel = Mel(bins=settings["num_mel_bins"], hop=160, window=400, normalise=normalise)
+    return Tower(settings, mel, settings["output_dim"])
+
+
+def plain_tower(settings: dict[str, Any]) -> Qwen3OmniMoeAudioEncoder:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        config = transformers.AutoConfig.for_model("qwen3_omni_moe_audio_encoder", **settings)
+        network = Qwen3OmniMoeAudioEncoder(config).eval()
+        with torch.no_grad():
+            for value in network.parameters():
+                value.normal_(0, 1.5 / value[0].numel() ** 0.5 if value.ndim > 1 else 0.3)
+    return network
+
+
+def tensors_of(network: Qwen3OmniMoeAudioEncoder) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(4)
+    named = {TOWER_PREFIX + name: value for name, value in network.state_dict().items()}
+    adaptor = {
+        "weight": torch.randn(WIDTH, TOWER["output_dim"], generator=draw),
+        "bias": torch.randn(WIDTH, generator=draw),
+    }
+    return named | {f"adaptor.continuous_audio.{name}": value for name, value in adaptor.items()}
+
+
+def ears_of(settings: dict[str, Any], dtype: torch.dtype = torch.float32, normalise: bool = True) -> Ears:
+    tensors = tensors_of(plain_tower(settings))
+    return Ears(tower_of(settings, normalise), tensors, WIDTH, torch.device("cpu"), "it/model.pt", dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def ears() -> Ears:
+    return ears_of(UPSTREAM)
+
+
+def recording(seconds: float, seed: int = 0) -> np.ndarray:
+    """Noise with a slow loudness curve and an offset."""
+    count = round(16000 * seconds)
+    loud = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
+    return (np.random.default_rng(seed).normal(0, 1, count) * loud + 0.01).astype(np.float32)
+
+
+def mel_of(samples: np.ndarray, normalise: bool) -> Tensor:
+    """Log-mel features [bins, frames] by the published extractor."""
+    extractor = transformers.WhisperFeatureExtractor(feature_size=TOWER["num_mel_bins"])
+    options = {"padding": "longest", "truncation": False, "do_normalize": normalise, "return_tensors": "pt"}
+    features: Tensor = extractor(samples, sampling_rate=16000, **options)["input_features"][0]
+    return features
+
+
+def cosine(one: np.ndarray, two: np.ndarray) -> float:
+    one, two = one.astype(np.float64).ravel(), two.astype(np.float64).ravel()
+    return float(one @ two / np.sqrt((one @ one) * (two @ two)))
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("seconds", SECONDS)
+def test_it_hears_what_transformers_hears(seconds: float, normalise: bool) -> None:
+    samples, network, ears = recording(seconds), plain_tower(UPSTREAM), ears_of(UPSTREAM, normalise=normalise)
+    mel = mel_of(samples, normalise)
+    assert mel.shape[1] == len(samples) // 160
+    with torch.no_grad():
+        expected = network(mel, feature_lens=torch.tensor([mel.shape[1]])).last_hidden_state
+        tensors = tensors_of(network)
+        joined = F.linear(expected, *(tensors[f"adaptor.continuous_audio.{name}"] for name in ("weight", "bias")))
+    found = ears(samples).numpy()
+    assert found.shape == (ears.tower.rows(len(samples)), WIDTH)
+    assert cosine(found, joined.numpy()) >= 0.999999
+    np.testing.assert_allclose(found, joined.numpy(), atol=2e-4 * float(joined.abs().max()))
+
+
+@pytest.mark.parametrize("settings", [UPSTREAM, FORK, TOWER], ids=["upstream", "fork", "tiny"])
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 4.03, 11.7])
+def test_it_hears_with_the_windows_of_the_checkpoint(settings: dict[str, Any], seconds: float) -> None:
+    """The definition: each chunk of frames goes through the convolutions alone, each window through the layers."""
+    samples, network, ears = recording(seconds), plain_tower(settings), ears_of(settings)
+    recorder = Recorder(lambda name: name == "tower.output")
+    ears(samples, recorder)
+    with torch.no_grad():
+        expected = heard_in_chunks(network, mel_of(samples, True)).numpy()
+    assert cosine(recorder.stages["tower.output"], expected) >= 0.999999
+
+
+def test_the_published_numbers_of_positions() -> None:
+    for settings, seconds, rows in ((UPSTREAM, 4, 52), (UPSTREAM, 30, 390), (FORK, 4, 50), (FORK, 30, 375)):
+        assert len(ears_of(settings)(recording(seconds))) == rows
+
+
+def test_stages(ears: Ears) -> None:
+    recorder = Recorder(lambda name: True)
+    found = ears(recording(1.0), recorder).numpy()
+    shapes = {name: value.shape for name, value in recorder.stages.items()}
+    width = TOWER["d_model"]
+    assert shapes == {
+        "tower.mel": (100, TOWER["num_mel_bins"]),
+        "tower.layers.0": (13, width),
+        "tower.layers.1": (13, width),
+        "tower.output": (13, TOWER["output_dim"]),
+        "adaptor.output": (13, WIDTH),
+    }
+    np.testing.assert_array_equal(recorder.stages["adaptor.output"], found)
+    # A pass that goes on from another's layer arrives where that one did.
+    given = {"tower.layers.0": recorder.stages["tower.layers.0"]}
+    other = Recorder(lambda name: name == "adaptor.output", given=given)
+    ears(recording(1.0, seed=8), other)
+    np.testing.assert_allclose(other.stages["adaptor.output"], found, atol=1e-5)
+
+
+def test_float64_is_near_and_finer() -> None:
+    samples = recording(2.0)
+    wide = Recorder(lambda name: True)
+    ears_of(UPSTREAM, torch.float64)(samples, wide)
+    single = ears_of(UPSTREAM)(samples).numpy()
+    found = wide.stages["adaptor.output"]
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(single, found, atol=1e-4 * np.abs(found).max())
+    assert np.abs(found - found.astype(np.float32)).max() > 0  # no float32 on the way
+
+
+def test_bfloat16_runs() -> None:
+    samples = recording(1.0)
+    found = ears_of(UPSTREAM, torch.bfloat16)(samples)
+    assert found.dtype == torch.bfloat16
+    assert cosine(found.float().numpy(), ears_of(UPSTREAM)(samples).numpy()) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        (np.zeros(0, dtype=np.float32), "has 0 samples at 16000 Hz; expected mono and at least 201"),
+        (recording(0.0125), "has 200 samples"),
+        (np.zeros(16000, dtype=np.float32), "is silent"),
+        (np.full(16000, 0.25, dtype=np.float32), "is silent"),
+        (np.array([0.1, np.nan] * 400, dtype=np.float32), "not finite"),
+        (np.zeros((2, 16000), dtype=np.float32), "expected mono"),
+    ],
+    ids=["empty", "short", "silent", "offset", "nan", "stereo"],
+)
+def test_bad_recordings_are_refused_in_one_sentence(ears: Ears, samples: np.ndarray, says: str) -> None:
+    with pytest.raises(BadInput) as error:
+        ears(samples)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_shortest_recording(ears: Ears) -> None:
+    assert len(ears(recording(201 / 16000))) == 1
+
+
+def test_tensors_that_do_not_fit() -> None:
+    tensors = tensors_of(plain_tower(UPSTREAM))
+    for changes, says in (
+        ({"adaptor.continuous_audio.bias": None}, "it/model.pt lacks tensor adaptor.continuous_audio.bias"),
+        ({f"{TOWER_PREFIX}proj1.weight": None}, f"lacks tensor {TOWER_PREFIX}proj1.weight"),
+        ({f"{TOWER_PREFIX}more": torch.zeros(1)}, f"has tensor {TOWER_PREFIX}more"),
+        ({"adaptor.continuous_audio.bias": torch.zeros(3)}, "has shape (3,)"),
+    ):
+        changed = {name: value for name, value in {**tensors, **changes}.items() if value is not None}
+        with pytest.raises(BadInput) as error:
+            Ears(tower_of(UPSTREAM), changed, WIDTH, torch.device("cpu"), "it/model.pt")
+        assert says in str(error.value)

@@ -1,0 +1,93 @@
+"""SpeechLM on PyTorch: opens language model, audio tower and codec of a checkpoint directory of either form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
+from workbench.families.language import LanguageConfig, read_json
+from workbench.families.speechlm import SpeechLmModel, read_speechlm
+from workbench.runtimes.pytorch.arithmetic import network_dtype
+from workbench.runtimes.pytorch.device import prepare
+from workbench.runtimes.pytorch.language import DTYPES, LanguageModel, open_language
+from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.pytorch.speechlm_tower import Ears
+from workbench.runtimes.pytorch.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
+from workbench.runtimes.pytorch.weights import read_safetensors
+from workbench.runtimes.pytorch.xcodec import Xcodec
+
+
+def open_speechlm(directory: Path, settings: Settings) -> tuple[SpeechLmModel, SpeechLmNetwork, Xcodec | None]:
+    """Opens the checkpoint in `directory`; the codec is None if the checkpoint does not speak.
+
+    Raises `BadInput` for a damaged checkpoint, or one with missing, extra or misshapen tensors, `Unavailable` if the
+    codec's weights are not on this machine.
+    """
+    device = prepare(settings)
+    model = read_speechlm(directory)
+    parts = read_tensors(model.weights)
+    dtype = network_dtype(settings.dtype, settings.stepwise)
+    ears = _ears(model, parts, device, dtype)
+    codec = _codec(model, parts, device)
+    language = _language(model, parts, device, settings)
+    streams = parts.streams.get(STREAM_TABLE)
+    expected = model.layout.streams, model.hidden_size
+    if streams is None or streams.shape != expected:
+        found = "lacks" if streams is None else f"has the shape {tuple(streams.shape)} for"
+        raise BadInput(f"{parts.where} {found} tensor {STREAM_TABLE}; expected {expected}")
+    return model, SpeechLmNetwork(language, model.layout, streams, ears), codec
+
+
+def _language(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, settings: Settings) -> LanguageModel:
+    from transformers import Qwen3Config
+
+    sizes: dict[str, Any] = dict(model.settings)
+    config = LanguageConfig(
+        directory=model.directory,
+        model_type="qwen3",
+        hidden_size=model.hidden_size,
+        layers=int(sizes["num_hidden_layers"]),
+        vocabulary=model.layout.vocabulary,
+        context=model.context,
+        stop_ids=(model.layout.eos, model.layout.eot),
+        pad_id=model.layout.pad,
+    )
+    dtype = settings.dtype
+    if dtype == "auto":  # as stored
+        stored = {str(value.dtype).removeprefix("torch.") for value in parts.language.values()}
+        dtype = stored.pop() if len(stored) == 1 and stored <= set(DTYPES) - {"float64"} else "float32"
+    try:
+        architecture: Any = Qwen3Config(**sizes)
+    except Exception as error:  # transformers raises many kinds
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"the settings of the language model of {parts.where} do not fit: {reason}") from error
+    return open_language(config, device, dtype, parts.language, parts.where, settings.stepwise, architecture)
+
+
+def _ears(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, dtype: torch.dtype) -> Ears | None:
+    if model.tower is None:
+        if parts.hearing:
+            raise BadInput(
+                f"{parts.where} has tensor {next(iter(parts.hearing))}, and its configuration has no audio tower"
+            )
+        return None
+    return Ears(model.tower, parts.hearing, model.hidden_size, device, parts.where, parts.files, dtype)
+
+
+def _codec(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device) -> Xcodec | None:
+    if model.codec is None:
+        if parts.codec:
+            raise BadInput(f"{parts.where} has tensors of a codec, and its configuration names none")
+        return None
+    folder = model.codec.with_weights(bool(parts.codec))
+    place = folder or model.codec.directory
+    settings = read_json(place / "config.json") if place is not None else {}
+    if folder is None:
+        return Xcodec(settings, parts.codec, model.layout.streams, device, parts.where, parts.files)
+    files = sorted(folder.glob("model*.safetensors"))
+    tensors = {name: value for file in files for name, value in read_safetensors(file).items()}
+    return Xcodec(settings, tensors, model.layout.streams, device, folder.name, files)

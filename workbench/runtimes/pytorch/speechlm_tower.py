@@ -1,0 +1,178 @@
+"""The ears of a SpeechLM on PyTorch: Whisper's log-mel features, Qwen3-Omni's audio tower, and the adaptor.
+
+The features and the tower are transformers' own. This file knows no language model but its width.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import BadInput
+from workbench.families.speechlm import TOWER_PREFIX
+from workbench.families.speechlm_parts import SAMPLE_RATE, Tower
+from workbench.runtimes.pytorch.arithmetic import HALVES, throughout
+from workbench.runtimes.pytorch.finalise_weights import settle
+from workbench.runtimes.pytorch.tap import tap_into, tap_output
+from workbench.runtimes.pytorch.weights import build, check_tensors, load_into
+from workbench.trace.recorder import Recorder
+
+CONVOLVED = 16  # most chunks of frames that the convolutions take at once, which bounds their memory
+
+
+class Ears:
+    """The audio tower and the adaptor, loaded with the first recording.
+
+    Args:
+        tensors: by the checkpoint's names, mapped from `files`.
+        width: of the language model.
+        where: the name of the weights in messages.
+        dtype: the type that tower and adaptor compute in.
+
+    Raises `BadInput` for settings that describe no tower, or for missing, extra or misshapen tensors.
+    """
+
+    def __init__(
+        self,
+        tower: Tower,
+        tensors: Mapping[str, Tensor],
+        width: int,
+        device: torch.device,
+        where: str,
+        files: Sequence[Path] = (),
+        dtype: torch.dtype = torch.float32,
+    ):
+        from transformers import WhisperFeatureExtractor
+
+        self.tower, self.device, self.dtype = tower, device, dtype
+        self._where, self._files = where, tuple(files)
+        mel = tower.mel
+        self._mel = WhisperFeatureExtractor(
+            feature_size=mel.bins, sampling_rate=SAMPLE_RATE, hop_length=mel.hop, n_fft=mel.window
+        )
+        self.shortest = max(mel.hop, mel.window // 2 + 1)  # samples; the edges are reflected by half a window
+        try:
+            self._network = build(_network, tower, width, dtype)
+        except Exception as error:  # transformers raises many kinds
+            reason = " ".join(str(error).split())[:200]
+            raise BadInput(f"the settings of the audio tower of {where} describe no network: {reason}") from error
+        check_tensors(self._network.state_dict(), tensors, where, described_in="its configuration")
+        self._left: Mapping[str, Tensor] | None = tensors
+
+    @property
+    def _encoder(self) -> Any:
+        return self._network.get_submodule(TOWER_PREFIX.rstrip("."))
+
+    def _load(self) -> None:
+        if self._left is None:
+            return
+        load_into(
+            self._network,
+            self._left,
+            self._where,
+            mapped_from=self._files,
+            described_in="its configuration",
+            dtype=self.dtype,
+        )
+        settle(self._network, self.device, *self._files)
+        encoder, table = self._encoder, self._encoder.positional_embedding
+        with throughout(self.dtype):  # a table of sinusoids, which checkpoints do not hold
+            encoder.positional_embedding = type(table)(table.length, table.channels, table.max_timescale)
+        encoder.to(self.device)
+        self._left = None
+
+    def features(self, samples: np.ndarray) -> np.ndarray:
+        """Returns log-mel features [frames, bins] of float32 samples [n] at 16 kHz."""
+        found: np.ndarray = self._mel(
+            samples,
+            sampling_rate=SAMPLE_RATE,
+            padding="longest",
+            truncation=False,
+            do_normalize=self.tower.mel.normalise,
+            return_tensors="np",
+        )["input_features"][0]
+        return found.T
+
+    @torch.inference_mode()
+    def __call__(self, samples: np.ndarray, recorder: Recorder | None = None) -> Tensor:
+        """Returns embeddings [n, width] of a recording, 16 kHz float32.
+
+        Raises `BadInput` for a recording that is too short, silent, or holds values that are no numbers.
+        """
+        self._check(samples)
+        self._load()
+        tap = tap_into(recorder)
+        own = np.ascontiguousarray(self.features(np.ascontiguousarray(samples, dtype=np.float32)))
+        mel = tap("tower.mel", torch.from_numpy(own).to(self.device, self.dtype)[None])[0]
+        encoder = self._encoder
+        with contextlib.ExitStack() as hooks, throughout(self.dtype):
+            for number, layer in enumerate(encoder.layers):
+                # Its layers have no batch dimension, which a tap expects.
+                hooks.callback(tap_output(layer, f"tower.layers.{number}", _unbatched(tap)).remove)
+            lengths = torch.tensor([len(mel)], device=self.device)
+            found = encoder(mel.T, feature_lens=lengths, **self._windows(len(mel))).last_hidden_state
+            found = tap("tower.output", found[None])
+            embeddings: Tensor = tap("adaptor.output", self._network.get_submodule("adaptor.continuous_audio")(found))
+        return embeddings[0]
+
+    def _check(self, samples: np.ndarray) -> None:
+        if samples.ndim != 1 or len(samples) < self.shortest:
+            raise BadInput(
+                f"the recording has {samples.size} samples at {SAMPLE_RATE} Hz; expected mono and at least "
+                f"{self.shortest} ({1000 * self.shortest / SAMPLE_RATE:.1f} ms)"
+            )
+        if not np.isfinite(samples).all():
+            raise BadInput("the recording has values that are not finite (NaN or infinity); expected samples")
+        if samples.min() == samples.max():
+            raise BadInput("the recording is silent: all its samples are equal; expected speech")
+
+    def _windows(self, frames: int) -> dict[str, Tensor]:
+        """Returns which rows after the convolutions are of whole chunks, and where the attention's windows begin.
+
+        Transformers computes the same for Qwen3-Omni's `n_window` of 50. For others it takes 13 rows of each whole
+        chunk, which then has more.
+        """
+        chunk, settings = self.tower.chunk, self.tower.settings
+        lengths = [min(chunk, frames - first) for first in range(0, frames, chunk)]
+        rows = np.array([self.tower.rows(length * self.tower.mel.hop) for length in lengths])
+        valid = np.flatnonzero(np.arange(rows.max()) < rows[:, None])
+        window = int(rows.max()) * (int(settings["n_window_infer"]) // chunk)
+        bounds = [*range(0, int(rows.sum()), window), int(rows.sum())]
+        return {
+            "valid_indices": torch.from_numpy(valid).to(self.device),
+            "cu_seqlens": torch.tensor(bounds, dtype=torch.int32, device=self.device),
+        }
+
+
+def _unbatched(tap: Any) -> Any:
+    def own(stage: str, value: Tensor) -> Tensor:
+        found: Tensor = tap(stage, value[None])[0]
+        return found
+
+    return own
+
+
+def _network(tower: Tower, width: int, dtype: torch.dtype) -> nn.Module:
+    """Builds tower and adaptor in containers that give their tensors the checkpoint's names."""
+    from transformers import AutoConfig
+    from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeAudioEncoder
+
+    config: Any = AutoConfig.for_model("qwen3_omni_moe_audio_encoder", **dict(tower.settings))
+    if dtype in HALVES.values():
+        config._attn_implementation = "eager"  # rounds every step, as ports do
+    config.conv_chunksize = min(config.conv_chunksize, CONVOLVED)
+    found = nn.ModuleDict()
+    *names, last = TOWER_PREFIX.rstrip(".").split(".")
+    place = found
+    for name in names:
+        place[name] = nn.ModuleDict()
+        place = place[name]  # type: ignore[assignment]
+    place[last] = Qwen3OmniMoeAudioEncoder(config)
+    found["adaptor"] = nn.ModuleDict({"continuous_audio": nn.Linear(tower.width, width)})
+    return found

@@ -367,17 +367,9 @@ def write_global_tokenizer(directory: Path, layout: SpeechLayout) -> None:
     model = {**text["model"], "vocab": special | shifted | own | codec}
     write_json(directory / "tokenizer.json", {**text, "model": model, "added_tokens": []})
     write_json(directory / "vocab.json", shifted)
-    added = {
-        str(number): {
-            "content": token,
-            "lstrip": False,
-            "normalized": False,
-            "rstrip": False,
-            "single_word": False,
-            "special": True,
-        }
-        for token, number in sorted((special | codec).items(), key=lambda each: each[1])
-    }
+    plain = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
+    ordered = sorted((special | codec).items(), key=lambda each: each[1])
+    added = {str(number): {"content": token, **plain, "special": True} for token, number in ordered}
     settings = {
         "model_type": "bagpiper",
         "text_offset": layout.text_first,

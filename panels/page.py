@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import gradio as gr
 
+from panels.chat import endpoint as chat_endpoint
 from panels.chat import layout as chat
 from panels.inject import endpoint as inject_endpoint
 from panels.inject import layout as inject
@@ -53,5 +54,6 @@ def build_page(pool: SessionPool) -> Page:
         transcribe_endpoint.build(page, pool)
         parity_endpoint.build(page, pool)
         inject_endpoint.build(page, pool)
+        chat_endpoint.build(page, pool)
         html_block(FOOTER)
     return page

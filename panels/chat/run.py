@@ -24,7 +24,13 @@ Tell = Callable[[int, dict[str, Any] | AudioPiece], None]
 """Called with the number of a column, and an object for the page or a chunk of speech."""
 
 
-def answer_columns(pool: SessionPool, columns: Sequence[Column], stops: Sequence[threading.Event], tell: Tell) -> None:
+def answer_columns(
+    pool: SessionPool,
+    columns: Sequence[Column],
+    stops: Sequence[threading.Event],
+    tell: Tell,
+    finished: Callable[[int, Answer], None] = lambda number, answer: None,
+) -> None:
     """Computes the answers.
 
     Args:
@@ -32,6 +38,7 @@ def answer_columns(pool: SessionPool, columns: Sequence[Column], stops: Sequence
         tell: receives objects with `type`: `state` (what is waited for), `text` (a piece and its tokens), `answer`
             (the fields of the answer, without audio, and `replay` if it was compared), `failed` (a sentence); and
             chunks of speech.
+        finished: receives each answer whole.
     """
     for number, (column, stop) in enumerate(zip(columns, stops)):
         so_far = AnswerSoFar(column.offer.card.id, column.offer.cell.runtime, column.options)
@@ -43,6 +50,7 @@ def answer_columns(pool: SessionPool, columns: Sequence[Column], stops: Sequence
         except Exception as error:
             tell(number, {"type": "failed", "sentence": sentence_of(error)})
             continue
+        finished(number, so_far.answer())
         tell(number, told_answer(so_far.answer(), column.recorded))
 
 

@@ -6,6 +6,7 @@ this project's own sentence. This file knows no model and no endpoint.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,16 @@ def read_object(given: Any, name: str) -> dict[str, Any]:
     return found
 
 
+def read_messages(given: Any, name: str) -> str | list[Any]:
+    """Reads a text, or a list of messages; JSON text of a list is one, too."""
+    if isinstance(given, str) and given.lstrip().startswith("[{"):
+        with contextlib.suppress(ValueError):
+            given = json.loads(given)
+    if not given or not isinstance(given, (str, list)):
+        raise BadInput(f"{name} is {_shown(given)}; expected a text or a list of messages")
+    return given
+
+
 def read_switch(given: Any, name: str) -> bool:
     """Reads true or false; None is false."""
     if given is not None and not isinstance(given, bool):
@@ -112,9 +123,11 @@ def _file_schema(several: bool) -> dict[str, Any]:
 
 TEXT = Kind(TEXT_SCHEMA, read_text)
 TEXTS = Kind({"anyOf": [{"type": "array", "items": TEXT_SCHEMA}, TEXT_SCHEMA]}, read_texts)
+MESSAGES = Kind({"anyOf": [{"type": "array", "items": OBJECT_SCHEMA}, TEXT_SCHEMA]}, read_messages)
 OBJECT = Kind({"anyOf": [OBJECT_SCHEMA, TEXT_SCHEMA]}, read_object)
 SWITCH = Kind({"type": "boolean"}, read_switch)
-FILE = Kind(_file_schema(several=False), read_file)
+FILE_SCHEMA = _file_schema(several=False)
+FILE = Kind(FILE_SCHEMA, read_file)
 FILES = Kind(_file_schema(several=True), read_files)
 
 OBJECTS_SCHEMA: dict[str, Any] = {"type": "array", "items": OBJECT_SCHEMA}  # schema of an answer
@@ -129,17 +142,19 @@ def endpoint(
     name: str,
     about: str,
     example: Mapping[str, Any],
+    more: Sequence[tuple[str, Mapping[str, Any]]] = (),
     **settings: Any,
 ) -> None:
     """Adds an endpoint of that name to the page, in the current context.
 
     Args:
-        function: takes a value for each of `parameters` by name, and returns JSON.
+        function: takes a value for each of `parameters` by name, and returns JSON; a tuple if there is `more`.
         parameters: by name, in the order of a script's positional arguments.
         answer: the result's name.
         schema: the JSON schema of the result.
         about: a sentence on what the endpoint does.
         example: the values of a call, by parameter, for the programs on the page.
+        more: name and JSON schema of each further result.
         settings: of the event.
     """
 
@@ -152,6 +167,6 @@ def endpoint(
         Api(each.default, {**each.kind.schema, "additional_description": each.about}, each.label)
         for each in parameters.values()
     ]
-    output = Api(None, dict(schema), answer)
+    outputs = [Api(None, dict(each), called) for called, each in ((answer, schema), *more)]
     page.examples[name] = example
-    gr.Button().click(guarded(call), inputs, output, api_name=name, api_description=about, **settings)
+    gr.Button().click(guarded(call), inputs, outputs, api_name=name, api_description=about, **settings)

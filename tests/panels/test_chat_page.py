@@ -19,13 +19,12 @@ import soundfile
 
 from panels.running import error_boundary
 from panels.running.sessions import SessionPool
+from panels.widgets.samples import read_samples
 from tests.panels.conftest import Served, serve
 from tests.panels.test_transcribe_page import expect, no_sideways_scroll
 from tests.support.browser import PATIENCE
 from tests.support.fake_chat import FakeChatRegistry, add_families
 from tests.support.fake_panels import broken
-
-pytestmark = pytest.mark.browser
 
 SIZES: dict[str, dict[str, Any]] = {
     "desktop": {"viewport": {"width": 1280, "height": 900}},
@@ -36,16 +35,24 @@ ANSWERING = "document.querySelector('.chat').classList.contains('answering')"
 
 
 @pytest.fixture(scope="module")
-def chat(chromium: Any) -> Iterator[Served]:
+def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the page's uploads, which stays the same as long as the page runs."""
+    return tmp_path_factory.mktemp("uploads")
+
+
+@pytest.fixture(scope="module")
+def chat(uploads: Path) -> Iterator[Served]:
     """The page over models that converse."""
     with pytest.MonkeyPatch.context() as patch:
         add_families(patch)
+        patch.setenv("GRADIO_TEMP_DIR", str(uploads))
         yield from serve(SessionPool(FakeChatRegistry()))  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
-def usual(chat: Served) -> None:
+def usual(chat: Served, uploads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test begins with models of the usual pace."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(uploads))
     chat.registry.speaker.pace, chat.registry.speaker.fault = 0.004, None
 
 
@@ -107,6 +114,7 @@ def visit(chromium: Any, chat: Served, caplog: pytest.LogCaptureFixture) -> Iter
     assert not [each for each in caplog.get_records("call") if each.name == error_boundary.__name__]
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("size", SIZES)
 def test_speech_is_heard_while_it_is_made(visit: Any, chat: Served, size: str, tmp_path: Path) -> None:
     """The whole loop: an example, text and speech as they come, then a player, a download and a look inside."""
@@ -149,6 +157,7 @@ def test_speech_is_heard_while_it_is_made(visit: Any, chat: Served, size: str, t
     assert no_sideways_scroll(page)
 
 
+@pytest.mark.browser
 def test_a_stop_is_at_once_and_keeps_what_was_made(visit: Any, chat: Served) -> None:
     visitor = visit()
     page = visitor.page
@@ -178,6 +187,7 @@ def test_a_stop_is_at_once_and_keeps_what_was_made(visit: Any, chat: Served) -> 
     expect(page.locator(".chat .answer .state")).to_have_text("Stopped")
 
 
+@pytest.mark.browser
 def test_edits_go_on_from_there_chats_survive_a_reload_and_are_ones_own(visit: Any, chat: Served) -> None:
     visitor = visit()
     page = visitor.page
@@ -217,6 +227,7 @@ def test_edits_go_on_from_there_chats_survive_a_reload_and_are_ones_own(visit: A
     expect(page.locator(".chat .said")).to_have_text(["two <b>changed</b>"])
 
 
+@pytest.mark.browser
 def test_a_recording_a_dropped_file_and_bad_input(visit: Any, chat: Served, tmp_path: Path) -> None:
     visitor = visit("phone")
     page = visitor.page
@@ -255,6 +266,7 @@ def test_a_recording_a_dropped_file_and_bad_input(visit: Any, chat: Served, tmp_
     assert no_sideways_scroll(page)
 
 
+@pytest.mark.browser
 def test_side_by_side_a_bundle_and_its_replay(visit: Any, chat: Served, tmp_path: Path) -> None:
     visitor = visit()
     page = visitor.page
@@ -289,3 +301,28 @@ def test_side_by_side_a_bundle_and_its_replay(visit: Any, chat: Served, tmp_path
     bundle.write_bytes(bundle.read_bytes()[:400])
     other.page.set_input_files(".composer input[type=file]", str(bundle))
     other.says("no replay bundle")
+
+
+def test_a_script_gets_text_a_file_and_the_answer(chat: Served) -> None:
+    client_module = pytest.importorskip("gradio_client")
+    client = client_module.Client(chat.url, verbose=False)
+    asked = {"model": "fake/speech", "options": {"max_audio_rows": 10}}
+    text, audio, answer = client.predict(messages="say three", api_name="/chat", **asked)
+    samples, rate = soundfile.read(audio)
+    assert text == answer["text"] == "say three" and (len(samples), rate) == (3200, 16000)
+    assert len(answer["streams"]) == 17 and answer["settings"]["max_audio_rows"] == 10
+    sound = client_module.handle_file(str(read_samples()[0].path))
+    text, audio, answer = client.predict(
+        messages=[{"role": "user", "content": "again"}], audio=sound, modalities="text", api_name="/chat", **asked
+    )
+    assert (text, audio) == ("again", None)
+    assert [type(part).__name__ for part in chat.registry.speaker.calls[-1][0][-1].parts] == ["TextPart", "AudioPart"]
+    path = [{"role": "user", "content": [{"type": "audio", "audio": "/etc/passwd"}]}]
+    for wrong, sentence in (
+        ({"messages": path}, "names a recording by a path"),
+        ({"messages": ""}, "expected a text or a list of messages"),
+        ({"messages": "x", "model": "fake/sense"}, "there is no 'fake/sense'"),
+        ({"messages": "x", "modalities": "video"}, "expected one of auto"),
+    ):
+        with pytest.raises(client_module.exceptions.AppError, match=sentence):
+            client.predict(api_name="/chat", **(asked | wrong))

@@ -1,0 +1,69 @@
+"""A speech model in an engine that is told what to do: another prompt to the same engine, for that call alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from workbench.core.options import ListeningOptions
+from workbench.decoding.generation import Decoding
+from workbench.families.instruction import Instruction
+from workbench.pipelines.instructed_session import InstructedSession
+from workbench.runtimes.vllm.recogniser import EngineRecogniser
+
+SOUND_ID, STOP = 99, 0
+
+
+class Prompts:
+    """Asks with the letters of the instruction, before the speech."""
+
+    options_class = ListeningOptions
+    placeholder = -1
+    tokenizer = SimpleNamespace(
+        id_of=lambda token: SOUND_ID, text=lambda ids: "".join(map(chr, ids)), piece=lambda number: chr(number)
+    )
+    asks = "own"
+
+    def instructed(self, own: Instruction) -> Prompts:
+        other = copy.copy(self)
+        other.asks = own.text or self.asks
+        return other
+
+    def count(self, samples: int) -> int:
+        return samples // 1000
+
+    def prompt_ids(self, options: Any) -> np.ndarray:
+        return np.array([*map(ord, self.asks), self.placeholder])
+
+    def decoding(self, options: Any, counts: np.ndarray) -> Decoding:
+        return Decoding((STOP,))
+
+    def text(self, written: str) -> str:
+        return written
+
+
+class Engine:
+    """Writes what it was asked."""
+
+    dtype = "float32"
+
+    def stream(self, requests: Sequence[Any], decodings: Any, watch: Any) -> Iterator[tuple[int, list[int]]]:
+        [request] = requests
+        for number in [*request.ids[:-1], STOP]:
+            yield 0, [number]
+
+
+def test_the_instruction_is_in_the_prompt_of_that_call_alone() -> None:
+    prompts: Any = Prompts()
+    engine: Any = Engine()
+    features: Any = None
+    session = InstructedSession("m", "vllm", EngineRecogniser(prompts, features, engine, ()))
+    sound = {"type": "audio", "audio": (np.ones(16000, np.float32), 16000)}
+    told = [{"role": "user", "content": [sound, {"type": "text", "text": "shout"}]}]
+    assert session.converse(told).text == "shout"
+    assert session.converse([{"role": "user", "content": [sound]}]).text == "own"
+    assert session.transcribe((np.ones(16000, np.float32), 16000), vad="none").text == "own"

@@ -14,6 +14,7 @@ from tests.support.tiny_language import CONTEXT, change_json, tiny_language
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, family_of
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, is_causal_lm, read_causal_lm, token_prompt
+from workbench.session.values import PROMPT
 
 USER = {"role": "user", "content": "Count from one to three."}
 ASSISTANT = {"role": "assistant", "content": "one two three"}
@@ -71,8 +72,8 @@ def test_a_directory_of_another_type_says_so(directory: Path) -> None:
         family_of(directory)
 
 
-def test_it_is_the_only_family_that_reads_text() -> None:
-    assert [name for name, family in FAMILIES.items() if family.reads_text] == ["causal_lm"]
+def test_it_is_the_only_family_that_takes_a_prompt() -> None:
+    assert [name for name, family in FAMILIES.items() if family.input == PROMPT] == ["causal_lm"]
     assert list(FAMILIES)[-1] == "causal_lm", "a speech model's directory may also be that of a language model"
 
 

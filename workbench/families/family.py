@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.core.options import conversing
 from workbench.decoding.generation import GenerationOptions
-from workbench.session.values import RECORDING
+from workbench.session.values import CONVERSATION, RECORDING
 
 CONVERSE = "converse"  # the task of models that answer conversations
 
@@ -90,7 +90,7 @@ class Family:
     @property
     def has_language_model(self) -> bool:
         """Whether it contains an autoregressive language model, whose arithmetic has a type of its own."""
-        return issubclass(self.options_class, GenerationOptions)
+        return self.input == CONVERSATION or issubclass(self.options_class, GenerationOptions)
 
     def recognises(self, directory: Path) -> bool:
         """Whether the directory holds a checkpoint of this family."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from workbench.families.family import CONVERSE, Cell, Family, GgufParts, HubFiles, VllmParts
 from workbench.families.language import MODEL_TYPES
-from workbench.session.values import PROMPT
+from workbench.session.values import CONVERSATION, PROMPT
 
 FUNASR = HubFiles(weights=("model.pt",))
 FUNASR_HINT = "a FunASR checkpoint has a config.yaml beside model.pt"
@@ -132,6 +132,22 @@ OWN: tuple[Family, ...] = (
         ),
         explain=FUNASR_EXPLAIN,
         hint=FUNASR_HINT,
+    ),
+    Family(
+        name="speechlm",
+        title="SpeechLM",
+        module="workbench.families.speechlm",
+        recognise="is_speechlm",
+        options="SpeechLmOptions",
+        cells={
+            "pytorch": Cell("workbench.runtimes.pytorch.speechlm"),
+            "gguf": Cell(reason="the programs of ggml know no language model with several token streams"),
+            "vllm": Cell(reason="vLLM itself has no SpeechLM, and this version adds none to it"),
+        },
+        tasks=(CONVERSE,),
+        input=CONVERSATION,
+        hub=HubFiles(weights=("*.[ps][ta]*",)),  # safetensors, or ESPnet's .pt file
+        hint="a SpeechLM has a config.json of type bagpiper, or the yaml of ESPnet's training beside its .pt file",
     ),
     Family(
         name="causal_lm",

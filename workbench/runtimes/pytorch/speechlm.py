@@ -1,4 +1,4 @@
-"""SpeechLM on PyTorch: opens language model, audio tower and codec of a checkpoint directory of either form."""
+"""SpeechLM on PyTorch: opens a session of a checkpoint directory of either form: language model, audio tower, codec."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.families.language import LanguageConfig, read_json
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
+from workbench.pipelines.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.arithmetic import network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.language import DTYPES, LanguageModel, open_language
@@ -19,6 +20,12 @@ from workbench.runtimes.pytorch.speechlm_tower import Ears
 from workbench.runtimes.pytorch.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.weights import read_safetensors
 from workbench.runtimes.pytorch.xcodec import Xcodec
+
+
+def open_session(directory: Path, name: str, settings: Settings) -> ConversationSession:
+    """Opens a session of the checkpoint in `directory`; results call the model `name`."""
+    model, network, codec = open_speechlm(directory, settings)
+    return ConversationSession(name, "pytorch", model, network, codec, model.notes)
 
 
 def open_speechlm(directory: Path, settings: Settings) -> tuple[SpeechLmModel, SpeechLmNetwork, Xcodec | None]:

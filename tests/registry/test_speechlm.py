@@ -1,0 +1,68 @@
+"""A SpeechLM checkpoint opened by the registry, in a process of its own: what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.tiny_speechlm import tiny_espnet_release, tiny_speechlm
+from workbench.core.errors import BadInput
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.session.conversation import Answer, AudioPiece
+from workbench.session.values import Piece
+
+SHORT = {"max_text_tokens": 12, "min_audio_rows": 14, "max_audio_rows": 30}
+
+
+@pytest.fixture(scope="module", params=["directory", "release"])
+def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSession]:
+    place = tmp_path_factory.mktemp("speechlm") / "it"
+    write = tiny_speechlm if request.param == "directory" else tiny_espnet_release
+    with Registry() as registry, registry.open(write(place).directory) as opened:
+        yield opened
+
+
+def test_it_is_found_and_its_card_says_what_it_does(tmp_path: Path) -> None:
+    with Registry() as registry:
+        card = registry.card(tiny_speechlm(tmp_path / "it").directory)
+        assert (card.family, card.tasks) == ("speechlm", ("converse",))
+        assert registry.availability(card, "pytorch").ready
+        assert "use pytorch" in str(registry.availability(card, "gguf").reason)
+        assert "use pytorch" in str(registry.availability(card, "vllm").reason)
+
+
+def test_text_and_audio_come_as_they_are_generated(session: OpenSession) -> None:
+    events = list(session.converse_stream("say three", modalities="text_audio", seed=1, **SHORT))
+    answer = events[-1]
+    assert isinstance(answer, Answer) and answer.streams is not None and answer.audio is not None
+    text = "".join(event.text for event in events if isinstance(event, Piece))
+    pieces = [event.samples for event in events if isinstance(event, AudioPiece)]
+    assert text == answer.text and np.array_equal(np.concatenate(pieces), answer.audio)
+    assert 14 <= len(answer.streams) <= 30
+    assert len(answer.audio) == 320 * (len(answer.streams) - answer.streams.shape[1] + 1)
+    again = session.converse("say three", modalities="text_audio", seed=1, **SHORT)
+    assert again.token_ids == answer.token_ids and np.array_equal(again.audio, answer.audio)
+
+
+def test_it_hears_and_its_answer_goes_back_into_the_conversation(session: OpenSession) -> None:
+    noise = np.random.default_rng(1).normal(0, 0.1, 8000).astype(np.float32)
+    first = {"role": "user", "content": [{"type": "audio", "audio": (noise, 16000)}]}
+    answer = session.converse([first], modalities="audio", cfg=3.0, **SHORT)
+    assert answer.streams is not None
+    said = {"role": "assistant", "content": [{"type": "audio", "streams": answer.streams}]}
+    second = session.converse([first, said, {"role": "user", "content": "again"}], modalities="text", **SHORT)
+    assert second.prompt_rows > answer.prompt_rows + len(answer.streams)
+    assert second.audio is None and second.text
+
+
+def test_calls_of_other_models_are_refused(session: OpenSession) -> None:
+    with pytest.raises(BadInput, match="answers conversations; to transcribe, open a speech model"):
+        session.transcribe("it.wav")
+    with pytest.raises(BadInput, match=r"cfg of .* is 0\.5; expected 1 to 20"):
+        session.converse("say one", cfg=0.5)
+    with pytest.raises(BadInput, match="positions long; expected fewer than 600"):
+        session.converse("say one " * 400)

@@ -32,6 +32,7 @@ from workbench.core.settings import SessionSpec
 from workbench.isolation.loader import open_here
 from workbench.session.calls import CALLS, call_of
 from workbench.session.protocols import Session
+from workbench.system.forks import allow_forks
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
 
@@ -291,6 +292,7 @@ def _portable(error: BaseException, doing: str) -> tuple[type[WorkbenchError], s
 def main() -> None:
     """Entry of the child process; the first argument is the number of the inherited socket."""
     connection = Connection(int(sys.argv[1]))
+    allow_forks(connection.close)  # else the parent would not notice that this process has ended
     with contextlib.suppress(EOFError):
         _, spec, parallel, scratch = connection.recv()
         server = ParallelServer if parallel else _Server

@@ -211,6 +211,7 @@ def test_killed_at_work_every_call_has_its_error_and_the_next_is_served(nano: Op
     expected = nano.transcribe(SAMPLES[0]).text
     at_work, errors = threading.Barrier(9), list[Exception]()
     front_end = nano.pid
+    assert [is_forked(each.pid) for each in engine_processes(front_end)] == [True], "it shares what vLLM has imported"
 
     def ask(number: int) -> None:
         # Sampling without an end keeps it at work.
@@ -233,6 +234,7 @@ def test_killed_at_work_every_call_has_its_error_and_the_next_is_served(nano: Op
     assert all("was ended by SIGKILL" in str(error) and "\n" not in str(error) for error in errors)
     assert nano.transcribe(SAMPLES[0]).text == expected
     assert nano.pid == front_end, "the process in front of it lived on"
+    assert not any(is_forked(each.pid) for each in engine_processes(front_end)), "only the first start is forked"
 
 
 def engine_processes(front_end: int | None) -> list[psutil.Process]:
@@ -242,6 +244,12 @@ def engine_processes(front_end: int | None) -> list[psutil.Process]:
     ]
     assert found
     return found
+
+
+def is_forked(pid: int) -> bool:
+    """Whether the process is a copy of the one that started it, and no program was started in it (see proc(5))."""
+    flags = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6])
+    return bool(flags & 0x40)
 
 
 def test_one_engine_is_gone_before_the_next_begins_where_both_do_not_fit() -> None:

@@ -25,11 +25,13 @@ from workbench.core.runtimes import CPU_KV_GIGABYTES
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
+from workbench.runtimes.vllm.forking import computing_alone, forked
 from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
 from workbench.runtimes.vllm.processes import Processes
 from workbench.runtimes.vllm.rendering import rendered
 from workbench.runtimes.vllm.request import Limits, Request, check_request
 from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params
+from workbench.system.forks import forks_allowed
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -94,6 +96,7 @@ class Engine:
         self._startup_seconds = 0.0
         self._reason = ""
         self._starting = False
+        self._new = True  # the loop's thread has not run anything yet
         self._loop = asyncio.new_event_loop()  # runs vLLM's front end in a separate thread
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-loop", daemon=True)
         self._thread.start()
@@ -173,9 +176,12 @@ class Engine:
             "worker_extension_cls": EXTENSION,
             "trust_remote_code": False,
         }
-        config = AsyncEngineArgs(**{**arguments, **options.arguments}).create_engine_config()
-        _check_heads(config.model_config)
-        return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+        may_fork, self._new = self._new and forks_allowed(), False
+        with computing_alone() if may_fork else contextlib.nullcontext():
+            config = AsyncEngineArgs(**{**arguments, **options.arguments}).create_engine_config()
+            _check_heads(config.model_config)
+            with forked(config) if may_fork else contextlib.nullcontext():
+                return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
 
     def stop(self) -> None:
         """Ends the engine and its processes; running requests end with `SessionDied`. May be called again."""

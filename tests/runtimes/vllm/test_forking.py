@@ -1,0 +1,79 @@
+"""Engines that are forked: which ones, and that they compute with all threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workbench.runtimes.vllm.forking import METHOD, forked
+
+ROOT = Path(__file__).resolve().parents[3]
+# The main thread computes in parallel before another one forks: the child then has none of the threads that helped.
+FORKS = """
+import multiprocessing, os, threading, torch
+from workbench.runtimes.vllm.environment import environment
+from workbench.runtimes.vllm.forking import computing_alone
+
+def compute(answers):
+    values = torch.arange(1 << 20, dtype=torch.float64)
+    answers.put((float((values * 2 + 1).sum()), torch.get_num_threads(), len(os.listdir("/proc/self/task"))))
+
+def fork():
+    with environment(3), computing_alone():
+        torch.arange(1 << 20).sum()
+        child = multiprocessing.get_context("fork").Process(target=compute, args=(answers,))
+        child.start()
+    print(*answers.get(timeout=60))
+    child.join()
+    print(torch.get_num_threads(), child.exitcode)
+
+answers = multiprocessing.get_context("fork").SimpleQueue()
+answers.get = lambda timeout: answers._reader.recv() if answers._reader.poll(timeout) else ["it waits"]
+torch.set_num_threads(2)
+compute(answers)
+print(*answers.get(timeout=60))
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+os._exit(0)
+"""
+
+
+def test_a_forked_child_computes_in_parallel() -> None:
+    done = subprocess.run([sys.executable, "-u", "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    parent, child, ends = (line.split() for line in done.stdout.splitlines())
+    assert parent[:2] == [str(float(1 << 40)), "2"]
+    assert child[:2] == [str(float(1 << 40)), "3"], "the threads of $OMP_NUM_THREADS"
+    assert int(child[2]) >= 3, "and they have all begun"
+    assert ends == ["2", "0"], "the parent computes as before"
+
+
+def config(device: str = "cpu", backend: str = "uni", eager: bool = True) -> Any:
+    return SimpleNamespace(
+        device_config=SimpleNamespace(device_type=device),
+        parallel_config=SimpleNamespace(distributed_executor_backend=backend),
+        model_config=SimpleNamespace(enforce_eager=eager),
+    )
+
+
+@pytest.mark.parametrize("before", [None, "spawn"])
+def test_vllm_forks_within_the_block_alone(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    monkeypatch.delenv(METHOD, raising=False)
+    if before:
+        monkeypatch.setenv(METHOD, before)
+    with forked(config()):
+        assert os.environ[METHOD] == "fork"
+    assert os.environ.get(METHOD) == before
+
+
+@pytest.mark.parametrize("other", [config(device="cuda"), config(backend="mp"), config(eager=False)])
+def test_other_engines_are_spawned(monkeypatch: pytest.MonkeyPatch, other: Any) -> None:
+    monkeypatch.setenv(METHOD, "spawn")
+    with forked(other):
+        assert os.environ[METHOD] == "spawn"

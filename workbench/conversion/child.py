@@ -24,7 +24,9 @@ from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.plan import estimated_bytes
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
+from workbench.families import FAMILIES
 from workbench.formats.quantization import resolve_quantization
+from workbench.system.imports import UNUSED, without
 
 SAY_SECONDS = 0.1  # the shortest time between two lines of progress
 
@@ -46,7 +48,10 @@ def main() -> int:
             print(json.dumps({"fraction": fraction, "said": sentence}), file=lines)
 
     try:
-        print(json.dumps(_run(json.loads(sys.argv[1]), say)), file=lines)
+        given = json.loads(sys.argv[1])
+        family = FAMILIES.get(given["family"])
+        with without(*([UNUSED] if family is not None and not family.package else [])):
+            print(json.dumps(_run(given, say)), file=lines)
     except (BadInput, Unavailable) as error:
         print(json.dumps({"error": type(error).__name__, "sentence": str(error)}), file=lines)
         return error.exit_status

@@ -20,7 +20,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -29,10 +29,12 @@ from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable,
 from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
+from workbench.families import FAMILIES
 from workbench.isolation.loader import open_here
 from workbench.session.calls import CALLS, call_of
 from workbench.session.protocols import Session
 from workbench.system.forks import allow_forks
+from workbench.system.imports import UNUSED, without
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_scratch
 
@@ -89,7 +91,7 @@ class _Server:
         """Loads the model and says so, or why it could not be loaded; returns whether it was."""
         spec = self.spec
         try:
-            with _without_torch() if _is_light(spec.runtime) else contextlib.nullcontext(), self.reporting(0):
+            with without(*_unused(spec)), self.reporting(0):
                 session = open_here(spec)
         except Exception as error:
             self.answer("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
@@ -258,21 +260,18 @@ def _is_light(runtime: str) -> bool:
     return runtime in RUNTIMES and RUNTIMES[runtime].opens_gguf
 
 
-@contextlib.contextmanager
-def _without_torch() -> Iterator[None]:
-    """Hides torch meanwhile: transformers would import it for a tokenizer alone, which takes seconds and 350 MB.
+def _unused(spec: SessionSpec) -> list[str]:
+    """Packages that transformers would import for this session, which does not need them.
 
-    For the rest of the process transformers then has tokenizers only; who needs torch itself can still import it.
+    Without torch, transformers has only tokenizers for the rest of the process. Who needs torch itself can import it
+    after the load.
     """
-    if "torch" in sys.modules:
-        yield
-        return
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say so on stderr
-    sys.modules["torch"] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]
+    family = FAMILIES.get(spec.family)
+    unused = [UNUSED] if family is not None and not family.package else []  # what another package needs is not known
+    if _is_light(spec.runtime):
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say on stderr that torch is missing
+        unused.append("torch")  # takes seconds and 350 MB
+    return unused
 
 
 def _portable(error: BaseException, doing: str) -> tuple[type[WorkbenchError], str, str]:

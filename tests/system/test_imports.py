@@ -1,0 +1,27 @@
+"""Packages that stay out of a process."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+from workbench.system.imports import without
+
+
+def test_a_hidden_package_is_as_if_it_were_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    with without("this", "sys", "no_such_package"):
+        assert importlib.util.find_spec("this") is None
+        with pytest.raises(ModuleNotFoundError):
+            import this  # noqa: F401
+        assert sys.modules["sys"] is sys, "it was there before"
+    assert importlib.util.find_spec("this") is not None
+    assert not {"this", "no_such_package"} & set(sys.modules)
+
+
+def test_it_ends_with_the_block_whatever_happens() -> None:
+    with pytest.raises(ZeroDivisionError), without("no_such_package"):
+        assert 1 / 0
+    assert "no_such_package" not in sys.modules

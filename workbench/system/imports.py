@@ -1,0 +1,24 @@
+"""Keeps packages out of a process that another package would import and nobody uses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# transformers imports it, and with it all of scipy, for a way of generating that no model here has: 1 s, 60 MB.
+UNUSED = "sklearn"
+
+
+@contextmanager
+def without(*packages: str) -> Iterator[None]:
+    """Hides packages within the block, except those that are imported already. Only for a process of one's own: other
+    threads do not find the packages either.
+    """
+    hidden = [name for name in packages if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: as if it were not installed
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]

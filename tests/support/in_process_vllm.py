@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from workbench.runtimes.vllm.forking import inspecting_here
+
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_USE_V2_MODEL_RUNNER": "0",
@@ -39,7 +41,8 @@ def in_process_engine(directory: Path, **arguments: Any) -> Iterator[Any]:
             "max_num_seqs": 16,
             **arguments,
         }
-        llm = LLM(str(directory), **given)
+        with inspecting_here():
+            llm = LLM(str(directory), **given)
         try:
             yield llm
         finally:

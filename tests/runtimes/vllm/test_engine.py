@@ -27,6 +27,7 @@ from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.engine import ABORT_SECONDS, Engine, EngineOptions, Finished, open_engine
+from workbench.runtimes.vllm.forking import inspecting_here
 from workbench.runtimes.vllm.request import Request
 
 pytest.importorskip("vllm")
@@ -47,7 +48,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(directory: Path) -> Iterator[Engine]:
-    with open_engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1)) as opened:
+    with inspecting_here(), open_engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1)) as opened:
         opened.start()
         yield opened
 

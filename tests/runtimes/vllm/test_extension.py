@@ -21,6 +21,7 @@ from workbench.runtimes.pytorch.language import LanguageModel, open_language
 from workbench.runtimes.vllm.capture import begin_capture, captured, capturing, drop_capture
 from workbench.runtimes.vllm.engine import Engine, EngineOptions, open_engine
 from workbench.runtimes.vllm.extension import Extension
+from workbench.runtimes.vllm.forking import inspecting_here
 from workbench.runtimes.vllm.request import Request
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
@@ -156,7 +157,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             "kv_cache_memory_bytes": space,
         },
     )
-    with open_engine(options) as engine:
+    with inspecting_here(), open_engine(options) as engine:
         yield Served(engine, open_language(read_language_config(directory), torch.device("cpu")))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from workbench.runtimes.vllm.forking import METHOD, forked
+from workbench.runtimes.vllm.forking import ELSEWHERE, METHOD, forked, inspecting_here
 
 ROOT = Path(__file__).resolve().parents[3]
 # The main thread computes in parallel before another one forks: the child then has none of the threads that helped.
@@ -77,3 +77,21 @@ def test_other_engines_are_spawned(monkeypatch: pytest.MonkeyPatch, other: Any) 
     monkeypatch.setenv(METHOD, "spawn")
     with forked(other):
         assert os.environ[METHOD] == "spawn"
+
+
+def test_classes_are_inspected_here_within_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = pytest.importorskip("vllm.model_executor.models.registry")
+
+    def elsewhere(inspect: Any) -> Any:
+        raise AssertionError("another process would import vLLM")
+
+    monkeypatch.setattr(registry, ELSEWHERE, elsewhere)
+    with inspecting_here():
+        assert getattr(registry, ELSEWHERE)(os.getpid) == os.getpid()
+    assert getattr(registry, ELSEWHERE) is elsewhere
+
+
+def test_vllm_calls_what_is_replaced() -> None:
+    """Else every class would be inspected in another process again."""
+    registry = pytest.importorskip("vllm.model_executor.models.registry")
+    assert ELSEWHERE in registry._LazyRegisteredModel.inspect_model_cls.__wrapped__.__code__.co_names

@@ -25,7 +25,7 @@ from workbench.core.runtimes import CPU_KV_GIGABYTES
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
-from workbench.runtimes.vllm.forking import computing_alone, forked
+from workbench.runtimes.vllm.forking import computing_alone, forked, inspecting_here
 from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
 from workbench.runtimes.vllm.processes import Processes
 from workbench.runtimes.vllm.rendering import rendered
@@ -176,12 +176,16 @@ class Engine:
             "worker_extension_cls": EXTENSION,
             "trust_remote_code": False,
         }
-        may_fork, self._new = self._new and forks_allowed(), False
-        with computing_alone() if may_fork else contextlib.nullcontext():
+        may_fork, self._new = self._new and forks_allowed() and running_on_cpu(), False
+        with contextlib.ExitStack() as fork:
+            if may_fork:
+                fork.enter_context(computing_alone())
+                fork.enter_context(inspecting_here())
             config = AsyncEngineArgs(**{**arguments, **options.arguments}).create_engine_config()
             _check_heads(config.model_config)
-            with forked(config) if may_fork else contextlib.nullcontext():
-                return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+            if may_fork:
+                fork.enter_context(forked(config))
+            return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
 
     def stop(self) -> None:
         """Ends the engine and its processes; running requests end with `SessionDied`. May be called again."""

@@ -23,6 +23,7 @@ from typing import Any
 from workbench.runtimes.vllm.environment import THREADS
 
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+ELSEWHERE = "_run_in_subprocess"  # vLLM's function that inspects a class in another process
 
 
 @contextmanager
@@ -39,6 +40,23 @@ def computing_alone() -> Iterator[None]:
     finally:
         del child  # what was registered for it goes with it
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def inspecting_here() -> Iterator[None]:
+    """Within the block vLLM inspects the classes of models in this process, and keeps what it finds.
+
+    Otherwise one more process imports vLLM when a class is first used, which takes 12 s. This is to keep CUDA out of
+    the present process, so it is only for a CPU. A forked engine has the class from here.
+    """
+    from vllm.model_executor.models import registry
+
+    vllms_own = getattr(registry, ELSEWHERE, None)
+    setattr(registry, ELSEWHERE, lambda inspect: inspect())
+    try:
+        yield
+    finally:
+        setattr(registry, ELSEWHERE, vllms_own)
 
 
 class _Child:

@@ -35,8 +35,9 @@ env: $(READY)
 app: $(READY)
 	@exec $(PY) app.py --host $(HOST) $(if $(PORT),--port $(PORT))
 
+# Hundreds of processes start in the tests. Each would compile the project anew where Python is told to keep nothing.
 test: $(READY) programs
-	@$(PY) -m pytest -ra --durations=15 --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest -ra --durations=15 --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 check: $(READY)
 	@$(PY) -m ruff format --check .

@@ -252,32 +252,6 @@ def is_forked(pid: int) -> bool:
     return bool(flags & 0x40)
 
 
-def test_one_engine_is_gone_before_the_next_begins_where_both_do_not_fit() -> None:
-    with Registry(memory_bytes=3_200_000_000) as registry:
-        first = registry.open("demo/funasr-nano", "vllm", **SMALL)
-        assert first.pid is not None
-        processes = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
-        overlap, starting = list[str](), list[str]()
-
-        def look(fraction: float, activity: str) -> None:
-            if activity.startswith("vLLM"):  # before, its checkpoint was converted, and room was made
-                overlap.extend(f"{each.pid} while {activity}" for each in processes if alive(each))
-                starting.append(activity)
-
-        with registry.open("demo/fireredasr", "vllm", **SMALL, on_progress=look) as second:
-            assert starting and overlap == []
-            assert second.transcribe(SAMPLES[0]).text
-            [resident] = [each for each in registry.residents() if each.model == second.model]
-            assert resident.load_seconds > 1 and resident.memory_bytes > 5e8
-            assert resident.log is not None and resident.log.is_file()
-            left = [psutil.Process(second.pid), *psutil.Process(second.pid).children(recursive=True)]
-    assert not [each for each in left if alive(each)], "nothing is left when the registry has closed"
-
-
-def alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
 def test_an_engine_that_cannot_start_says_why_and_keeps_its_log(registry: Registry) -> None:
     with pytest.raises(Unavailable, match=r"vLLM cannot start demo/qwen3: .*max_model_len.*its log: (.*)\)") as refused:
         registry.open("demo/qwen3", "vllm", max_length=10**6)
@@ -288,3 +262,32 @@ def test_an_engine_that_cannot_start_says_why_and_keeps_its_log(registry: Regist
 def test_models_without_a_language_model_say_so(registry: Registry, model: str) -> None:
     with pytest.raises(Unavailable, match="no autoregressive part, so there is nothing for vLLM to serve"):
         registry.open(model, "vllm")
+
+
+def test_one_engine_is_gone_before_the_next_begins_where_both_do_not_fit(
+    registry: Registry, nano: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test, as it closes the registry."""
+    assert registry.unload("demo/fireredasr", "vllm"), "an earlier test has opened it"
+    assert nano.transcribe(SAMPLES[0]).text and nano.pid is not None
+    processes = [psutil.Process(nano.pid), *psutil.Process(nano.pid).children(recursive=True)]
+    overlap, starting = list[str](), list[str]()
+
+    def look(fraction: float, activity: str) -> None:
+        if activity.startswith("vLLM"):  # before, its checkpoint was converted, and room was made
+            overlap.extend(f"{each.pid} while {activity}" for each in processes if alive(each))
+            starting.append(activity)
+
+    monkeypatch.setattr(registry._budget, "total", 3_200_000_000)
+    with registry, registry.open("demo/fireredasr", "vllm", **SMALL, on_progress=look) as second:
+        assert starting and overlap == []
+        assert second.transcribe(SAMPLES[0]).text
+        [resident] = [each for each in registry.residents() if (each.model, each.runtime) == (second.model, "vllm")]
+        assert resident.load_seconds > 1 and resident.memory_bytes > 5e8
+        assert resident.log is not None and resident.log.is_file()
+        left = [psutil.Process(second.pid), *psutil.Process(second.pid).children(recursive=True)]
+    assert not [each for each in left if alive(each)], "nothing is left when the registry has closed"
+
+
+def alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

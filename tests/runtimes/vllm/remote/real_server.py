@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from workbench.runtimes.vllm.environment import DEFAULTS
+from workbench.runtimes.vllm.environment import DEFAULTS, UNCOMPILED
 from workbench.system.process_groups import end_group
 
+ROOT = Path(__file__).resolve().parents[4]
 PATIENCE = 240.0  # seconds to start, on a busy machine
 ARGUMENTS = ("--dtype", "float32", "--enforce-eager", "--enable-prompt-embeds", "--host", "127.0.0.1")
 
@@ -29,7 +30,7 @@ class RealServer:
     def __init__(self, directory: Path, log: Path, port: int = 0, more: Sequence[str] = ()):
         self.log = log
         self.scratch = tempfile.mkdtemp()  # for its sockets, whose names must be short
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(directory)]
+        command = [sys.executable, "-m", "tests.runtimes.vllm.remote.forking_server", "--model", str(directory)]
         given = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "TMPDIR": self.scratch}
         with log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -37,7 +38,8 @@ class RealServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **DEFAULTS, **given},
+                env={**os.environ, **DEFAULTS, **UNCOMPILED, **given},
+                cwd=ROOT,
                 start_new_session=True,
             )
         try:

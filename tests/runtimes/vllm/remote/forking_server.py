@@ -1,0 +1,33 @@
+"""vLLM's own server, whose engine is forked and not spawned: a spawned one imports vLLM once more, which takes 12 s.
+
+The server computes in one thread ($OMP_NUM_THREADS is 1), so a forked engine misses none.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+from typing import Any
+
+from workbench.runtimes.vllm.forking import METHOD, inspecting_here
+
+SERVER = "vllm.entrypoints.openai.api_server"
+
+
+def main() -> None:
+    """Runs the server with the arguments of this program."""
+    from vllm.platforms import current_platform
+
+    check = current_platform.check_and_update_config
+
+    def check_and_fork(config: Any) -> None:
+        check(config)
+        os.environ[METHOD] = "fork"  # vLLM has asked for spawned processes just now
+
+    type(current_platform).check_and_update_config = staticmethod(check_and_fork)  # type: ignore[assignment]
+    with inspecting_here():
+        runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

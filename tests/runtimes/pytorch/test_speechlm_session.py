@@ -1,0 +1,110 @@
+"""A SpeechLM as a session on PyTorch: answers in text and speech, dialogues that go on, stages, bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.tiny_checkpoints import noise
+from tests.support.tiny_speechlm import tiny_espnet_release, tiny_speechlm
+from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
+from workbench.pipelines.conversation_session import ConversationSession
+from workbench.runtimes.pytorch.speechlm import open_session
+from workbench.session.conversation import Answer, AnswerSoFar
+
+ASK = [{"role": "user", "content": "say three seven one"}]
+SHORT = {"type": "audio", "audio": (np.full(16, 0.1, np.float32), 16000)}
+HEARD = {"role": "user", "content": [{"type": "audio", "audio": noise(1.3)}, {"type": "text", "text": "Repeat it."}]}
+LONG: dict[str, Any] = {"modalities": "text_audio", "max_text_tokens": 6, "min_audio_rows": 80, "max_audio_rows": 90}
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ConversationSession]:
+    root = tmp_path_factory.mktemp("speechlm")
+    made = {"directory": tiny_speechlm(root / "directory"), "release": tiny_espnet_release(root / "release", seed=2)}
+    return {name: open_session(tiny.directory, name, Settings()) for name, tiny in made.items()}
+
+
+@pytest.fixture
+def session(sessions: dict[str, ConversationSession]) -> ConversationSession:
+    return sessions["directory"]
+
+
+@pytest.mark.parametrize("form", ["directory", "release"])
+@pytest.mark.parametrize("options", [{}, {"cfg": 3.0, "seed": 5}, {"temperature": 0.0}])
+def test_an_answer_in_text_and_speech(
+    form: str, options: dict[str, Any], sessions: dict[str, ConversationSession]
+) -> None:
+    session = sessions[form]
+    made = AnswerSoFar(form, "pytorch")
+    *events, answer = session.converse_stream([*ASK, {"role": "assistant", "content": "x"}, HEARD], **LONG, **options)
+    for event in events:
+        made.add(event)
+    layout = session.network.layout
+    assert isinstance(answer, Answer) and answer.streams is not None and len(answer.streams) >= 80
+    assert answer.audio is not None and session._codec is not None
+    np.testing.assert_array_equal(made.answer().streams, answer.streams)
+    frames = len(answer.streams) - layout.streams + 1
+    first = layout.codec_first + layout.layer_size * np.arange(layout.streams)
+    codes = np.stack([answer.streams[n : n + frames, n] - first[n] - 1 for n in range(layout.streams)], axis=1)
+    whole = session._codec.decode(np.maximum(codes, 0))
+    np.testing.assert_allclose(answer.audio, whole, atol=1e-5)
+    assert made.answer().token_ids == answer.token_ids
+    settings = answer.settings
+    again = session.converse([*ASK, {"role": "assistant", "content": "x"}, HEARD], **settings)
+    assert again.token_ids == answer.token_ids
+    np.testing.assert_array_equal(again.streams, answer.streams)
+
+
+def test_a_dialogue_goes_on_with_the_very_ids(session: ConversationSession) -> None:
+    first = session.converse(ASK, **LONG)
+    assert first.streams is not None
+    second = session.converse([*ASK, first.message(), HEARD], modalities="text", max_text_tokens=3)
+    without = session.converse([*ASK, {"role": "assistant", "content": first.text}, HEARD], modalities="text")
+    assert second.prompt_rows == without.prompt_rows + 3 + len(first.streams)
+
+
+def test_the_stages_of_a_conversation(session: ConversationSession, tmp_path: Path) -> None:
+    trace = session.trace([HEARD], out=tmp_path / "t.safetensors", **LONG)
+    answer = session.converse([HEARD], **LONG)
+    for stage in ("tower.output", "adaptor.output", "llm.embeddings", "llm.norm", "logits", "codec.logits"):
+        assert len(trace[stage])
+    assert len(trace["logits"]) == answer.prompt_rows
+    np.testing.assert_array_equal(trace["codec.rows"], answer.streams)
+    np.testing.assert_allclose(trace["codec.audio"], answer.audio, atol=1e-5)
+    assert trace["codec.latents"].shape[0] == trace["codec.codes"].shape[0] == len(trace["codec.rows"]) - 4
+    assert tuple(trace["tokens"].tolist()) == answer.token_ids and str(trace["text"]) == answer.text
+    assert list(session.trace("hello", stages="llm.norm")) == ["llm.norm"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ("x" * 5000, "the conversation is "),
+        (
+            [{"role": "user", "content": [{"type": "audio", "audio": (np.zeros(8000, np.float32), 16000)}]}],
+            "message 1, part 1: the recording of 0.5 s is silent",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "audio", "audio": noise(300.0)}]}],
+            "message 1, part 1: the recording is 300.0 s long; expected at most 30 s",
+        ),
+        (
+            [{"role": "user", "content": [SHORT]}],
+            "message 1, part 1 has 16 samples",
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "audio", "audio": noise(0.01)}]}, *ASK],
+            "the speech has 160 samples at 16000 Hz; expected at least 320",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_lost(messages: Any, said: str, session: ConversationSession) -> None:
+    with pytest.raises(BadInput) as raised:
+        session.converse(messages)
+    assert str(raised.value).startswith(said)
+    assert session.converse(ASK, modalities="text", max_text_tokens=2).token_ids

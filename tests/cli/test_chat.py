@@ -1,0 +1,258 @@
+"""workbench chat: one answer as text, audio and JSON, whole conversations, a chat in a terminal, and bad input."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.support.fake_conversations import fake_conversation
+from tests.support.processes import PATIENCE
+from tests.support.tiny_checkpoints import noise, tiny_sensevoice
+from workbench.cli.commands import main
+from workbench.isolation import serial
+from workbench.session.conversation import Answer
+
+CHILD = ("-P", "-m", "tests.support.conversing_worker")
+SPEAK = ["--modalities", "text_audio", "--seed", "3"]
+pytestmark = pytest.mark.usefixtures("lasting_sessions")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Models that are answered by a made-up network, and a recording."""
+    folder = tmp_path_factory.mktemp("chat")
+    for name in ("fake-audio", "slow"):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text('{"model_type": "bagpiper"}')
+    soundfile.write(folder / "question.wav", noise(1.0)[0], 16000, subtype="FLOAT")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serial, "CHILD", CHILD)
+        patch.chdir(folder)
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def chatting(folder: Path) -> None:
+    """Every test has the models."""
+
+
+def expected(messages: object, **options: object) -> Answer:
+    """The answer of the same network in this process."""
+    options = {"modalities": "text_audio", "seed": 3, **options}
+    return fake_conversation().converse(messages, **options)  # type: ignore[arg-type]
+
+
+def test_text_goes_to_stdout_and_audio_to_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "say three", "-m", "fake-audio", *SPEAK, "--out", "answer.wav"]) == 0
+    printed, answer = capsys.readouterr(), expected("say three")
+    assert printed.out == answer.text + "\n" and answer.audio is not None
+    samples, rate = soundfile.read("answer.wav", dtype="float32")
+    assert rate == 16000
+    np.testing.assert_allclose(samples, np.clip(answer.audio, -1, 1), atol=1e-4)
+    assert "--out" not in printed.err
+
+
+def test_without_a_file_it_says_where_the_audio_could_go(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "say three", "-m", "fake-audio", *SPEAK]) == 0
+    seconds = expected("say three").audio_seconds
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "audio" in line and "limit" not in line]
+    assert line == f"fake-audio: the answer has {seconds:.1f} s of audio; --out FILE.wav writes it"
+    assert main(["chat", "say three", "-m", "fake-audio", "--modalities", "text", "--out", "none.wav"]) == 0
+    assert "fake-audio: the answer has no audio, so none.wav was not written" in capsys.readouterr().err
+    assert not Path("none.wav").exists()
+
+
+def test_json_has_the_fields_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "say three", "--audio", "question.wav", "-m", "fake-audio", *SPEAK, "--json"]) == 0
+    parts = [{"type": "audio", "audio": "question.wav"}, {"type": "text", "text": "say three"}]
+    told, answer = json.loads(capsys.readouterr().out), expected([{"role": "user", "content": parts}])
+    assert told["text"] == answer.text and tuple(told["token_ids"]) == answer.token_ids
+    assert told["finish"] == answer.finish and told["prompt_rows"] == answer.prompt_rows
+    samples, _ = soundfile.read(io.BytesIO(base64.b64decode(told["audio"])), dtype="float32")
+    assert answer.audio is not None and len(samples) == len(answer.audio)
+
+
+def test_a_whole_conversation_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "q.wav").write_bytes(Path("question.wav").read_bytes())
+    earlier = [
+        {"role": "user", "content": [{"type": "audio", "audio": "q.wav"}]},
+        expected("x", modalities="text").message(),
+    ]
+    asked = {"role": "user", "content": "and now?"}
+    whole = [{"role": "system", "content": "brief"}, *earlier, asked]
+    (tmp_path / "some.json").write_text(json.dumps(earlier))
+    (tmp_path / "all.json").write_text(json.dumps({"messages": whole}))
+    words = ["-m", "fake-audio", "--modalities", "text", "--json"]
+    assert main(["chat", "and now?", "--system", "brief", "--messages", str(tmp_path / "some.json"), *words]) == 0
+    assert main(["chat", "--messages", str(tmp_path / "all.json"), *words]) == 0
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first["token_ids"] == second["token_ids"] and first["prompt_rows"] == second["prompt_rows"] > 20
+
+
+def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-m", "fake-audio", "--modalities", "text", "--seed", "3"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"say three\n")))
+    assert main(["chat", "-", *words]) == 0
+    assert capsys.readouterr().out == expected("say three", modalities="text").text + "\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path("question.wav").read_bytes())))
+    assert main(["chat", "--audio", "-", *words]) == 0
+    heard = [{"role": "user", "content": [{"type": "audio", "audio": "question.wav"}]}]
+    assert capsys.readouterr().out == expected(heard, modalities="text").text + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "there is nothing to answer; expected a text, --audio or --messages"),
+        (["--json"], "there is nothing to answer; "),
+        (["x", "--out", "a.mp3"], "a.mp3 is no name of a WAV file; "),
+        (["x", "--out", "no/a.wav"], "no/a.wav cannot be written: there is no such folder"),
+        (["x", "--audio", "none.wav"], "there is no file none.wav; expected a recording"),
+        (["-", "--audio", "-"], "- stands for standard input, and both "),
+        (["--messages", "none.json"], "none.json cannot be read: No such file"),
+        (["--messages", "question.wav"], "question.wav is no JSON: "),
+        (["--messages", "number.json"], "number.json holds no list of messages; "),
+        (["--messages", "said.json"], "message 2, the last one, is of the assistant; "),
+        (
+            ["x", "--messages", "system.json", "--system", "y"],
+            "system.json begins with a system message, and ",
+        ),
+        ([""], "message 1 is empty; expected a text or a recording"),
+        (["x", "--cfg", "0.5"], "option cfg of fake-audio is 0.5; expected 1 to 20"),
+        (["x", "--modalities", "video"], "option modalities of fake-audio is 'video'; expected one of auto, "),
+        (["x", "--beam-size", "3"], "fake-audio has no option beam_size; "),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("number.json").write_text("3")
+    Path("said.json").write_text('[{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]')
+    Path("system.json").write_text('[{"role": "system", "content": "x"}]')
+    assert main(["chat", "-m", "fake-audio", *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and printed.err.startswith(f"workbench: {said}")
+
+
+def test_a_model_that_answers_nothing_is_refused_before_it_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tiny_sensevoice(tmp_path / "tiny")
+    assert main(["chat", "hello", "-m", str(model)]) == 2
+    assert "answers no conversations; to chat, open a language model or a model that speaks" in capsys.readouterr().err
+
+
+# In a terminal.
+
+
+class Terminal:
+    """`workbench chat` at the other end of a terminal."""
+
+    def __init__(self, *words: str):
+        code = f"from workbench.isolation import serial; serial.CHILD = {CHILD!r}; from workbench.cli import commands"
+        command = [sys.executable, "-c", f"{code}; import sys; sys.exit(commands.main())", "chat", *words]
+        self.ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            env={**os.environ, "TERM": "dumb"},
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def until(self, pattern: str) -> str:
+        """Reads until the pattern; returns everything since the last time."""
+        end = time.monotonic() + PATIENCE
+        while not (found := re.search(pattern, self.shown)):
+            assert time.monotonic() < end, self.shown
+            if select.select([self.ours], [], [], 1.0)[0]:
+                self.shown += os.read(self.ours, 4096).decode().replace("\r\n", "\n")
+        text, self.shown = self.shown[: found.end()], self.shown[found.end() :]
+        return text
+
+    def say(self, line: str) -> None:
+        os.write(self.ours, f"{line}\n".encode())
+
+    def interrupt(self) -> None:
+        """As Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> int:
+        """Waits for the end and returns the exit status."""
+        try:
+            return self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()
+            os.close(self.ours)
+
+
+def test_a_chat_in_a_terminal() -> None:
+    terminal = Terminal("-m", "fake-audio", *SPEAK)
+    assert "/help lists the commands" in terminal.until("> ")
+    terminal.say("say three")
+    first = expected("say three")
+    shown = terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
+    assert first.text in shown
+    terminal.say("/save saved.wav")
+    terminal.until("wrote saved.wav\n.*> ")
+    assert soundfile.info("saved.wav").frames == len(first.audio)  # type: ignore[arg-type]
+    terminal.say("/nonsense")
+    terminal.until("there is no command /nonsense; expected one of /audio, /system, /save, /new, /help, /quit\n.*> ")
+    terminal.say("/audio none.wav")
+    terminal.until("there is no file 'none.wav'; .*\n.*> ")
+    terminal.say("/audio question.wav")
+    terminal.until("question.wav, 1.0 s, goes with your next message; .*\n.*> ")
+    terminal.say("what?")
+    parts = [{"type": "audio", "audio": "question.wav"}, {"type": "text", "text": "what?"}]
+    second = expected([{"role": "user", "content": "say three"}, first.message(), {"role": "user", "content": parts}])
+    assert second.text in terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
+    terminal.say("/new")
+    terminal.until("the conversation is forgotten\n.*> ")
+    terminal.say("/system be brief")
+    terminal.until("the system message is set\n.*> ")
+    terminal.say("say three")
+    third = expected([{"role": "system", "content": "be brief"}, {"role": "user", "content": "say three"}])
+    assert third.text in terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
+    terminal.say("/help")
+    terminal.until("Ctrl-C stops an answer and keeps what was made.\n.*> ")
+    terminal.say("/quit")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_stops_the_answer_and_keeps_it() -> None:
+    terminal = Terminal("-m", "slow", "--modalities", "audio", "--max-audio-rows", "1900")
+    terminal.until("> ")
+    terminal.say("say three")
+    terminal.until("speaking: 20 rows")
+    terminal.interrupt()
+    terminal.until("stopped; what was made is part of the conversation\n")
+    terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
+    terminal.say("/save stopped.wav")
+    terminal.until("wrote stopped.wav\n.*> ")
+    assert soundfile.info("stopped.wav").frames > 0
+    terminal.say("/quit")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_in_one_answer_keeps_what_was_made() -> None:
+    terminal = Terminal("x", "-m", "slow", "--modalities", "audio", "--max-audio-rows", "1900", "--out", "part.wav")
+    terminal.until("speaking: 20 rows")
+    terminal.interrupt()
+    terminal.until("workbench: stopped\n")
+    assert terminal.end() == 130 and soundfile.info("part.wav").frames > 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.reference.vocabularies import TAG_IDS, character_pieces, paraformer_tokens, trained_pieces
@@ -34,6 +34,7 @@ def test_pieces_are_the_librarys(model: tuple[Vocabulary, Any]) -> None:
 
 
 @given(st.lists(st.integers(0, COUNT - 1), max_size=12))
+@example([214, 1, 148])  # the bytes of a character on both sides of <s>
 def test_text_of_any_ids_is_the_librarys(model: tuple[Vocabulary, Any], ids: list[int]) -> None:
     vocabulary, processor = model
     ours = vocabulary.text(ids)

@@ -37,19 +37,20 @@ class Vocabulary:
         """Returns the text of SentencePiece ids as the library decodes them, but with the spaces at the start.
 
         Pieces are joined, and word starts become spaces. Runs of byte pieces are decoded as UTF-8, with a replacement
-        character for each invalid byte. Control pieces are left out.
+        character for each invalid byte. Control pieces are left out; bytes before and after one form no character.
         """
-        joined = bytearray()
+        runs = [bytearray()]
         for number in ids:
             piece = self.pieces[number]
+            if piece in CONTROL_PIECES:
+                runs.append(bytearray())
+                continue
             byte = BYTE_PIECE.fullmatch(piece)
-            joined += bytes([int(byte[1], 16)]) if byte else _written(piece).encode("utf-8")
-        return BROKEN_BYTE.sub("\ufffd", joined.decode("utf-8", "surrogateescape"))
+            runs[-1] += bytes([int(byte[1], 16)]) if byte else _written(piece).encode("utf-8")
+        return "".join(BROKEN_BYTE.sub("\ufffd", run.decode("utf-8", "surrogateescape")) for run in runs)
 
 
 def _written(piece: str) -> str:
-    if piece in CONTROL_PIECES:
-        return ""
     return UNKNOWN_TEXT if piece == UNKNOWN_PIECE else piece.replace(WORD_START, " ")
 
 

@@ -18,7 +18,7 @@ const identity = () => crypto.randomUUID?.() || `${Date.now()}-${Math.random()}`
 class Chat {
   constructor(element) {
     this.element = element;
-    Object.assign(this, {offer: {models: [], samples: [], examples: {}}, chats: [], chat: null, live: null, views: new Map(), undo: null});
+    Object.assign(this, {offer: {models: [], samples: []}, chats: [], chat: null, live: null, views: new Map(), undo: null});
     this.composer = new Composer({
       send: (turn) => this.ask(turn), stop: () => this.stop(), open: (file) => this.openBundle(file),
       say: (sentence, kind) => this.say(sentence, kind),
@@ -222,15 +222,15 @@ class Chat {
   }
 
   welcome() {
-    const {models, examples, samples, nobody} = this.offer;
+    const {models, samples, nobody} = this.offer;
     if (nobody) {
       return make('div', {class: 'welcome'}, make('p', {class: 'lead'}, 'Nobody to talk to yet'), make('p', {class: 'muted'}, nobody));
     }
     const model = this.modelOf(this.chat.columns[0]) || models[0];
     const chip = (label, press, small) => make('button', {type: 'button', class: 'sample', onclick: press},
       make('span', {}, label), small ? make('small', {}, small) : null);
-    const texts = (model?.speaks ? examples.spoken : examples.written) || [];
-    const lead = model?.speaks ? 'Say something, or write it' : 'Write something';
+    const texts = model?.examples || [];
+    const lead = model?.speaks ? 'Say something, or write it' : model?.hears ? 'Say something' : 'Write something';
     return make('div', {class: 'welcome'}, make('p', {class: 'lead'}, lead),
       make('p', {class: 'muted'}, model?.about || ''),
       make('div', {class: 'samples', role: 'group', 'aria-label': 'Examples'},

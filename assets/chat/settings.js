@@ -26,7 +26,7 @@ export class Settings {
     if (!column) { this.body.replaceChildren(); return; }
     const model = this.modelOf(column);
     this.body.replaceChildren(this.tabs(), this.modelInput(column, model), this.system(column),
-      ...(model ? model.options.map((option) => this.option(column, option)) : []));
+      ...(model ? this.options(column, model) : []));
   }
 
   tabs() {
@@ -63,20 +63,43 @@ export class Settings {
     this.draw();
   }
 
+  // The model, and beside it what runs it where there is a choice.
   modelInput(column, model) {
-    const select = make('select', {id: 'chat-model', onchange: () => {
-      column.model = select.value;
+    const choose = (value) => {
+      column.model = value;
       const known = new Set(this.modelOf(column)?.options.map((option) => option.name));
       column.options = Object.fromEntries(Object.entries(column.options).filter(([name]) => known.has(name)));
       this.changed();
       this.draw();
-    }});
-    this.models.forEach((each) => {
-      const option = make('option', {value: each.value}, `${each.name} · ${each.how}`);
-      option.selected = each === model;
-      select.append(option);
+    };
+    const firsts = this.models.filter((each, index) => this.models.findIndex((other) => other.model === each.model) === index);
+    const mine = this.models.filter((each) => each.model === model?.model);
+    const models = this.select('chat-model', firsts.map((each) => [each.value, each.name]), mine[0]?.value, choose);
+    const runtimes = this.select('chat-runtime', mine.map((each) => [each.value, each.how]), model?.value, choose);
+    const field = this.field('Model', models, [model?.note, model?.about].filter(Boolean).join('. '));
+    return make('div', {}, field, mine.length > 1 ? this.field('Runs on', runtimes, '') : null);
+  }
+
+  select(id, choices, chosen, choose) {
+    const made = make('select', {id});
+    made.addEventListener('change', () => choose(made.value));
+    choices.forEach(([value, label]) => {
+      const option = make('option', {value}, label);
+      option.selected = value === chosen;
+      made.append(option);
     });
-    return this.field('Model', select, [model?.note, model?.about].filter(Boolean).join('. '));
+    return made;
+  }
+
+  // The options that matter first; the others fold away, and stay open once opened.
+  options(column, model) {
+    const drawn = (main) => model.options.filter((option) => option.main === main).map((option) => this.option(column, option));
+    const others = drawn(false);
+    if (!others.length) return drawn(true);
+    const more = make('details', {class: 'more-options', ontoggle: () => { this.open = more.open; }},
+      make('summary', {}, 'More options'), ...others);
+    more.open = Boolean(this.open);
+    return [...drawn(true), more];
   }
 
   system(column) {
@@ -100,12 +123,7 @@ export class Settings {
     }
     let input;
     if (option.kind === 'choice') {
-      input = make('select', {id, onchange: () => set(input.value)});
-      option.choices.forEach((choice) => {
-        const each = make('option', {value: choice}, choice);
-        each.selected = choice === value;
-        input.append(each);
-      });
+      input = this.select(id, option.choices.map((choice) => [choice, choice]), value, set);
     } else if (option.kind === 'lines') {
       input = make('textarea', {id, rows: 2, oninput: () => set(input.value)});
       input.value = value ?? '';

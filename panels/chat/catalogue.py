@@ -16,12 +16,21 @@ from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
 from workbench.registry.registry import Registry
-from workbench.session.values import CONVERSATION, PROMPT
+from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 
-NOT_SHOWN = ("system", "chat")  # the page has a system prompt of its own, and sends whole conversations
+MAIN = ("modalities", "temperature", "cfg", "seed", "probabilities", "thinking", "language")  # the others fold away
+NOT_SHOWN = (
+    "system",
+    "chat",
+    "alternatives",
+    "batch_size",
+)  # the page has a system prompt of its own, and sends one conversation
 KINDS = {bool: "switch", int: "number", float: "number", str: "text", tuple: "lines"}
-SPOKEN = ("say three seven one", "count from two to six", "say 4 0 8 in another voice")
-WRITTEN = ("count from two to six", "write 3 7 1 in words", "write four zero eight in figures")
+EXAMPLES = {  # by what a model's calls take; the demo models know these
+    CONVERSATION: ("say three seven one", "count from two to six", "say 4 0 8 in the voice of lucas"),
+    PROMPT: ("Count from two to six.", "Write in words: 371", "Reverse: four zero eight"),
+    RECORDING: (),
+}
 NOBODY = (
     "No model on this machine can converse. Install PyTorch (pip install torch), which runs the demo models, or "
     "add a language model or a SpeechLM to your list of models; the Models tab says what each model lacks."
@@ -30,11 +39,10 @@ NOBODY = (
 
 def catalogue(registry: Registry, samples: Iterable[Sample]) -> dict[str, Any]:
     """Returns the models that can converse now, with their options, examples, and why there is no model if so."""
-    models = [_model(offer) for offer in offers(registry, CONVERSE) if offer.possible]
+    models = [_model(offer) for offer in sorted(offers(registry, CONVERSE), key=_order) if offer.possible]
     return {
         "models": models,
         "nobody": "" if models else NOBODY,
-        "examples": {"spoken": SPOKEN, "written": WRITTEN},
         "samples": [
             {
                 "file": PurePath(sample.path).name,
@@ -54,6 +62,12 @@ def chat_options(offer: RuntimeOffer) -> tuple[OptionSpec, ...]:
     return tuple(spec for spec in specs if not spec.runtimes or offer.cell.runtime in spec.runtimes)
 
 
+def _order(offer: RuntimeOffer) -> tuple[bool, int]:
+    """Models that are on this machine come first; among them those that speak, then those that read text."""
+    takes = FAMILIES[offer.card.family].input
+    return not offer.ready or offer.elsewhere, (CONVERSATION, PROMPT, RECORDING).index(takes)
+
+
 def _model(offer: RuntimeOffer) -> dict[str, Any]:
     takes = FAMILIES[offer.card.family].input
     return {
@@ -64,9 +78,14 @@ def _model(offer: RuntimeOffer) -> dict[str, Any]:
         "how": offer.cell.how,
         "note": _note(offer),
         "about": offer.card.about,
+        "examples": EXAMPLES[takes],
         "speaks": takes == CONVERSATION,
         "hears": takes != PROMPT,
-        "options": [_option(spec) for spec in chat_options(offer) if spec.name not in NOT_SHOWN],
+        "options": [
+            _option(spec)
+            for spec in chat_options(offer)
+            if spec.name not in NOT_SHOWN and (spec.name != "modalities" or takes == CONVERSATION)
+        ],
     }
 
 
@@ -86,4 +105,5 @@ def _option(spec: OptionSpec) -> dict[str, Any]:
         "choices": list(spec.choices),
         "default": default,
         "whole": spec.kind is int,
+        "main": spec.name in MAIN or spec.name.startswith(("text_", "audio_", "max_")),
     }

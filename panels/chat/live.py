@@ -20,6 +20,7 @@ from panels.chat.run import answer_columns
 from panels.chat.wire import chunk, unpack
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import sentence_of
+from workbench.core.errors import BadInput
 from workbench.session.conversation import AudioPiece
 
 ROWS_SECONDS = 0.1  # the shortest time between two reports of rows without samples
@@ -32,8 +33,8 @@ def same_origin(headers: Any) -> bool:
     return origin is None or origin.partition("://")[2] == headers.get("x-forwarded-host", headers.get("host"))
 
 
-async def live(pool: SessionPool, socket: WebSocket) -> None:
-    """Serves one turn."""
+async def live(pool: SessionPool, slots: threading.Semaphore, socket: WebSocket) -> None:
+    """Serves one turn; refuses it if all slots are taken."""
     if not same_origin(socket.headers):
         await socket.close(1008)
         return
@@ -50,12 +51,14 @@ async def live(pool: SessionPool, socket: WebSocket) -> None:
         parcel = await socket.receive_bytes()
         try:
             columns = await asyncio.to_thread(_read, pool, parcel)
+            if not slots.acquire(blocking=False):
+                raise BadInput("too many answers are being made on this server; send it again in a moment")
         except Exception as error:
             await socket.send_text(json.dumps({"type": "refused", "sentence": sentence_of(error)}))
             await socket.close()
             return
         stops += [threading.Event() for _ in columns]
-        threading.Thread(target=_work, args=(pool, columns, stops, send), daemon=True).start()
+        threading.Thread(target=_work, args=(pool, slots, columns, stops, send), daemon=True).start()
         await _carry(socket, queue, stops)
         await socket.close()
     except (WebSocketDisconnect, KeyError, RuntimeError):  # gone, or a message of another kind
@@ -70,7 +73,13 @@ def _read(pool: SessionPool, parcel: bytes) -> tuple[Column, ...]:
     return read_request(pool.registry, content, sounds)
 
 
-def _work(pool: SessionPool, columns: tuple[Column, ...], stops: list[threading.Event], send: Any) -> None:
+def _work(
+    pool: SessionPool,
+    slots: threading.Semaphore,
+    columns: tuple[Column, ...],
+    stops: list[threading.Event],
+    send: Any,
+) -> None:
     reported = 0.0
 
     def tell(column: int, told: dict[str, Any] | AudioPiece) -> None:
@@ -84,6 +93,7 @@ def _work(pool: SessionPool, columns: tuple[Column, ...], stops: list[threading.
     try:
         answer_columns(pool, columns, stops, tell)
     finally:
+        slots.release()
         send(None)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePath
@@ -23,6 +24,7 @@ from panels.chat.live import live, same_origin
 from panels.chat.wire import pack, unpack
 from panels.running.error_boundary import FAULT, log
 from panels.running.sessions import SessionPool
+from panels.transcribe.layout import RUNS_AT_ONCE
 from panels.widgets.samples import read_samples
 from workbench import __version__
 from workbench.audio.read import read, samples_to_int16
@@ -48,8 +50,10 @@ class Scripts(StaticFiles):
 def chat_routes(pool: SessionPool) -> list[BaseRoute]:
     """Returns the routes of the tab."""
 
+    slots = threading.BoundedSemaphore(RUNS_AT_ONCE)
+
     async def answer_live(socket: WebSocket) -> None:
-        await live(pool, socket)
+        await live(pool, slots, socket)
 
     return [
         WebSocketRoute("/chat/live", answer_live),

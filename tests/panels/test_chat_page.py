@@ -158,6 +158,18 @@ def test_speech_is_heard_while_it_is_made(visit: Any, chat: Served, size: str, t
 
 
 @pytest.mark.browser
+def test_speech_that_is_made_slowly_waits_and_then_has_no_gap(visit: Any, chat: Served) -> None:
+    visitor = visit()
+    page = visitor.page
+    chat.registry.speaker.pace = 0.03  # two thirds of real time
+    visitor.set("max_audio_rows", "60")
+    visitor.say("slow")
+    expect(page.locator(".chat .voice-holder .waiting")).to_contain_text("Buffering")
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 19200")
+    assert visitor.heard()[1] == 0, "there was a gap"
+
+
+@pytest.mark.browser
 def test_a_stop_is_at_once_and_keeps_what_was_made(visit: Any, chat: Served) -> None:
     visitor = visit()
     page = visitor.page

@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from panels.chat import routes
 from panels.chat.catalogue import catalogue
 from panels.chat.request import Column, read_request
 from panels.chat.routes import chat_routes
@@ -110,6 +111,7 @@ def test_models_that_converse_are_offered_with_their_options(registry: FakeChatR
         and options["cfg"] | {"kind": "number", "default": 1.0} == options["cfg"]
     )
     assert options["probabilities"]["kind"] == "switch" and options["seed"]["whole"]
+    assert "modalities" not in {each["name"] for each in told["models"][1]["options"]}, "it writes text alone"
     json.dumps(told, allow_nan=False)
 
 
@@ -243,6 +245,27 @@ def test_a_refused_turn_and_another_site(client: TestClient) -> None:
         pass
     refused = client.post("/chat/open", content=b"", headers={"origin": "https://evil.example"})
     assert refused.status_code == 400 and "another site" in refused.json()["error"]
+
+
+def test_a_full_server_refuses_and_is_free_again(pool: SessionPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "RUNS_AT_ONCE", 1)
+    speaker = pool.registry.sessions["fake/speech"]  # type: ignore[attr-defined]
+    speaker.pace = 0.002
+    with TestClient(Starlette(routes=chat_routes(pool))) as client:
+        with client.websocket_connect("/chat/live") as first:
+            first.send_bytes(pack(request(options={"max_audio_rows": 6000}), []))
+            first.receive()
+            with client.websocket_connect("/chat/live") as second:
+                second.send_bytes(pack(request(), []))
+                assert "too many answers" in json.loads(second.receive_text())["sentence"]
+        assert speaker.abandoned.wait(20)
+        speaker.pace = 0.0
+        for _ in range(100):  # the first one's slot is free when its thread has ended
+            with client.websocket_connect("/chat/live") as third:
+                third.send_bytes(pack(request(), []))
+                if json.loads(third.receive_text())["type"] != "refused":
+                    return
+    raise AssertionError("the slot was never free again")
 
 
 def test_a_recording_is_read_as_everywhere_else(client: TestClient) -> None:

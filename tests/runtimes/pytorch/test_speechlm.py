@@ -18,6 +18,7 @@ from tests.support.tiny_speechlm import LANGUAGE, TOWER, TinySpeechLm, tiny_espn
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.settings import Settings
 from workbench.families.speechlm import SpeechLmModel
+from workbench.runtimes.pytorch.mapped import mapped_regions
 from workbench.runtimes.pytorch.speechlm import open_speechlm
 from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.xcodec import Xcodec
@@ -181,6 +182,15 @@ def test_bfloat16_runs(write: Any, dtype: str, tmp_path: Path) -> None:
     rows, _ = answer(checkpoint, prompt_of(checkpoint, TURNS["dialogue"]), WISHES["guided both"])
     assert rows == answer(checkpoint, prompt_of(checkpoint, TURNS["dialogue"]), WISHES["guided both"])[0]
     assert len(rows) > 4
+
+
+@pytest.mark.parametrize("write", [tiny_speechlm, tiny_espnet_release])
+def test_weights_of_the_stored_type_stay_mapped(write: Any, tmp_path: Path) -> None:
+    """The published language model has 17 GB; a copy would not fit beside them."""
+    checkpoint = opened(write(tmp_path / "it", dtype=torch.bfloat16), dtype="auto")
+    regions = mapped_regions(*checkpoint.model.weights)
+    places = [value.data_ptr() for value in checkpoint.network.language.network.parameters()]
+    assert places and all(any(first <= place < end for first, end in regions) for place in places)
 
 
 # The network alone ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,131 @@
+"""The decoding loop of SpeechLM on PyTorch against a bare loop of the same network's forward passes: rows per second.
+
+    python -m benchmarks.speechlm_rows [--model DIRECTORY | --size demo|small] [--rows N] [--runs N] [--dtype T]
+
+Both sides run in one process and alternate, with and without guidance, at temperature 0.8 with top-k 20. A forward pass
+is the embedding of one row, the decoder with its keys and values, and the logits of all streams as arrays. The bare
+loop feeds the same row again and chooses nothing. It prints the medians and the median of the ratios of consecutive
+runs. Exit status 1 if that is below the goal of 0.9.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.core.settings import Settings
+from workbench.families.language import LanguageConfig
+from workbench.runtimes.pytorch.language import DTYPES, LanguageModel
+from workbench.runtimes.pytorch.speechlm import open_speechlm
+from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
+from workbench.speech.generate import AnswerPlan, answer_steps
+from workbench.speech.layout import SpeechLayout
+from workbench.speech.network import Wanted
+from workbench.speech.phases import Kind
+
+GOAL = 0.9
+SIZES = {"demo": (256, 6, 4, 2), "small": (1024, 12, 16, 8)}  # hidden, layers, heads, key heads
+PROMPT = 60  # positions
+
+
+def random_network(size: str, dtype: str) -> SpeechLmNetwork:
+    """A network of random weights with eight streams of 1024 codes."""
+    import transformers
+
+    hidden, layers, heads, key_heads = SIZES[size]
+    roles = ("pad", "bos", "eos", "eot", "system", "user", "assistant", "text", "audio")
+    layout = SpeechLayout(
+        vocabulary=256 + 4096 + 8 * 1025,
+        text_first=256,
+        text_end=256 + 4096,
+        codec_first=256 + 4096,
+        streams=8,
+        layer_size=1025,
+        **{role: number for number, role in enumerate(roles)},
+    )
+    settings: Any = transformers.Qwen3Config(
+        vocab_size=layout.vocabulary,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
+        head_dim=hidden // heads,
+        max_position_embeddings=4096,
+    )
+    torch.manual_seed(0)
+    decoder = transformers.Qwen3ForCausalLM(settings).to(DTYPES[dtype]).eval().requires_grad_(False)
+    config = LanguageConfig(Path("random"), "qwen3", hidden, layers, layout.vocabulary, 4096, (2, 3), 0)
+    streams = 0.02 * torch.randn(layout.streams, hidden)
+    return SpeechLmNetwork(LanguageModel(decoder, config, torch.device("cpu")), layout, streams, None)
+
+
+def generated(network: SpeechLmNetwork, rows: int, cfg: float) -> float:
+    """Rows per second of an answer of audio, from its second row on."""
+    plan = AnswerPlan("audio", min_audio_rows=rows, max_audio_rows=rows, cfg=cfg, audio_temperature=0.8, audio_top_k=20)
+    began = 0.0
+    for step in answer_steps(network, [prompt(network)], plan):
+        if step.phase is Kind.AUDIO and not began:
+            began = time.perf_counter()
+    return (rows - 1) / (time.perf_counter() - began)
+
+
+def bare(network: SpeechLmNetwork, rows: int, cfg: float) -> float:
+    """Rows per second of forward passes alone."""
+    layout = network.layout
+    wanted = Wanted(((layout.eos, layout.eot + 1), layout.interval(0)), codec=True)
+    state, row = network.open([prompt(network)]), (layout.pads + 1)[None]
+    state.feed(row, wanted)
+    if cfg != 1:
+        state.split()
+        state.feed(row, wanted)
+    began = time.perf_counter()
+    for _ in range(rows - 1):
+        state.feed(row, wanted)
+    return (rows - 1) / (time.perf_counter() - began)
+
+
+def prompt(network: SpeechLmNetwork) -> np.ndarray:
+    """Positions of text, with the marker of the answer at the end."""
+    layout = network.layout
+    ids = layout.text_first + np.arange(PROMPT) % (layout.text_end - layout.text_first)
+    return np.array([layout.row(int(number)) for number in (*ids, layout.assistant)])
+
+
+def main() -> int:
+    """Runs both sides in turns and prints what they reached."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", type=Path, help="a checkpoint directory; by default random weights")
+    parser.add_argument("--size", choices=SIZES, default="demo", help="of the random weights")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--rows", type=int, default=150)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    if chosen.model:
+        _, network, _ = open_speechlm(chosen.model, Settings(dtype=chosen.dtype, threads=chosen.threads))
+    else:
+        network = random_network(chosen.size, chosen.dtype)
+    worst = 1.0
+    for cfg in (1.0, 3.0):
+        found = [
+            (generated(network, chosen.rows, cfg), bare(network, chosen.rows, cfg)) for _ in range(chosen.runs + 1)
+        ][1:]  # the first warms up
+        ours, theirs = (statistics.median(side) for side in zip(*found, strict=True))
+        ratio = statistics.median(one / two for one, two in found)
+        worst = min(worst, ratio)
+        print(f"cfg {cfg:g}: {ours:.1f} rows/s generated, {theirs:.1f} of bare passes, ratio {ratio:.3f}")
+    print(f"the goal is {GOAL}")
+    return int(worst < GOAL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -105,5 +105,5 @@ def _option(spec: OptionSpec) -> dict[str, Any]:
         "choices": list(spec.choices),
         "default": default,
         "whole": spec.kind is int,
-        "main": spec.name in MAIN or spec.name.startswith(("text_", "audio_", "max_")),
+        "main": spec.name in MAIN or spec.name.startswith(("text_", "audio_", "min_", "max_")),
     }

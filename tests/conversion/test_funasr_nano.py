@@ -100,11 +100,11 @@ def test_an_output_matrix_is_left_out_only_where_it_is_the_embeddings(tmp_path: 
 def test_funasr_s_pair(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "tiny")
     tensors = torch.load(directory / "model.pt", weights_only=True)
-    ear, half = converted_file(directory, "funasr_nano", "q8_0", tmp_path / "pair.gguf", "funasr")
+    encoder, half = converted_file(directory, "funasr_nano", "q8_0", tmp_path / "pair.gguf", "funasr")
     assert sorted(path.name for path in tmp_path.glob("*.gguf")) == ["pair-llm.gguf", "pair.gguf"]
-    assert_holds(ear, flat({name: value for name, value in tensors.items() if not name.startswith("llm.")}))
+    assert_holds(encoder, flat({name: value for name, value in tensors.items() if not name.startswith("llm.")}))
     language = {name: value for name, value in tensors.items() if name.startswith("llm.")}
     assert_holds(half, flat(language, llama_names(3, "llm.")))
     assert half.keys["general.architecture"] == "qwen3" and half.keys["general.file_type"] == 7
     assert half.keys["general.name"] == LANGUAGE_DIRECTORY
-    assert not any(key.startswith("workbench.") for key in (*ear.keys, *half.keys))
+    assert not any(key.startswith("workbench.") for key in (*encoder.keys, *half.keys))

@@ -1,4 +1,4 @@
-"""FireRedASR's ear around a network that is made up: what it is asked, however short the sound is."""
+"""FireRedASR's audio encoder around a network that is made up: what it is asked, however short the sound is."""
 
 from __future__ import annotations
 
@@ -45,36 +45,36 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FireRedAsrModel:
 
 
 @pytest.fixture
-def ear(model: FireRedAsrModel) -> FireRedAudioEncoder:
+def encoder(model: FireRedAsrModel) -> FireRedAudioEncoder:
     return FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), FakeNetwork())
 
 
-def asked(ear: FireRedAudioEncoder) -> FakeNetwork:
-    assert isinstance(ear.network, FakeNetwork)
-    return ear.network
+def asked(encoder: FireRedAudioEncoder) -> FakeNetwork:
+    assert isinstance(encoder.network, FakeNetwork)
+    return encoder.network
 
 
-def test_the_shortest_sound_still_gives_an_embedding(ear: FireRedAudioEncoder) -> None:
+def test_the_shortest_sound_still_gives_an_embedding(encoder: FireRedAudioEncoder) -> None:
     samples = noise(1.0)[0]
-    speech, counts = ear.embeddings([samples[:400], samples], FireRedAsrOptions())
+    speech, counts = encoder.embeddings([samples[:400], samples], FireRedAsrOptions())
     assert speech == "speech" and counts.tolist() == [1, 12]
-    shortest, longest = asked(ear).features
+    shortest, longest = asked(encoder).features
     assert (shortest.shape, longest.shape) == ((8, 80), (98, 80)) and shortest.dtype == np.float32
     assert shortest[0].any() and not shortest[1:].any()
-    assert list(asked(ear).valid) == [1, 25]
+    assert list(asked(encoder).valid) == [1, 25]
 
 
-def test_the_length_rule_is_the_users_choice(ear: FireRedAudioEncoder) -> None:
-    ear.embeddings([noise(1.0)[0]], FireRedAsrOptions(length_rule="head"))
-    assert list(asked(ear).valid) == [23]
+def test_the_length_rule_is_the_users_choice(encoder: FireRedAudioEncoder) -> None:
+    encoder.embeddings([noise(1.0)[0]], FireRedAsrOptions(length_rule="head"))
+    assert list(asked(encoder).valid) == [23]
 
 
-def test_what_is_decoded_is_bounded_by_what_was_heard(ear: FireRedAudioEncoder, model: FireRedAsrModel) -> None:
-    decoding = ear.decoding(FireRedAsrOptions(beam_size=3), np.array([4, 7]))
+def test_what_is_decoded_is_bounded_by_what_was_heard(encoder: FireRedAudioEncoder, model: FireRedAsrModel) -> None:
+    decoding = encoder.decoding(FireRedAsrOptions(beam_size=3), np.array([4, 7]))
     assert np.asarray(decoding.max_new_tokens).tolist() == [4, 7]
     assert (decoding.stop_ids, decoding.beam_size, decoding.pad_id) == ((model.stop_id,), 3, model.pad_id)
-    assert ear.decoding(FireRedAsrOptions(max_new_tokens=5), np.array([4])).max_new_tokens == 5
-    assert ear.prompt_ids(FireRedAsrOptions()).tolist().count(ear.placeholder) == 1
+    assert encoder.decoding(FireRedAsrOptions(max_new_tokens=5), np.array([4])).max_new_tokens == 5
+    assert encoder.prompt_ids(FireRedAsrOptions()).tolist().count(encoder.placeholder) == 1
 
 
 def test_messages_name_the_file_that_the_arguments_are_from(model: FireRedAsrModel) -> None:

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's ear around a network that is made up."""
+"""Fun-ASR-Nano's audio encoder around a network that is made up."""
 
 from __future__ import annotations
 
@@ -39,21 +39,24 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FunasrNanoModel:
 
 
 def test_features_of_every_stretch_go_to_the_network_and_the_firsts_to_the_trace(model: FunasrNanoModel) -> None:
-    ear = NanoAudioEncoder(model, None, FakeNetwork())
+    encoder = NanoAudioEncoder(model, None, FakeNetwork())
     recorder = Recorder(StageFilter("frontend.*"))
     stretches = [noise(seconds)[0] for seconds in (0.5, 1.0)]
-    speech, counts = ear.embeddings(stretches, FunasrNanoOptions(), recorder)
+    speech, counts = encoder.embeddings(stretches, FunasrNanoOptions(), recorder)
     assert speech.shape == (2, 17, 2) and counts.tolist() == [8, 17]
     assert list(recorder.stages) == ["frontend.fbank", "frontend.lfr", "frontend.features"]
     np.testing.assert_array_equal(recorder.stages["frontend.features"][:, :2], speech[0, :8])
 
 
 def test_the_prompt_and_the_end_are_the_familys(model: FunasrNanoModel) -> None:
-    ear = NanoAudioEncoder(model, None, FakeNetwork())
-    assert ear.prompt_ids(FunasrNanoOptions()).tolist().count(ear.placeholder) == 1 and ear.placeholder == SPEECH
-    decoding = ear.decoding(FunasrNanoOptions(max_new_tokens=7), np.array([3]))
+    encoder = NanoAudioEncoder(model, None, FakeNetwork())
+    assert (
+        encoder.prompt_ids(FunasrNanoOptions()).tolist().count(encoder.placeholder) == 1
+        and encoder.placeholder == SPEECH
+    )
+    decoding = encoder.decoding(FunasrNanoOptions(max_new_tokens=7), np.array([3]))
     assert (decoding.stop_ids, decoding.max_new_tokens) == (model.stop_ids, 7)
-    assert ear.text(" a/sil  b ") == "a b"
+    assert encoder.text(" a/sil  b ") == "a b"
 
 
 def test_its_language_half_is_read_without_weights_too(model: FunasrNanoModel) -> None:

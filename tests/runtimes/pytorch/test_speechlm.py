@@ -366,6 +366,6 @@ def test_five_minutes_of_audio_are_refused_or_heard(checkpoints: dict[str, Opene
 def test_a_checkpoint_without_an_audio_encoder(tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     _, network, _ = open_speechlm(tiny.directory, Settings())
-    network.ears = None
+    network.audio_encoder = None
     with pytest.raises(BadInput, match="has no audio encoder"):
         network.hear(sound(1))

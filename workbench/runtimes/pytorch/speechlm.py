@@ -16,7 +16,7 @@ from workbench.runtimes.pytorch.arithmetic import network_dtype
 from workbench.runtimes.pytorch.device import prepare
 from workbench.runtimes.pytorch.language import DTYPES, LanguageModel, open_language
 from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
-from workbench.runtimes.pytorch.speechlm_tower import Ears
+from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.runtimes.pytorch.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.weights import read_safetensors
 from workbench.runtimes.pytorch.xcodec import Xcodec
@@ -38,7 +38,7 @@ def open_speechlm(directory: Path, settings: Settings) -> tuple[SpeechLmModel, S
     model = read_speechlm(directory)
     parts = read_tensors(model.weights)
     dtype = network_dtype(settings.dtype, settings.stepwise)
-    ears = _ears(model, parts, device, dtype)
+    audio_encoder = _audio_encoder(model, parts, device, dtype)
     codec = _codec(model, parts, device)
     language = _language(model, parts, device, settings)
     streams = parts.streams.get(STREAM_TABLE)
@@ -46,7 +46,7 @@ def open_speechlm(directory: Path, settings: Settings) -> tuple[SpeechLmModel, S
     if streams is None or streams.shape != expected:
         found = "lacks" if streams is None else f"has the shape {tuple(streams.shape)} for"
         raise BadInput(f"{parts.where} {found} tensor {STREAM_TABLE}; expected {expected}")
-    return model, SpeechLmNetwork(language, model.layout, streams, ears), codec
+    return model, SpeechLmNetwork(language, model.layout, streams, audio_encoder), codec
 
 
 def _language(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, settings: Settings) -> LanguageModel:
@@ -75,14 +75,16 @@ def _language(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device
     return open_language(config, device, dtype, parts.language, parts.where, settings.stepwise, architecture)
 
 
-def _ears(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, dtype: torch.dtype) -> Ears | None:
+def _audio_encoder(
+    model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, dtype: torch.dtype
+) -> AudioEncoder | None:
     if model.tower is None:
         if parts.hearing:
             raise BadInput(
                 f"{parts.where} has tensor {next(iter(parts.hearing))}, and its configuration has no audio tower"
             )
         return None
-    return Ears(model.tower, parts.hearing, model.hidden_size, device, parts.where, parts.files, dtype)
+    return AudioEncoder(model.tower, parts.hearing, model.hidden_size, device, parts.where, parts.files, dtype)
 
 
 def _codec(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device) -> Xcodec | None:

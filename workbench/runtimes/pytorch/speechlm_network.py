@@ -19,7 +19,7 @@ from workbench.runtimes.pytorch.arithmetic import throughout
 from workbench.runtimes.pytorch.growing_cache import growing_cache, keep_first, stack
 from workbench.runtimes.pytorch.language import LanguageModel
 from workbench.runtimes.pytorch.speechlm_heads import Heads
-from workbench.runtimes.pytorch.speechlm_tower import Ears
+from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.network import Scores, Wanted
@@ -31,12 +31,14 @@ class SpeechLmNetwork:
 
     Args:
         streams: the tensor `stream_emb` [streams, hidden].
-        ears: None if the checkpoint has no audio encoder.
+        audio_encoder: None if the checkpoint has no audio encoder.
     """
 
-    def __init__(self, language: LanguageModel, layout: SpeechLayout, streams: Tensor, ears: Ears | None):
+    def __init__(
+        self, language: LanguageModel, layout: SpeechLayout, streams: Tensor, audio_encoder: AudioEncoder | None
+    ):
         self.language, self.layout = language, layout
-        self.ears = ears
+        self.audio_encoder = audio_encoder
         with torch.inference_mode():
             self.heads = Heads(language.network.lm_head.weight, streams, layout)
         self._table = language.network.get_input_embeddings().weight
@@ -58,15 +60,15 @@ class SpeechLmNetwork:
         Raises `BadInput` if the checkpoint has no audio encoder, for a recording that is silent, too short or broken,
         or for one that fills the context.
         """
-        if self.ears is None:
+        if self.audio_encoder is None:
             raise BadInput("this checkpoint has no audio encoder; expected messages of text")
-        rows = self.ears.tower.rows(len(samples))
+        rows = self.audio_encoder.tower.rows(len(samples))
         if rows >= self.context:
             raise BadInput(
                 f"the recording of {len(samples) / 16000:.1f} s fills {rows} positions; the model has room for "
                 f"{self.context}, prompt and answer included"
             )
-        return self.ears(samples, recorder).to(self._table.dtype)
+        return self.audio_encoder(samples, recorder).to(self._table.dtype)
 
     @torch.inference_mode()
     def embed(self, rows: np.ndarray) -> Tensor:

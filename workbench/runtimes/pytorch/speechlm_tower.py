@@ -1,4 +1,4 @@
-"""The ears of a SpeechLM on PyTorch: Whisper's log-mel features, Qwen3-Omni's audio tower, and the adaptor.
+"""The audio encoder of a SpeechLM on PyTorch: Whisper's log-mel features, Qwen3-Omni's audio tower, and the adaptor.
 
 The features and the tower are transformers' own. This file knows no language model but its width.
 """
@@ -26,7 +26,7 @@ from workbench.trace.recorder import Recorder
 CONVOLVED = 16  # most chunks of frames that the convolutions take at once, which bounds their memory
 
 
-class Ears:
+class AudioEncoder:
     """The audio tower and the adaptor, loaded with the first recording.
 
     Args:

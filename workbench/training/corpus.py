@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, FRAME_SHIFT, SAMPLE_RATE
+from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, FRAME_SHIFT, NUM_MELS, SAMPLE_RATE
 from workbench.training.augment import (
     COLOURS,
     AugmentOptions,
@@ -89,7 +90,8 @@ class CorpusOptions:
     gated_share: float = 0.0  # of the takes: cut where the level is this far below the peak
     gate_db: tuple[float, float] = (10.0, 30.0)  # smallest and largest of these levels
     augment: AugmentOptions = field(default_factory=AugmentOptions)
-    window: str = "hamming"  # of the filter bank
+    window: str = "hamming"  # of Kaldi's filter bank
+    front_end: str = "kaldi"  # "kaldi", or "whisper" for Whisper's log-mel frames of a normalised waveform
 
 
 # --- the takes ------------------------------------------------------------------------------------------------------
@@ -310,6 +312,28 @@ def log_mel(samples: NDArray[np.float32], window: str = "hamming") -> NDArray[np
     from workbench.audio.fbank import FbankOptions, fbank
 
     return fbank(samples, FbankOptions(window=window))
+
+
+def whisper_log_mel(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns Whisper's log-mel frames [samples // 160, 80] of the waveform with zero mean and unit variance."""
+    extracted = _whisper()(
+        samples, sampling_rate=SAMPLE_RATE, padding="do_not_pad", truncation=False, do_normalize=True
+    )
+    return np.ascontiguousarray(extracted["input_features"][0].T, dtype=np.float32)
+
+
+@functools.lru_cache(maxsize=1)
+def _whisper() -> Any:
+    from transformers import WhisperFeatureExtractor
+
+    return WhisperFeatureExtractor(feature_size=NUM_MELS, sampling_rate=SAMPLE_RATE, hop_length=FRAME_SHIFT)
+
+
+def frames_of(samples: NDArray[np.float32], options: CorpusOptions) -> NDArray[np.float32]:
+    """Returns the frames [frames, 80] of the front end in the options."""
+    if options.front_end == "whisper":
+        return whisper_log_mel(samples)
+    return log_mel(samples, options.window)
 
 
 def stacked(features: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -46,12 +46,12 @@ class Course:
     log: Callable[[str], None]
     phases: list[Phase] = field(default_factory=list)  # the phases that are finished
 
-    def pool(self, share: float = 1.0, finishing: bool = False, window: str = "hamming") -> FeaturePool:
+    def pool(self, share: float = 1.0, finishing: bool = False, window: str = "hamming", front_end: str = "kaldi") -> FeaturePool:
         """Returns a share of the training strings; with `finishing`, of words that are cut more tightly.
 
         Recordings of single words are often cut by level, which removes weak consonants.
         """
-        corpus = CorpusOptions(window=window, gated_share=GATED_SHARE if finishing else 0.0)
+        corpus = CorpusOptions(window=window, gated_share=GATED_SHARE if finishing else 0.0, front_end=front_end)
         strings = round(share * self.options.strings)
         seed = self.options.seed + int(finishing)
 

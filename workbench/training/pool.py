@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, NUM_MELS
 from workbench.training.augment import MaskOptions, masked
-from workbench.training.corpus import CorpusOptions, Example, TakeBank, draw_string, log_mel, stacked
+from workbench.training.corpus import CorpusOptions, Example, TakeBank, draw_string, frames_of, stacked
 from workbench.training.digits import Take
 
 SHARD = 500  # examples in one file
 
-_VERSION = 2  # of the drawn data: increase it when corpus.py or augment.py change the result of a seed
+_VERSION = 3  # of the drawn data: increase it when corpus.py or augment.py change the result of a seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +46,9 @@ class FeaturePool:
         # Log-mel frames of each example.
         self.frames: NDArray[np.int64] = np.array(description["frames"], dtype=np.int64)
         self.digits: list[tuple[int, ...]] = [tuple(digits) for digits in description["digits"]]
+        self.spans: list[list[Span]] = [
+            [(first, end, tuple(digits)) for first, end, digits in spans] for spans in description["spans"]
+        ]
         self._shards = [
             np.load(_shard_path(directory, number), mmap_mode="r", allow_pickle=False)
             for number in range(_shard_count(len(self.frames)))
@@ -146,19 +149,22 @@ def generate_pool(
         ]
         frames: list[int] = []
         digits: list[tuple[int, ...]] = []
-        for done, (shard_frames, shard_digits) in enumerate(_run(bank, jobs, workers), start=1):
+        spans: list[list[Span]] = []
+        for done, (shard_frames, shard_digits, shard_spans) in enumerate(_run(bank, jobs, workers), start=1):
             frames += shard_frames
             digits += shard_digits
+            spans += shard_spans
             if progress is not None:
                 progress(done / len(jobs))
         partial = directory / "pool.json.part"
-        partial.write_text(json.dumps({"frames": frames, "digits": digits}))
+        partial.write_text(json.dumps({"frames": frames, "digits": digits, "spans": spans}))
         partial.replace(directory / "pool.json")  # last of all: a pool with this file is complete
     return FeaturePool(directory)
 
 
 _Job = tuple[Path, int, int, int, CorpusOptions]  # file, number of its first example, number of examples, seed, options
-_Made = tuple[list[int], list[tuple[int, ...]]]
+Span = tuple[int, int, tuple[int, ...]]  # of a take: first sample, end sample, its digits
+_Made = tuple[list[int], list[tuple[int, ...]], list[list[Span]]]
 
 _bank: TakeBank | None = None  # of a worker process, set once
 
@@ -187,13 +193,14 @@ def _make_shard_in_worker(job: _Job) -> _Made:
 
 def _make_shard(bank: TakeBank, job: _Job) -> _Made:
     path, first, count, seed, options = job
-    features, digits = [], []
+    features, digits, spans = [], [], []
     for number in range(first, first + count):
         string = draw_string(bank, np.random.default_rng([seed, number]), options)
-        features.append(log_mel(string.samples, options.window).astype(np.float16))
+        features.append(frames_of(string.samples, options).astype(np.float16))
         digits.append(string.digits)
+        spans.append(list(string.spans))
     np.save(path, np.concatenate(features), allow_pickle=False)
-    return [len(part) for part in features], digits
+    return [len(part) for part in features], digits, spans
 
 
 def _shard_path(directory: Path, shard: int) -> Path:

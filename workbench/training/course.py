@@ -46,7 +46,9 @@ class Course:
     log: Callable[[str], None]
     phases: list[Phase] = field(default_factory=list)  # the phases that are finished
 
-    def pool(self, share: float = 1.0, finishing: bool = False, window: str = "hamming", front_end: str = "kaldi") -> FeaturePool:
+    def pool(
+        self, share: float = 1.0, finishing: bool = False, window: str = "hamming", front_end: str = "kaldi"
+    ) -> FeaturePool:
         """Returns a share of the training strings; with `finishing`, of words that are cut more tightly.
 
         Recordings of single words are often cut by level, which removes weak consonants.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,13 +14,17 @@ import torch
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, load
 from workbench.training.course import Course, DemoOptions
-from workbench.training.digits import load_fsdd, split_by_speaker
+from workbench.training.digits import Take, load_fsdd, split_by_speaker
 from workbench.training.model_card import CardFacts, Measured, measure_checkpoint, write_card
 from workbench.training.voices import synthetic_takes
 
 
 class Recipe(Protocol):
-    """The recipe to train and write a family's demo."""
+    """The recipe to train and write a family's demo.
+
+    A recipe of a model that is no recogniser has a function `finish(directory, held_out, facts)`, too, which measures
+    the checkpoint and writes its card.
+    """
 
     ABOUT: str  # the card's text on the training, beyond the text for all families
 
@@ -63,8 +67,6 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
 
     out.mkdir(parents=True, exist_ok=True)
     parameters = recipe.write(taught, out)
-    log("measuring on the unseen speaker")
-    measured = measure_checkpoint(out, family, held_out)
     facts = CardFacts(
         family=family,
         parameters=parameters,
@@ -76,7 +78,18 @@ def train_demo(family: str, data: Path, out: Path, options: DemoOptions, log: Ca
         machine=f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}",
         about=recipe.ABOUT,
     )
-    write_card(out / "README.md", facts, measured)
+    log("measuring")
+    return finish(recipe, out, held_out, facts)
+
+
+def finish(recipe: Recipe, directory: Path, held_out: Sequence[Take], facts: CardFacts) -> list[Measured]:
+    """Measures the checkpoint and writes its card: as the recipe does, or else as a recogniser of an unseen speaker."""
+    own = getattr(recipe, "finish", None)
+    if own is not None:
+        measured: list[Measured] = own(directory, held_out, facts)
+        return measured
+    measured = measure_checkpoint(directory, facts.family, held_out)
+    write_card(directory / "README.md", facts, measured)
     return measured
 
 

@@ -1,0 +1,106 @@
+"""Error rates and speed of the shipped demo SpeechLM: what it says, what it writes, what it says back.
+
+What it says is heard by demo/sensevoice and, where the package is installed, by pocketsphinx with a grammar of digits;
+beside it stand the voices' own takes through the codec, heard by the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from workbench.registry.sources import assets
+from workbench.speech.delay import delayed
+from workbench.training.digits import WORDS, load_fsdd, split_by_speaker
+from workbench.training.speechlm_files import LAYOUT
+from workbench.training.speechlm_generate import Choice
+from workbench.training.speechlm_measure import (
+    SAMPLED,
+    Demo,
+    measure_repeating,
+    measure_saying,
+    measure_writing,
+    rates_of,
+    recordings_to_hear,
+    requests,
+    sensevoice,
+    strings_to_say,
+)
+from workbench.training.speechlm_voices import VOICES, Speaker, voice_clips
+
+Hear = Callable[[np.ndarray], str]
+
+
+def pocketsphinx() -> Hear | None:
+    """Returns pocketsphinx with its own English model and a grammar of digits; None where it is not installed."""
+    try:
+        from pocketsphinx import Decoder
+    except ImportError:
+        return None
+    decoder = Decoder(lm=None, loglevel="FATAL")
+    decoder.add_jsgf_string("digits", f"#JSGF V1.0; grammar digits; public <digits> = ({' | '.join(WORDS)})+;")
+    decoder.activate_search("digits")
+
+    def hear(samples: np.ndarray) -> str:
+        decoder.start_utt()
+        decoder.process_raw((np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes(), full_utt=True)
+        decoder.end_utt()
+        found = decoder.hyp()
+        return str(found.hypstr) if found else ""
+
+    return hear
+
+
+def say(demo: Demo, speaker: Speaker, count: int) -> None:
+    """Prints the error rates of what the demo says in each voice."""
+    strings = strings_to_say(count)
+    listeners = {"demo/sensevoice": sensevoice(), "pocketsphinx": pocketsphinx()}
+    choices: tuple[tuple[str, Choice | None], ...] = (("likeliest", None), ("drawn", SAMPLED))
+    for voice in VOICES:
+        for name, hear in listeners.items():
+            if hear is None:
+                print(f"{name} is not installed")
+                continue
+            takes = ((digits, demo.sound(delayed(speaker.say(voice, digits), LAYOUT))) for digits in strings)
+            row = [f"the voice's takes through the codec {rates_of(takes, hear).wer:6.1%}"]
+            row += [f"{how} {measure_saying(demo, voice, strings, hear, choice).wer:6.1%}" for how, choice in choices]
+            print(f"says, {voice}, heard by {name}: {', '.join(row)}", flush=True)
+
+
+def speed(demo: Demo, threads: int) -> None:
+    """Prints how much faster than real time the demo says 20 strings, one after another."""
+    torch.set_num_threads(threads)
+    seconds, begun = 0.0, time.monotonic()
+    with torch.inference_mode():
+        for request in requests(strings_to_say(20), VOICES[0]):
+            seconds += len(demo.sound(next(demo.say([request])))) / 16_000
+    print(f"{seconds / (time.monotonic() - begun):.1f} x real time with {threads} threads, in the training's generator")
+
+
+def main() -> None:
+    """Prints all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="the Free Spoken Digit Dataset, a folder per speaker")
+    parser.add_argument("--checkpoint", type=Path, default=assets() / "demo-speechlm")
+    parser.add_argument("--strings", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    human, held_out = split_by_speaker(load_fsdd(options.data))
+    demo = Demo.read(options.checkpoint)
+    recordings = recordings_to_hear(held_out, options.strings)
+    for instruction in ("", "write"):
+        print(f"writes, told {instruction!r}: {measure_writing(demo, recordings, instruction).wer:.1%}", flush=True)
+    print(
+        f"says back, heard by demo/sensevoice: {measure_repeating(demo, recordings, sensevoice()).wer:.1%}", flush=True
+    )
+    say(demo, Speaker.of(demo.codec, voice_clips(human)), options.strings)
+    speed(demo, options.threads)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The demo SpeechLM from takes to a checkpoint that opens, with next to no training."""
+
+import numpy as np
+import pytest
+
+from tests.training.tones import tone_takes
+from workbench.core.settings import SessionSpec
+from workbench.families import family_of
+from workbench.isolation.loader import open_here
+from workbench.training import speechlm, speechlm_voices
+from workbench.training.course import Course, DemoOptions
+from workbench.training.digits import Take
+from workbench.training.speechlm_voices import HUMAN
+
+MEGABYTES = 40  # what the demo may weigh
+
+
+def takes_of_the_voices():
+    """Returns tones as takes of the demo's human voices, with the numbers that it asks for."""
+    for name, numbers in HUMAN.items():
+        for take in tone_takes(name):
+            if take.number == 0:
+                yield Take(name, take.digits, take.samples, take.sample_rate, True, numbers[take.digit])
+
+
+@pytest.mark.slow
+def test_the_recipe_writes_a_checkpoint_that_converses(tmp_path, monkeypatch):
+    def spoken(setting, digits, ending=""):  # without flite
+        samples = np.sin(np.arange(4000) * (0.02 + 0.01 * digits[0])).astype(np.float32)
+        return samples, 16_000
+
+    monkeypatch.setattr(speechlm_voices, "speak", spoken)
+    said = []
+    options = DemoOptions(strings=60, workers=0, threads=1, updates_scale=1e-3)
+    takes = [*takes_of_the_voices(), *tone_takes("a"), *tone_takes("c", human=False)]
+    course = Course(options, takes, tmp_path / "cache", said.append)
+    out = tmp_path / "demo"
+    out.mkdir()
+    speechlm.write(speechlm.teach(course), out)
+
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert all(path.stat().st_size < 10_000_000 for path in files)
+    assert sum(path.stat().st_size for path in files) < MEGABYTES * 1_000_000
+    assert len(course.phases) == 2 + len(speechlm.LESSONS)
+    assert family_of(out).name == "speechlm"
+    session = open_here(SessionSpec("demo", "speechlm", "pytorch", out))
+    messages = [{"role": "user", "content": "say three"}]
+    answer = session.converse(
+        messages, modalities="text_audio", max_text_tokens=3, min_audio_rows=10, max_audio_rows=12
+    )
+    assert 10 <= len(answer.streams) <= 12
+    assert answer.audio.dtype == np.float32

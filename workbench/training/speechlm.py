@@ -1,0 +1,159 @@
+"""The demo SpeechLM: it says strings of digits in four voices, counts, and understands spoken strings.
+
+The codec is computed (`speechlm_codec`). The audio tower learns alone (`speechlm_tower`), then the language model with
+the tower as it is (`speechlm_lm`), at last both together. What it learns to do is in `speechlm_tasks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.training.course import Course
+from workbench.training.digits import WORDS, Take
+from workbench.training.loop import TrainOptions
+from workbench.training.model_card import CardFacts, Measured
+from workbench.training.pool import FeaturePool
+from workbench.training.speechlm_align import align_adaptor
+from workbench.training.speechlm_card import measure, write_speechlm_card
+from workbench.training.speechlm_codec import FRAME, CodecOptions, fit_codec
+from workbench.training.speechlm_files import (
+    make_tokenizer,
+    write_codec,
+    write_configuration,
+    write_tokenizer,
+    write_weights,
+)
+from workbench.training.speechlm_lm import LANGUAGE, DialogueOptions, SpeechLM, SpeechLMLoss, dialogues, positions_in
+from workbench.training.speechlm_rows import RowWriter
+from workbench.training.speechlm_tower import TOWER, TowerLoss, make_tower, recordings
+from workbench.training.speechlm_voices import MARGIN, Speaker, general_clips, voice_clips
+
+FRONT_END = "whisper"
+POOL = 2 / 3  # of the course's strings
+FINISHING_POOL = 1 / 3
+HEARING = TrainOptions(updates=5000, learning_rate=1.5e-3, frames_per_batch=800, warm_up=200)
+HEARING_TIGHT = replace(HEARING, updates=1500, learning_rate=7e-4)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A phase of the language model's training."""
+
+    name: str
+    training: TrainOptions
+    dialogues: DialogueOptions
+    cut: bool = False  # the digits of answers with speech are cut to a few frames
+    align: bool = False  # the adaptor begins anew, aligned with the words of the digits
+    tower: bool = False  # the tower learns, too
+
+
+# What to say next is hard to learn, and a row of speech in 27 decides it. So the order of the digits is learnt first
+# where it is dense: in text, then in speech of a few frames for each digit.
+LESSONS = (
+    Lesson(
+        "order, in text",
+        TrainOptions(updates=1500, learning_rate=3e-3, warm_up=150),
+        DialogueOptions(heard_share=0.0, text_share=0.95),
+        cut=True,
+    ),
+    Lesson(
+        "order, in speech cut short",
+        TrainOptions(updates=1000, learning_rate=2.5e-3, warm_up=150),
+        DialogueOptions(heard_share=0.35, text_share=0.15),
+        cut=True,
+    ),
+    Lesson(
+        "writing what is heard",
+        TrainOptions(updates=700, learning_rate=2e-3, warm_up=150),
+        DialogueOptions(heard_share=0.85, text_share=0.9),
+        cut=True,
+        align=True,
+    ),
+    Lesson(
+        "all together", TrainOptions(updates=4000, learning_rate=1.5e-3, warm_up=150), DialogueOptions(), tower=True
+    ),
+)
+HUMAN_SHARE, SYNTHETIC_SHARE = 1 / 3, 1 / 4  # of the takes of one digit: the codec's fit, beside the demo's voices
+ABOUT = """
+The codec's weights are computed, not trained: principal components of the frames, eight k-means codebooks, and least
+squares, written into Xcodec's convolutions. Its semantic branch has random weights and no effect. The audio tower first
+learns alone which digit is where. The language model learns the order of digits first, where it is dense: in text, and
+in speech cut short. Its adaptor is set to the least-squares map from the tower's output to the embeddings of the
+digits' words. Then all learn together. One take of each digit and voice is all that the model ever says.
+"""
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What the training gives."""
+
+    codec: Any
+    network: SpeechLM
+
+
+def teach(course: Course) -> Taught:
+    """Fits the codec and trains the network."""
+    course.log("computing the codec")
+    clips = voice_clips(course.takes)
+    codec = fit_codec([np.pad(clip, MARGIN * FRAME) for clip in clips.values()], _general(course.takes), CodecOptions())
+    speaker = Speaker.of(codec, clips)
+
+    pool = course.pool(POOL, front_end=FRONT_END)
+    tight = course.pool(FINISHING_POOL, finishing=True, front_end=FRONT_END)
+    tower_loss = TowerLoss(make_tower(HEARING.dropout))
+    for name, strings, training in (("hearing", pool, HEARING), ("hearing tight cuts", tight, HEARING_TIGHT)):
+        draw = recordings(strings, training.frames_per_batch)
+        tower_loss.network = course.train(name, tower_loss, draw, training, len(strings))
+
+    network = SpeechLM(HEARING.dropout)
+    network.tower.load_state_dict(tower_loss.network.state_dict())
+    speakers = {False: speaker, True: speaker.shortened()}
+    for lesson in LESSONS:
+        tower_loss.network = network.tower
+        if lesson.align:
+            align_adaptor(network, tower_loss, tight, digit_words())
+        loss = SpeechLMLoss(network, tower_loss if lesson.tower else None)
+        draw = dialogues(tight, row_writer(tight, speakers[lesson.cut]), lesson.dialogues)
+        network = course.train(lesson.name, loss, draw, lesson.training, len(tight))
+    return Taught(codec, network)
+
+
+def _general(takes: Sequence[Take]) -> list[Any]:
+    single = [take for take in takes if len(take.digits) == 1]
+    human = general_clips([take for take in single if take.human], HUMAN_SHARE)
+    return [*human, *general_clips([take for take in single if not take.human], SYNTHETIC_SHARE, seed=1)]
+
+
+def digit_words() -> list[int]:
+    """Returns the id of each digit's word inside a text."""
+    tokenizer = make_tokenizer()
+    return [tokenizer.encode(f" {word}", add_special_tokens=False).ids[0] for word in WORDS]
+
+
+def row_writer(pool: FeaturePool, speaker: Speaker) -> RowWriter:
+    """Returns what writes dialogues about the pool's recordings as rows."""
+    tokenizer, positions = make_tokenizer(), positions_in(pool)
+    return RowWriter(
+        lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids),
+        speaker,
+        lambda recording: int(positions[recording.number]),
+    )
+
+
+def write(taught: Taught, directory: Path) -> int:
+    """Writes the checkpoint; returns its number of parameters, the codec's with its codebooks."""
+    write_tokenizer(directory)
+    write_configuration(directory, LANGUAGE, TOWER)
+    return write_weights(directory, taught.network.state_dict()) + write_codec(directory, taught.codec)
+
+
+def finish(directory: Path, held_out: Sequence[Take], facts: CardFacts) -> list[Measured]:
+    """Measures the checkpoint and writes its model card; returns the word error rates in it."""
+    measured = measure(directory, held_out)
+    write_speechlm_card(directory / "README.md", facts, measured)
+    return measured

@@ -75,7 +75,16 @@ LESSONS = (
         align=True,
     ),
     Lesson(
-        "all together", TrainOptions(updates=4000, learning_rate=1.5e-3, warm_up=150), DialogueOptions(), tower=True
+        "all together",
+        TrainOptions(updates=4000, learning_rate=1.5e-3, warm_up=150),
+        DialogueOptions(heard_share=0.5, text_share=0.35),
+        tower=True,
+    ),
+    Lesson(
+        "all together, more of it writing",
+        TrainOptions(updates=5000, learning_rate=1.2e-3, warm_up=150, seed=1),
+        DialogueOptions(heard_share=0.6, text_share=0.6),
+        tower=True,
     ),
 )
 HUMAN_SHARE, SYNTHETIC_SHARE = 1 / 3, 1 / 4  # of the takes of one digit: the codec's fit, beside the demo's voices

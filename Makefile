@@ -46,7 +46,7 @@ check: $(READY)
 
 demo: $(READY)
 	@test -n "$(DATA)" || { echo 'make demo needs the recordings: make demo DATA=path/to/free-spoken-digit-dataset' >&2; exit 2; }
-	for family in sensevoice paraformer funasr-nano fireredasr; do \
+	for family in sensevoice paraformer funasr-nano fireredasr speechlm; do \
 		$(VENV)/bin/workbench train-demo $$family --data $(DATA) --out assets/demo-$$family || exit; done
 
 reference: $(READY)

@@ -50,7 +50,7 @@ def check_model(model: SpeechLmModel, made: TinySpeechLm) -> None:
     assert model.tower is not None and model.codec is not None
     assert (model.tower.width, model.tower.mel.bins, model.tower.mel.normalise) == (20, 32, True)
     assert (model.codec.hop, model.codec.codes, model.codec.codebooks) == (320, 16, made.layout.streams)
-    assert model.notes == (
+    assert model.audio_notes == (
         "the audio tower runs in windows of 20 and 80 frames as the checkpoint says; Qwen3-Omni's are 50 and 800",
     )
 

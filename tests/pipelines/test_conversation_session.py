@@ -70,7 +70,8 @@ def test_an_answer_says_how_it_came_about() -> None:
     assert answer.prompt_rows == 1 + 2 + len("say three") + 1 + 1
     assert answer.settings["modalities"] == "text_audio" and answer.settings["max_audio_rows"] == 60
     assert answer.settings["audio_temperature"] == answer.settings["text_temperature"] == 0.5
-    assert "temperature" not in answer.settings and answer.notes[0] == "a fake"
+    assert "temperature" not in answer.settings and not answer.notes
+    assert fake_conversation().converse([SOUND], modalities="text").notes == ("a fake",)
     assert answer.layout is not None and answer.layout["streams"] == LAYOUT.streams
     assert answer.probabilities is not None and answer.probabilities.shape == (len(answer.token_ids), LAYOUT.streams)
     assert answer.first_text_seconds is not None and answer.first_audio_seconds is not None

@@ -103,7 +103,7 @@ class SpeechLmModel:
     tower: Tower | None  # None if it does not hear
     codec: CodecParts | None  # None if it does not speak
     defaults: SpeechDefaults
-    notes: tuple[str, ...] = ()  # what the user should know about how it was read
+    audio_notes: tuple[str, ...] = ()  # what the user should know about how recordings are heard
 
     @property
     def hidden_size(self) -> int:
@@ -187,7 +187,7 @@ def _read_directory(directory: Path) -> SpeechLmModel:
         tower=tower,
         codec=codec,
         defaults=read_defaults(directory, config, where),
-        notes=window_notes(tower) if tower else (),
+        audio_notes=window_notes(tower) if tower else (),
     )
 
 
@@ -202,7 +202,7 @@ def _read_release(directory: Path) -> SpeechLmModel:
         tower=release.tower,
         codec=release.codec,
         defaults=read_inference(directory, SpeechDefaults()),
-        notes=window_notes(release.tower) if release.tower else (),
+        audio_notes=window_notes(release.tower) if release.tower else (),
     )
 
 

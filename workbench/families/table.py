@@ -147,6 +147,7 @@ OWN: tuple[Family, ...] = (
         tasks=(CONVERSE,),
         input=CONVERSATION,
         hub=HubFiles(weights=("*.[ps][ta]*",)),  # safetensors, or ESPnet's .pt file
+        recipe="workbench.training.speechlm",
         hint="a SpeechLM has a config.json of type bagpiper, or the yaml of ESPnet's training beside its .pt file",
     ),
     Family(

@@ -46,7 +46,7 @@ class ConversationSession(Session, Converses, Traces):
     Args:
         described: the checkpoint without its weights.
         codec: None if the checkpoint does not speak.
-        notes: sentences about the model that every answer carries for its reader.
+        audio_notes: sentences on how recordings are heard, which answers to conversations with recordings carry.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ConversationSession(Session, Converses, Traces):
         described: SpeechLmModel,
         network: SpeechNetwork,
         codec: Codec | None,
-        notes: tuple[str, ...] = (),
+        audio_notes: tuple[str, ...] = (),
     ):
         self.model = model
         self.runtime = runtime
@@ -64,7 +64,7 @@ class ConversationSession(Session, Converses, Traces):
         self.described = described
         self._network: SpeechNetwork | None = network
         self._codec = codec
-        self._notes = notes
+        self._audio_notes = audio_notes
 
     @property
     def network(self) -> SpeechNetwork:
@@ -123,7 +123,7 @@ class ConversationSession(Session, Converses, Traces):
             memory_bytes=peak_resident_bytes(),
             probabilities=np.array(told) if told else None,
             layout=asdict(network.layout),
-            notes=(*self._notes, *prompt.notes, *_missing(plan, answer)),
+            notes=(*prompt.notes, *_missing(plan, answer)),
         )
 
     def trace(
@@ -196,6 +196,8 @@ class ConversationSession(Session, Converses, Traces):
             described.tower.rows if described.tower else None,
             codec.encode if codec else None,
         )
+        if any(isinstance(part, Recording) for part in parts):
+            notes = [*self._audio_notes, *notes]
         return _Prompt(parts, digest.hexdigest()[:16], tuple(notes))
 
     def _spoken(self, part: AudioPart, role: str, number: int, place: int, notes: list[str]) -> Turn:

@@ -25,7 +25,7 @@ from workbench.runtimes.pytorch.xcodec import Xcodec
 def open_session(directory: Path, name: str, settings: Settings) -> ConversationSession:
     """Opens a session of the checkpoint in `directory`; results call the model `name`."""
     model, network, codec = open_speechlm(directory, settings)
-    return ConversationSession(name, "pytorch", model, network, codec, model.notes)
+    return ConversationSession(name, "pytorch", model, network, codec, model.audio_notes)
 
 
 def open_speechlm(directory: Path, settings: Settings) -> tuple[SpeechLmModel, SpeechLmNetwork, Xcodec | None]:

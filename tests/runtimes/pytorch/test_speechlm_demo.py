@@ -1,0 +1,62 @@
+"""The shipped demo SpeechLM does what its card says: it says, writes, counts and hears digits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.core.settings import SessionSpec
+from workbench.isolation.loader import open_here
+from workbench.registry.sources import assets
+
+SAMPLE = assets() / "samples" / "three_seven_one.wav"
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Any]:
+    session = open_here(SessionSpec("demo/speechlm", "speechlm", "pytorch", assets() / "demo-speechlm"))
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[Any]:
+    """An independent model that hears what the demo says."""
+    session = open_here(SessionSpec("demo/sensevoice", "sensevoice", "pytorch", assets() / "demo-sensevoice"))
+    yield session
+    session.close()
+
+
+def ask(demo: Any, content: Any, **options: Any) -> Any:
+    return demo.converse([{"role": "user", "content": content}], temperature=0, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("say three seven one", "three seven one"),
+        ("say 4 0 9 in the voice of lucas", "four zero nine"),
+        ("count from two to five", "two three four five"),
+    ],
+)
+def test_it_says_digits_that_another_model_hears(demo: Any, listener: Any, text: str, said: str) -> None:
+    answer = ask(demo, text, modalities="text_audio")
+    assert answer.finish == "stop" and answer.text == said
+    assert listener.transcribe((answer.audio, answer.sample_rate)).text == said
+
+
+def test_it_writes_and_repeats_what_it_hears(demo: Any, listener: Any) -> None:
+    recording = {"type": "audio", "audio": str(SAMPLE)}
+    assert ask(demo, [recording]).text == "three seven one"
+    answer = ask(demo, [recording, {"type": "text", "text": "repeat"}], modalities="audio")
+    assert listener.transcribe((answer.audio, answer.sample_rate)).text == "three seven one"
+
+
+def test_the_model_chooses_what_its_answer_is_made_of(demo: Any) -> None:
+    written = ask(demo, "write 371", modalities="auto")
+    assert (written.text, written.audio) == ("three seven one", None)
+    spoken = ask(demo, "say 371", modalities="auto")
+    assert spoken.audio is not None and np.abs(spoken.audio).max() > 0.1

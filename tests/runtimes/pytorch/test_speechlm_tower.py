@@ -16,7 +16,7 @@ from tests.support.speechlm_reference import heard_in_chunks
 from tests.support.tiny_speechlm import TOWER, TOWER_PREFIX
 from workbench.core.errors import BadInput
 from workbench.families.speechlm_parts import Mel, Tower
-from workbench.runtimes.pytorch.speechlm_tower import Ears
+from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.trace.recorder import Recorder
 
 WIDTH = 24
@@ -51,13 +51,13 @@ def tensors_of(network: Qwen3OmniMoeAudioEncoder) -> dict[str, Tensor]:
     return named | {f"adaptor.continuous_audio.{name}": value for name, value in adaptor.items()}
 
 
-def ears_of(settings: dict[str, Any], dtype: torch.dtype = torch.float32, normalise: bool = True) -> Ears:
+def ears_of(settings: dict[str, Any], dtype: torch.dtype = torch.float32, normalise: bool = True) -> AudioEncoder:
     tensors = tensors_of(plain_tower(settings))
-    return Ears(tower_of(settings, normalise), tensors, WIDTH, torch.device("cpu"), "it/model.pt", dtype=dtype)
+    return AudioEncoder(tower_of(settings, normalise), tensors, WIDTH, torch.device("cpu"), "it/model.pt", dtype=dtype)
 
 
 @pytest.fixture(scope="module")
-def ears() -> Ears:
+def ears() -> AudioEncoder:
     return ears_of(UPSTREAM)
 
 
@@ -114,7 +114,7 @@ def test_the_published_numbers_of_positions() -> None:
         assert len(ears_of(settings)(recording(seconds))) == rows
 
 
-def test_stages(ears: Ears) -> None:
+def test_stages(ears: AudioEncoder) -> None:
     recorder = Recorder(lambda name: True)
     found = ears(recording(1.0), recorder).numpy()
     shapes = {name: value.shape for name, value in recorder.stages.items()}
@@ -164,13 +164,13 @@ def test_bfloat16_runs() -> None:
     ],
     ids=["empty", "short", "silent", "offset", "nan", "stereo"],
 )
-def test_bad_recordings_are_refused_in_one_sentence(ears: Ears, samples: np.ndarray, says: str) -> None:
+def test_bad_recordings_are_refused_in_one_sentence(ears: AudioEncoder, samples: np.ndarray, says: str) -> None:
     with pytest.raises(BadInput) as error:
         ears(samples)
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_shortest_recording(ears: Ears) -> None:
+def test_the_shortest_recording(ears: AudioEncoder) -> None:
     assert len(ears(recording(201 / 16000))) == 1
 
 
@@ -184,5 +184,5 @@ def test_tensors_that_do_not_fit() -> None:
     ):
         changed = {name: value for name, value in {**tensors, **changes}.items() if value is not None}
         with pytest.raises(BadInput) as error:
-            Ears(tower_of(UPSTREAM), changed, WIDTH, torch.device("cpu"), "it/model.pt")
+            AudioEncoder(tower_of(UPSTREAM), changed, WIDTH, torch.device("cpu"), "it/model.pt")
         assert says in str(error.value)

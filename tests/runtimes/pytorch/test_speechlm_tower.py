@@ -51,14 +51,14 @@ def tensors_of(network: Qwen3OmniMoeAudioEncoder) -> dict[str, Tensor]:
     return named | {f"adaptor.continuous_audio.{name}": value for name, value in adaptor.items()}
 
 
-def ears_of(settings: dict[str, Any], dtype: torch.dtype = torch.float32, normalise: bool = True) -> AudioEncoder:
+def encoder_of(settings: dict[str, Any], dtype: torch.dtype = torch.float32, normalise: bool = True) -> AudioEncoder:
     tensors = tensors_of(plain_tower(settings))
     return AudioEncoder(tower_of(settings, normalise), tensors, WIDTH, torch.device("cpu"), "it/model.pt", dtype=dtype)
 
 
 @pytest.fixture(scope="module")
-def ears() -> AudioEncoder:
-    return ears_of(UPSTREAM)
+def encoder() -> AudioEncoder:
+    return encoder_of(UPSTREAM)
 
 
 def recording(seconds: float, seed: int = 0) -> np.ndarray:
@@ -84,15 +84,15 @@ def cosine(one: np.ndarray, two: np.ndarray) -> float:
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("seconds", SECONDS)
 def test_it_hears_what_transformers_hears(seconds: float, normalise: bool) -> None:
-    samples, network, ears = recording(seconds), plain_tower(UPSTREAM), ears_of(UPSTREAM, normalise=normalise)
+    samples, network, encoder = recording(seconds), plain_tower(UPSTREAM), encoder_of(UPSTREAM, normalise=normalise)
     mel = mel_of(samples, normalise)
     assert mel.shape[1] == len(samples) // 160
     with torch.no_grad():
         expected = network(mel, feature_lens=torch.tensor([mel.shape[1]])).last_hidden_state
         tensors = tensors_of(network)
         joined = F.linear(expected, *(tensors[f"adaptor.continuous_audio.{name}"] for name in ("weight", "bias")))
-    found = ears(samples).numpy()
-    assert found.shape == (ears.tower.rows(len(samples)), WIDTH)
+    found = encoder(samples).numpy()
+    assert found.shape == (encoder.tower.rows(len(samples)), WIDTH)
     assert cosine(found, joined.numpy()) >= 0.999999
     np.testing.assert_allclose(found, joined.numpy(), atol=2e-4 * float(joined.abs().max()))
 
@@ -101,9 +101,9 @@ def test_it_hears_what_transformers_hears(seconds: float, normalise: bool) -> No
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 4.03, 11.7])
 def test_it_hears_with_the_windows_of_the_checkpoint(settings: dict[str, Any], seconds: float) -> None:
     """The definition: each chunk of frames goes through the convolutions alone, each window through the layers."""
-    samples, network, ears = recording(seconds), plain_tower(settings), ears_of(settings)
+    samples, network, encoder = recording(seconds), plain_tower(settings), encoder_of(settings)
     recorder = Recorder(lambda name: name == "tower.output")
-    ears(samples, recorder)
+    encoder(samples, recorder)
     with torch.no_grad():
         expected = heard_in_chunks(network, mel_of(samples, True)).numpy()
     assert cosine(recorder.stages["tower.output"], expected) >= 0.999999
@@ -111,12 +111,12 @@ def test_it_hears_with_the_windows_of_the_checkpoint(settings: dict[str, Any], s
 
 def test_the_published_numbers_of_positions() -> None:
     for settings, seconds, rows in ((UPSTREAM, 4, 52), (UPSTREAM, 30, 390), (FORK, 4, 50), (FORK, 30, 375)):
-        assert len(ears_of(settings)(recording(seconds))) == rows
+        assert len(encoder_of(settings)(recording(seconds))) == rows
 
 
-def test_stages(ears: AudioEncoder) -> None:
+def test_stages(encoder: AudioEncoder) -> None:
     recorder = Recorder(lambda name: True)
-    found = ears(recording(1.0), recorder).numpy()
+    found = encoder(recording(1.0), recorder).numpy()
     shapes = {name: value.shape for name, value in recorder.stages.items()}
     width = TOWER["d_model"]
     assert shapes == {
@@ -130,15 +130,15 @@ def test_stages(ears: AudioEncoder) -> None:
     # A pass that goes on from another's layer arrives where that one did.
     given = {"tower.layers.0": recorder.stages["tower.layers.0"]}
     other = Recorder(lambda name: name == "adaptor.output", given=given)
-    ears(recording(1.0, seed=8), other)
+    encoder(recording(1.0, seed=8), other)
     np.testing.assert_allclose(other.stages["adaptor.output"], found, atol=1e-5)
 
 
 def test_float64_is_near_and_finer() -> None:
     samples = recording(2.0)
     wide = Recorder(lambda name: True)
-    ears_of(UPSTREAM, torch.float64)(samples, wide)
-    single = ears_of(UPSTREAM)(samples).numpy()
+    encoder_of(UPSTREAM, torch.float64)(samples, wide)
+    single = encoder_of(UPSTREAM)(samples).numpy()
     found = wide.stages["adaptor.output"]
     assert found.dtype == np.float64
     np.testing.assert_allclose(single, found, atol=1e-4 * np.abs(found).max())
@@ -147,9 +147,9 @@ def test_float64_is_near_and_finer() -> None:
 
 def test_bfloat16_runs() -> None:
     samples = recording(1.0)
-    found = ears_of(UPSTREAM, torch.bfloat16)(samples)
+    found = encoder_of(UPSTREAM, torch.bfloat16)(samples)
     assert found.dtype == torch.bfloat16
-    assert cosine(found.float().numpy(), ears_of(UPSTREAM)(samples).numpy()) > 0.99
+    assert cosine(found.float().numpy(), encoder_of(UPSTREAM)(samples).numpy()) > 0.99
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_bfloat16_runs() -> None:
     ],
     ids=["empty", "short", "silent", "offset", "nan", "stereo"],
 )
-def test_bad_recordings_are_refused_in_one_sentence(ears: AudioEncoder, samples: np.ndarray, says: str) -> None:
+def test_bad_recordings_are_refused_in_one_sentence(encoder: AudioEncoder, samples: np.ndarray, says: str) -> None:
     with pytest.raises(BadInput) as error:
-        ears(samples)
+        encoder(samples)
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_shortest_recording(ears: AudioEncoder) -> None:
-    assert len(ears(recording(201 / 16000))) == 1
+def test_the_shortest_recording(encoder: AudioEncoder) -> None:
+    assert len(encoder(recording(201 / 16000))) == 1
 
 
 def test_tensors_that_do_not_fit() -> None:

@@ -81,7 +81,9 @@ def test_the_demo_checkpoints_are_here() -> None:
         assert why_not_here(card) is None
         directory = fetch(card)
         assert directory == assets() / card.source["demo"]
-        assert sum(path.stat().st_size for path in directory.rglob("*")) <= 12e6
+        sizes = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
+        assert max(sizes) < 10e6
+        assert sum(sizes) <= (40e6 if card.family == "speechlm" else 12e6)  # a codec is large
         assert (directory / "README.md").is_file()
 
 

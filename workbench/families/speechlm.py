@@ -45,7 +45,7 @@ UNUSED_TENSORS = ("vocab_weight",)  # the weights of the loss
 
 @dataclass(frozen=True)
 class SpeechLmOptions(ConversingOptions):
-    """The user's options for an answer of a SpeechLM. What is open is as the checkpoint says.
+    """The user's options for an answer of a SpeechLM. The checkpoint's own values stand for options that are not set.
 
     In an answer of text and audio, the text comes first.
     """
@@ -103,7 +103,11 @@ class SpeechLmModel:
     tower: Tower | None  # None if it does not hear
     codec: CodecParts | None  # None if it does not speak
     defaults: SpeechDefaults
-    audio_notes: tuple[str, ...] = ()  # what the user should know about how recordings are heard
+
+    @property
+    def audio_notes(self) -> tuple[str, ...]:
+        """What the user should know about how recordings are heard."""
+        return window_notes(self.tower) if self.tower else ()
 
     @property
     def hidden_size(self) -> int:
@@ -187,7 +191,6 @@ def _read_directory(directory: Path) -> SpeechLmModel:
         tower=tower,
         codec=codec,
         defaults=read_defaults(directory, config, where),
-        audio_notes=window_notes(tower) if tower else (),
     )
 
 
@@ -202,7 +205,6 @@ def _read_release(directory: Path) -> SpeechLmModel:
         tower=release.tower,
         codec=release.codec,
         defaults=read_inference(directory, SpeechDefaults()),
-        audio_notes=window_notes(release.tower) if release.tower else (),
     )
 
 

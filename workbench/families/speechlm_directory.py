@@ -15,11 +15,10 @@ import yaml
 from workbench.core.errors import BadInput
 from workbench.families.language import read_json
 from workbench.families.speechlm_parts import MOST_STREAMS, SpeechDefaults, Tower, read_tower, whole, with_inference
-from workbench.speech.layout import SpeechLayout
+from workbench.speech.layout import SPECIAL, SpeechLayout
 
 MODEL_TYPES = ("bagpiper", "speechlm")  # the second is the old name
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-SPECIAL = ("pad", "bos", "eos", "eot", "system", "user", "assistant", "text", "audio")
 LANGUAGE_KEYS = (  # of transformers' Qwen3Config
     *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
     *("num_key_value_heads", "head_dim", "hidden_act", "max_position_embeddings", "rms_norm_eps", "rope_theta"),

@@ -15,11 +15,10 @@ from workbench.core.errors import BadInput
 from workbench.families.language import read_json
 from workbench.families.speechlm_directory import LANGUAGE_KEYS, read_yaml
 from workbench.families.speechlm_parts import CodecParts, Tower, needed_folder, read_codec, read_tower, whole
-from workbench.speech.layout import SpeechLayout
+from workbench.speech.layout import SPECIAL, SpeechLayout
 
 JOB = "speechlm"
-SPECIALS = 256  # ids before the text interval, by ESPnet's code
-SPECIAL = ("pad", "bos", "eos", "eot", "system", "user", "assistant", "text", "audio")  # ids 0 to 8
+FIRST_TEXT = 256  # where the text interval begins, by ESPnet's code
 WEIGHTS = ("model.pt", "mp_rank_00_model_states.pt", "base.pt")  # ESPnet's and DeepSpeed's names
 MOST_PER_FRAME = 8  # streams that ESPnet takes of a codec that has more
 BIGGEST_YAML = 1 << 20  # bytes; a training yaml has some thousand
@@ -30,7 +29,6 @@ class Release:
     """What ESPnet's files say, weights aside."""
 
     weights: Path
-    training: Path
     layout: SpeechLayout
     settings: Mapping[str, Any]  # of the language model, by the names of transformers' Qwen3Config
     tokenizer: Path  # the folder of the text model's tokenizer
@@ -83,10 +81,10 @@ def read_release(directory: Path) -> Release:
             f"{where} has {len(weights)} stream_weights and the codec {codec.name} has {streams} streams; "
             "expected the same: the number of streams differs"
         )
-    codec_first = SPECIALS + rows
+    codec_first = FIRST_TEXT + rows
     layout = SpeechLayout(
         vocabulary=codec_first + streams * layer,
-        text_first=SPECIALS,
+        text_first=FIRST_TEXT,
         text_end=codec_first,
         codec_first=codec_first,
         streams=streams,
@@ -95,7 +93,6 @@ def read_release(directory: Path) -> Release:
     )
     return Release(
         weights=weights_file(directory),
-        training=training,
         layout=layout,
         settings=settings | {"vocab_size": layout.vocabulary, "tie_word_embeddings": False},
         tokenizer=tokenizer,
@@ -126,7 +123,7 @@ def _check_order(parts: Mapping[str, Any], where: str) -> None:
     if "text" in names and "discrete_audio" in names and names.index("discrete_audio") < names.index("text"):
         raise BadInput(
             f"multimodal_io in {where} lists discrete_audio before text, and old versions of ESPnet then gave the "
-            f"codec the ids from {SPECIALS} on; expected text first, as the ids of this vocabulary are in doubt"
+            f"codec the ids from {FIRST_TEXT} on; expected text first, as the ids of this vocabulary are in doubt"
         )
 
 

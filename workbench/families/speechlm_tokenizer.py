@@ -15,9 +15,7 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput
 from workbench.families.language import LanguageTokenizer
-from workbench.speech.layout import SpeechLayout
-
-NAMED = ("pad", "bos", "eos", "eot", "system", "user", "assistant", "text", "audio")
+from workbench.speech.layout import SPECIAL, SpeechLayout
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class SpeechTokenizer:
         own = self._own([number])
         if own:
             return self.language.piece(own[0])
-        return next((f"<|{name}|>" for name in NAMED if getattr(layout, name) == number), f"<|{number}|>")
+        return next((f"<|{name}|>" for name in SPECIAL if getattr(layout, name) == number), f"<|{number}|>")
 
     def _own(self, ids: Iterable[int]) -> list[int]:
         return [number - self.offset for number in ids if self.layout.text_first <= number < self.layout.text_end]
@@ -61,7 +59,7 @@ class SpeechTokenizer:
 def read_global_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokenizer:
     """Reads the tokenizer of a directory in Hugging Face's form; raises `BadInput` if its ids are not the layout's."""
     language = LanguageTokenizer.read_fast(directory)
-    for name in NAMED:
+    for name in SPECIAL:
         expected, found = getattr(layout, name), language.id_of(f"<|{name}|>")
         if found != expected:
             told = "is missing" if found is None else f"is id {found}"

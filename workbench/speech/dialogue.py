@@ -16,7 +16,6 @@ from workbench.core.errors import BadInput
 from workbench.speech.delay import check_rows, delayed
 from workbench.speech.layout import SpeechLayout
 
-ROLES = ("system", "user", "assistant")
 TextIds = Callable[[str], Sequence[int]]  # global ids of a text
 HeardRows = Callable[[int], int]  # positions that the audio encoder fills, for a number of samples
 Encode = Callable[[np.ndarray], np.ndarray]  # codes [frames, streams] of samples at the codec's rate
@@ -64,10 +63,11 @@ def prompt_parts(
     """
     builder = _Builder(layout)
     builder.ids(layout.bos)
+    roles = {"system": layout.system, "user": layout.user, "assistant": layout.assistant}
     for number, turn in enumerate(turns):
-        if turn.role not in ROLES:
-            raise BadInput(f"the role is {turn.role!r:.80}; expected one of {', '.join(ROLES)}")
-        role = {"system": layout.system, "user": layout.user, "assistant": layout.assistant}[turn.role]
+        if turn.role not in roles:
+            raise BadInput(f"the role is {turn.role!r:.80}; expected one of {', '.join(roles)}")
+        role = roles[turn.role]
         if turn.text is not None:
             builder.ids(role, layout.text, *text_ids(turn.text))
         else:

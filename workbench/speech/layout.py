@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+SPECIAL = ("pad", "bos", "eos", "eot", "system", "user", "assistant", "text", "audio")
+"""The names of the special ids, in the order in which ESPnet numbers them from 0 on."""
+
 
 @dataclass(frozen=True)
 class SpeechLayout:

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from workbench.audio.constants import FRAME_SHIFT, NUM_MELS, SAMPLE_RATE
-from workbench.speech.layout import SpeechLayout
+from workbench.speech.layout import SPECIAL, SpeechLayout
 from workbench.training.digits import WORDS
 from workbench.training.language import SPLIT
 from workbench.training.speechlm_codec import CODES, LEVELS
 from workbench.training.speechlm_tasks import HEARD, HELP, NOTHING, SPOKEN_VERBS, TALK
 from workbench.training.speechlm_voices import VOICES
 
-NAMED = ("pad", "bos", "eos", "eot", "system", "user", "assistant", "text", "audio", "image", "video", "toolcall")
+NAMED = (*SPECIAL, "image", "video", "toolcall")
 SPECIALS = (*(f"<|{name}|>" for name in NAMED), *(f"<|unused_{number}|>" for number in range(len(NAMED), 256)))
 TEXT = 512  # ids of text
 LAYOUT = SpeechLayout(
@@ -32,7 +32,7 @@ LAYOUT = SpeechLayout(
     codec_first=len(SPECIALS) + TEXT,
     streams=LEVELS,
     layer_size=CODES + 1,
-    **{name: SPECIALS.index(f"<|{name}|>") for name in NAMED[:9]},
+    **{name: SPECIALS.index(f"<|{name}|>") for name in SPECIAL},
 )
 SHARD_BYTES = 9_000_000  # hubs keep files above 10 MB only in large-file storage
 CODEC = "xcodec"  # its folder
@@ -142,7 +142,7 @@ def write_configuration(directory: Path, language: Mapping[str, Any], tower: Map
         language: dimensions of the language model, by transformers' names.
         tower: dimensions of the audio tower, by transformers' names.
     """
-    ids = {f"{name}_token_id": getattr(LAYOUT, name) for name in NAMED[:9]}
+    ids = {f"{name}_token_id": getattr(LAYOUT, name) for name in SPECIAL}
     configuration = {
         "architectures": ["BagpiperForConditionalGeneration"],
         "model_type": "bagpiper",

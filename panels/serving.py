@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     quieten()
 
-    from workbench.core.errors import WorkbenchError
+    from workbench.core.errors import WorkbenchError, message_of
 
     try:
         host, port = address(chosen.host, chosen.port)  # before all that takes time
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except WorkbenchError as error:  # such as a model list that cannot be read
         parser.exit(error.exit_status, f"workbench: {error}\n")
     except (OSError, OverflowError) as error:
-        parser.exit(1, f"workbench: the page cannot be served: {' '.join(str(error).split())}\n")
+        parser.exit(1, f"workbench: the page cannot be served: {message_of(error, None)}\n")
 
 
 def serve(host: str, port: int) -> None:

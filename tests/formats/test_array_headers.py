@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from workbench.core.errors import BadInput
-from workbench.formats.array_headers import check_claim, read_array_header, read_json, read_tensor_header, said
+from workbench.formats.array_headers import check_claim, read_array_header, read_json, read_tensor_header
 
 
 @given(st.lists(st.integers(0, 9), max_size=4), st.sampled_from(["<f4", ">i2", "|b1", "<c8"]), st.booleans())
@@ -45,7 +45,6 @@ def test_tensors_say_where_they_are() -> None:
         read_tensor_header(io.BytesIO(content), len(content), "x", longest=10)
 
 
-def test_messages_of_other_libraries_become_one_line() -> None:
-    assert said(ValueError("a\n  b" + "c" * 500)) == "a b" + "c" * 117 and said(KeyError()) == "KeyError"
+def test_json_that_is_nested_too_deeply_is_refused() -> None:
     with pytest.raises(BadInput, match="the header of x is not JSON: "):
         read_json(b"[" * 100_000, "the header of x")

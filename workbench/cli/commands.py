@@ -25,7 +25,7 @@ from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.cli.standard_input import DASH, read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine, transcripts
 from workbench.cli.writing import chosen_embeddings, print_text
-from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.errors import BadInput, WorkbenchError, named_message_of
 from workbench.core.runtimes import RUNTIMES
 from workbench.embeddings import Embedding
 from workbench.families import FAMILIES
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, OSError):
             _mute_stdout()  # stdout itself may have failed, such as on a full disk
-        return _failed(error, f"{type(error).__name__}: {error}; {DEBUG}=1 shows where", _else(parsed.command))
+        return _failed(error, f"{named_message_of(error)}; {DEBUG}=1 shows where", _else(parsed.command))
 
 
 def _else(command: str) -> int:

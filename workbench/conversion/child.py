@@ -22,7 +22,7 @@ from typing import Any
 
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.plan import estimated_bytes
-from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError, named_message_of
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
 from workbench.formats.quantization import resolve_quantization
@@ -57,8 +57,7 @@ def main() -> int:
         return error.exit_status
     except Exception as error:
         traceback.print_exc()
-        sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        print(json.dumps({"error": WorkbenchError.__name__, "sentence": sentence}), file=lines)
+        print(json.dumps({"error": WorkbenchError.__name__, "sentence": named_message_of(error)}), file=lines)
         return 1
     return 0
 

@@ -18,7 +18,7 @@ import transformers
 from torch import Tensor
 
 from workbench.conversion.plan import PlannedTensor, Rows, Value
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer
 from workbench.formats.quantization import Kind
 from workbench.runtimes.pytorch.weights import check_tensors
@@ -90,7 +90,7 @@ def _network_config(language: LanguageConfig) -> Any:
             str(language.directory), local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # its reader raises many kinds
-        raise BadInput(f"{where} cannot be read: {' '.join(str(error).split())[:200]}") from error
+        raise BadInput(f"{where} cannot be read: {message_of(error)}") from error
     rope = config.rope_parameters or {}
     for key, found, expected in (
         ("rope_parameters.rope_type", rope.get("rope_type", "default"), "default"),

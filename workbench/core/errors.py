@@ -2,6 +2,7 @@
 
 Code raises them at the boundary where the fault entered. The page shows the sentence. The command line prints it and
 exits with `exit_status`. Any other exception that escapes is a fault of the workbench.
+`message_of` quotes another library's error in such a sentence.
 """
 
 
@@ -29,3 +30,18 @@ class SessionDied(WorkbenchError):
 
 class Cancelled(WorkbenchError):
     """The error for a call that the user stopped."""
+
+
+def message_of(error: BaseException, longest: int | None = 200) -> str:
+    """Returns the message of another library's error on one line; the name of its type if it has no message.
+
+    Args:
+        longest: number of characters after which the message is cut; None for all of it.
+    """
+    return " ".join(str(error).split())[:longest] or type(error).__name__
+
+
+def named_message_of(error: BaseException) -> str:
+    """Returns an error's type and its whole message on one line, as in `KeyError: 'width'`."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -9,10 +9,9 @@ import io
 import zipfile
 from collections.abc import Mapping
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.embeddings.content import shown
 from workbench.embeddings.payload import LIMIT, check_size
-from workbench.formats.array_headers import said
 
 MOST_MEMBERS = 10_000  # a checkpoint of a large model has a thousand
 
@@ -44,7 +43,7 @@ class Archive:
             self._zip = zipfile.ZipFile(io.BytesIO(content))
             found = [each for each in self._zip.infolist() if not each.is_dir()]
         except Exception as error:  # zipfile has no common error for damaged files
-            raise BadInput(f"{where} is a truncated or damaged zip archive: {said(error)}") from error
+            raise BadInput(f"{where} is a truncated or damaged zip archive: {message_of(error, 120)}") from error
         self._members: Mapping[str, zipfile.ZipInfo] = {each.filename: each for each in found}
         if len(self._members) < len(found):
             raise BadInput(f"{where} is a zip archive with two files of one name; expected each once")
@@ -86,7 +85,9 @@ class Archive:
                 if size == member.file_size:
                     file.read(1)  # reaches the end, where the checksum is compared
         except Exception as error:  # zipfile and zlib have no common error for damaged files
-            raise BadInput(f"{shown(name)} in {self.where} is truncated or damaged: {said(error)}") from error
+            raise BadInput(
+                f"{shown(name)} in {self.where} is truncated or damaged: {message_of(error, 120)}"
+            ) from error
         if len(content) < size:
             raise BadInput(f"{shown(name)} in {self.where} is truncated: it has {len(content)} bytes of {size}")
         return content

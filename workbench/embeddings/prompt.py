@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.embeddings import Embedding, embedding_of, read_embedding
-from workbench.formats.array_headers import said
 
 Injected = np.ndarray | Embedding | Path | bytes | str
 """An embedding as a user passes it: an array [tokens, hidden], an `Embedding`, or a source for `read_embedding` (a file
@@ -107,7 +106,7 @@ def _array(tensor: Any, number: int) -> np.ndarray:
         found: np.ndarray = (tensor.float() if short else tensor).numpy()
     except Exception as error:  # PyTorch has no common error for tensors that are no arrays
         raise BadInput(
-            f"embedding {number} is a tensor that is no array: {said(error)}; expected a dense one"
+            f"embedding {number} is a tensor that is no array: {message_of(error, 120)}; expected a dense one"
         ) from error
     return found
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.core.errors import BadInput
-from workbench.formats.array_headers import said
+from workbench.core.errors import BadInput, message_of
 
 LONGEST = 1_000_000  # bytes of a description; enough for five thousand tensors
 
@@ -157,7 +156,7 @@ class _Interpreter:
         except BadInput:
             raise
         except (_Damaged, IndexError, KeyError, ValueError) as error:  # from the stack, the memo, or pickletools
-            detail = f": {said(error)}" if type(error) is ValueError else ""
+            detail = f": {message_of(error, 120)}" if type(error) is ValueError else ""
             raise BadInput(f"the description of tensors in {self.where} is damaged{detail}; {_EXPECTED}") from error
         return found
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, named_message_of
 from workbench.families.family import Cell, Family, load
 from workbench.families.table import OWN
 
@@ -77,8 +77,9 @@ def family_of(directory: Path) -> Family:
         except Exception as error:
             if not family.package:
                 raise
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            failed.append(f"{family.title} of the package {family.package} failed to look at it: {said}")
+            failed.append(
+                f"{family.title} of the package {family.package} failed to look at it: {named_message_of(error)}"
+            )
     reasons = "".join(f" ({sentence})" for sentence in (*failed, *FAMILIES.refused))
     try:
         _explain(directory)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.core.options import option
 from workbench.decoding.generation import WritingOptions
 from workbench.embeddings import Embedding, check_embeddings
@@ -187,8 +187,7 @@ def _written(model: CausalLmModel, messages: Sequence[Mapping[str, str]], option
         # Templates that know nothing of thinking ignore the variable.
         return model.tokenizer.chat(messages, enable_thinking=options.thinking)
     except Exception as error:  # a template raises its own errors for messages that its model was not trained on
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise BadInput(f"the chat template of {where} does not take these messages: {reason}") from error
+        raise BadInput(f"the chat template of {where} does not take these messages: {message_of(error)}") from error
 
 
 def loads_as_it_is(directory: Path, family: str) -> bool:

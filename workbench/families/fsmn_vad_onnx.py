@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable, message_of
 from workbench.families.fsmn_vad import FsmnConfig
 
 # Operators that move values without computing.
@@ -69,7 +69,7 @@ def _graph(path: Path, where: str) -> Any:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (OSError, DecodeError, ValueError) as error:
-        raise BadInput(f"{where} is damaged or no ONNX file: {str(error) or type(error).__name__}") from error
+        raise BadInput(f"{where} is damaged or no ONNX file: {message_of(error)}") from error
     if not model.graph.node:
         raise BadInput(f"{where} is damaged or no ONNX file: it has no graph")
     return model.graph

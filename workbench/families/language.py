@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.families.byte_level import bytes_of, spelled
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders with one structure, so their stages have the same names
@@ -117,8 +117,7 @@ class LanguageTokenizer:
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
         except Exception as error:  # its readers raise many kinds
-            reason = " ".join(str(error).split())[:200]
-            raise BadInput(f"the tokenizer in {directory.name} cannot be read: {reason}") from error
+            raise BadInput(f"the tokenizer in {directory.name} cannot be read: {message_of(error)}") from error
         missing = [token for token in additional if token not in tokenizer.get_vocab()]
         if missing:
             tokenizer.add_special_tokens({"additional_special_tokens": missing})
@@ -137,8 +136,7 @@ class LanguageTokenizer:
         try:
             tokenizer = PreTrainedTokenizerFast.from_pretrained(str(directory), local_files_only=True)
         except Exception as error:  # its readers raise many kinds
-            reason = " ".join(str(error).split())[:200]
-            raise BadInput(f"the tokenizer in {directory.name} cannot be read: {reason}") from error
+            raise BadInput(f"the tokenizer in {directory.name} cannot be read: {message_of(error)}") from error
         return cls(tokenizer)
 
     def __len__(self) -> int:

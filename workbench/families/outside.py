@@ -12,6 +12,7 @@ from dataclasses import is_dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from workbench.core.errors import message_of, named_message_of
 from workbench.core.options import option_specs
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SETTINGS
@@ -59,9 +60,8 @@ def read_outside(own: Iterable[Family]) -> tuple[tuple[Family, ...], tuple[str, 
             _check(family, {**known, **found})
             found[family.name] = family
         except (Exception, SystemExit) as error:  # another package's code may raise anything
-            reason = str(error) if isinstance(error, _Fault) else f"{type(error).__name__}: {error}"
-            sentence = " ".join(reason.split())
-            refused.append(f"the family {point.name!r} of the package {_package(point)} cannot be used: {sentence}")
+            reason = message_of(error, None) if isinstance(error, _Fault) else named_message_of(error)
+            refused.append(f"the family {point.name!r} of the package {_package(point)} cannot be used: {reason}")
     return tuple(found.values()), tuple(refused)
 
 

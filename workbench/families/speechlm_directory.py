@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.families.language import read_json
 from workbench.families.speechlm_parts import MOST_STREAMS, SpeechDefaults, Tower, read_tower, whole, with_inference
 from workbench.speech.layout import SPECIAL, SpeechLayout
@@ -148,8 +148,7 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BadInput(f"{path.parent.name}/{path.name} cannot be read as YAML: {reason}") from error
+        raise BadInput(f"{path.parent.name}/{path.name} cannot be read as YAML: {message_of(error)}") from error
     if not isinstance(content, Mapping):
         raise BadInput(f"{path.parent.name}/{path.name} holds a {type(content).__name__}; expected a mapping")
     return content

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 
 LONGEST_HEADER = 64 << 20  # bytes of a safetensors header; enough for a hundred thousand tensors
 MOST_ARRAYS = 100_000
@@ -80,7 +80,7 @@ def read_array_header(file: IO[bytes], where: str) -> ArrayHeader:
     try:
         shape, fortran_order, dtype = _READ_HEADER[np.lib.format.read_magic(file)](file)
     except Exception as error:  # numpy parses headers as Python code, which can raise any error
-        raise BadInput(f"{where} is truncated or no .npy array: {said(error)}") from error
+        raise BadInput(f"{where} is truncated or no .npy array: {message_of(error, 120)}") from error
     if not all(map(_is_whole, shape)):
         raise BadInput(f"{where} is no .npy array: it claims the shape {shape!s:.80}")
     check_shape(shape, where)
@@ -182,9 +182,4 @@ def read_json(text: bytes, where: str, objects: Callable[[list[tuple[str, Any]]]
     try:
         return json.loads(text, object_pairs_hook=objects)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where} is not JSON: {said(error)}") from error
-
-
-def said(error: Exception) -> str:
-    """Returns the message of another library's error, on one short line."""
-    return " ".join(str(error).split())[:120] or type(error).__name__
+        raise BadInput(f"{where} is not JSON: {message_of(error, 120)}") from error

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from workbench.core.errors import WorkbenchError
+from workbench.core.errors import WorkbenchError, named_message_of
 from workbench.core.progress import overhearing, report
 from workbench.core.settings import SessionSpec
 from workbench.isolation import serial
@@ -188,9 +188,7 @@ class ParallelSession(IsolatedSession):
         if error is None or self._closed:
             return self._death(life.how, "loading")
         if not isinstance(error, WorkbenchError):
-            return WorkbenchError(
-                f"{self.model} on {self.runtime} could not be loaded: {type(error).__name__}: {error}"
-            )
+            return WorkbenchError(f"{self.model} on {self.runtime} could not be loaded: {named_message_of(error)}")
         again = type(error)(str(error))
         for note in getattr(error, "__notes__", ()):
             again.add_note(note)

@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError, named_message_of
 from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
@@ -284,8 +284,7 @@ def _portable(error: BaseException, doing: str) -> tuple[type[WorkbenchError], s
     notes = "".join(traceback.format_exception(error))
     if isinstance(error, MemoryError):
         return WorkbenchError, f"{doing}: there is not enough memory", notes
-    text = " ".join(str(error).split()) or "no message"
-    return WorkbenchError, f"{doing}: {type(error).__name__}: {text}", notes
+    return WorkbenchError, f"{doing}: {named_message_of(error)}", notes
 
 
 def main() -> None:

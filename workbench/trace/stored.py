@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.formats.array_headers import (
     MOST_ARRAYS,
     TensorPlace,
@@ -25,7 +25,6 @@ from workbench.formats.array_headers import (
     read_array_header,
     read_json,
     read_tensor_header,
-    said,
 )
 from workbench.trace.order import GROUPS
 
@@ -123,7 +122,7 @@ def _tensor(path: Path, place: TensorPlace) -> Reader:
         try:
             mapped = np.memmap(path, np.uint8, "r", place.start, (place.bytes,))
         except (ValueError, OSError) as error:  # the file has changed by now, or is gone
-            raise BadInput(f"{path.name} cannot be read any more: {said(error)}") from error
+            raise BadInput(f"{path.name} cannot be read any more: {message_of(error, 120)}") from error
         array = np.ndarray(place.shape, place.dtype, mapped)
         return (array.astype(np.uint32) << 16).view(np.float32) if place.code == "BF16" else array
 
@@ -190,7 +189,9 @@ def _archive(path: Path, expected: str, beside: tuple[str, ...]) -> Stored:
     except (BadInput, OSError):
         raise
     except Exception as error:  # zipfile has no common error for damaged files
-        raise BadInput(f"{path.name} is truncated or no {path.suffix.lower()} file: {said(error)}") from error
+        raise BadInput(
+            f"{path.name} is truncated or no {path.suffix.lower()} file: {message_of(error, 120)}"
+        ) from error
     arrays = {each.filename: _member(path, each.filename) for each in files}
     return Stored(arrays, meta, types=frozenset(types))
 
@@ -219,7 +220,7 @@ def _member(path: Path, name: str) -> Reader:
             with zipfile.ZipFile(path) as archive, archive.open(name) as file:
                 return np.lib.format.read_array(file, allow_pickle=False)
         except Exception as error:
-            raise BadInput(f"{name!r:.80} of {path.name} is truncated or damaged: {said(error)}") from error
+            raise BadInput(f"{name!r:.80} of {path.name} is truncated or damaged: {message_of(error, 120)}") from error
 
     return read
 
@@ -264,7 +265,7 @@ def _file(path: Path) -> tuple[Reader, str]:
         try:
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except (ValueError, OSError, EOFError) as error:
-            raise BadInput(f"{path.name} is truncated or damaged: {said(error)}") from error
+            raise BadInput(f"{path.name} is truncated or damaged: {message_of(error, 120)}") from error
 
     return read, kind
 

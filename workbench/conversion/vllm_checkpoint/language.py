@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.weights import check_tensors
 
@@ -52,7 +52,7 @@ def language_tensors(
         with torch.device("meta"):
             wanted = dict(network_class(config).state_dict())
     except Exception as error:  # its reader raises many kinds
-        raise BadInput(f"{described} cannot be read: {' '.join(str(error).split())[:200]}") from error
+        raise BadInput(f"{described} cannot be read: {message_of(error)}") from error
     found: dict[str, Tensor] = dict(tensors)
     changes: dict[str, Any] = {} if config.architectures else {"architectures": [network_class.__name__]}
     if config.tie_word_embeddings:

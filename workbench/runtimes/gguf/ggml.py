@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import Unavailable
+from workbench.core.errors import Unavailable, message_of
 from workbench.core.runtimes import RUNTIMES
 from workbench.formats.gguf_types import BY_NAME
 
@@ -175,13 +175,13 @@ def load_library() -> Library:
         base.ggml_version.restype = c_char_p
         version = base.ggml_version().decode()
     except (OSError, AttributeError) as error:
-        raise Unavailable(f"ggml as installed with llama-cpp-python does not load: {_line(error)}") from error
+        raise Unavailable(f"ggml as installed with llama-cpp-python does not load: {message_of(error)}") from error
     check_version(version)
     try:
         return Library(base, cpu)
     except AttributeError as error:
         raise Unavailable(
-            f"ggml {version} as installed with llama-cpp-python lacks a function that is needed: {_line(error)}"
+            f"ggml {version} as installed with llama-cpp-python lacks a function that is needed: {message_of(error)}"
         ) from error
 
 
@@ -210,7 +210,3 @@ def _linked(stem: str) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise OSError(f"there is no {names[1]} in {folder.parent.name}/{folder.name}")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -13,7 +13,7 @@ import weakref
 from functools import cache
 from typing import Any
 
-from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.amx import amx_fault
 from workbench.runtimes.gguf.ggml import load_library
@@ -34,9 +34,7 @@ def load_llama() -> Any:
         import llama_cpp
         from llama_cpp import llama_cpp as functions
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise Unavailable(
-            f"llama-cpp-python is installed and does not load: {' '.join(str(error).split())[:200]}"
-        ) from error
+        raise Unavailable(f"llama-cpp-python is installed and does not load: {message_of(error)}") from error
     check_version(llama_cpp.__version__)
     functions.llama_log_set(_log.callback(functions), None)
     functions.llama_backend_init()

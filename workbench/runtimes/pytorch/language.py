@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
@@ -252,7 +252,7 @@ def open_language(
     except BadInput:
         raise
     except Exception as error:  # its readers raise many kinds
-        raise BadInput(f"the language model in {where} cannot be loaded: {_line(error)}") from error
+        raise BadInput(f"the language model in {where} cannot be loaded: {message_of(error, 300)}") from error
     _check(report, where, directory.name)
     if dtype == "float64":
         widen_positions(network)
@@ -273,10 +273,6 @@ def _check(report: Mapping[str, Any], where: str, directory: str) -> None:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             which = "which its config.json calls for" if what == "lacks" else "which its network does not have"
             raise BadInput(f"{where} {what} language tensor {names[0]}{more}, {which}")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.core.settings import Settings
 from workbench.families.language import LanguageConfig, read_json
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
@@ -70,8 +70,9 @@ def _language(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device
     try:
         architecture: Any = Qwen3Config(**sizes)
     except Exception as error:  # transformers raises many kinds
-        reason = " ".join(str(error).split())[:200]
-        raise BadInput(f"the settings of the language model of {parts.where} do not fit: {reason}") from error
+        raise BadInput(
+            f"the settings of the language model of {parts.where} do not fit: {message_of(error)}"
+        ) from error
     return open_language(config, device, dtype, parts.language, parts.where, settings.stepwise, architecture)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.families.speechlm import TOWER_PREFIX
 from workbench.families.speechlm_parts import SAMPLE_RATE, Tower
 from workbench.runtimes.pytorch.arithmetic import HALVES, throughout
@@ -60,8 +60,9 @@ class AudioEncoder:
         try:
             self._network = build(_network, tower, width, dtype)
         except Exception as error:  # transformers raises many kinds
-            reason = " ".join(str(error).split())[:200]
-            raise BadInput(f"the settings of the audio tower of {where} describe no network: {reason}") from error
+            raise BadInput(
+                f"the settings of the audio tower of {where} describe no network: {message_of(error)}"
+            ) from error
         check_tensors(self._network.state_dict(), tensors, where, described_in="its configuration")
         self._left: Mapping[str, Tensor] | None = tensors
 

@@ -16,7 +16,7 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -69,8 +69,9 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BadInput(f"{path.parent.name}/{path.name} is damaged or no safetensors file: {reason}") from error
+        raise BadInput(
+            f"{path.parent.name}/{path.name} is damaged or no safetensors file: {message_of(error)}"
+        ) from error
 
 
 def build(network: Callable[..., Network], *arguments: object) -> Network:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
@@ -60,7 +60,9 @@ class Xcodec:
         except BadInput:
             raise
         except Exception as error:  # transformers raises many kinds
-            raise BadInput(f"the configuration of the codec of {where} describes no codec: {_line(error)}") from error
+            raise BadInput(
+                f"the configuration of the codec of {where} describes no codec: {message_of(error)}"
+            ) from error
         quantizer = self.network.quantizer
         for each in quantizer.quantizers:
             each.codebook.embed = each.codebook.embed.to(device, copy=True)
@@ -166,7 +168,3 @@ def _new_name(name: str) -> str:
     """Returns the name of a tensor as torch now writes it, with weight normalisation as a parametrization."""
     head, _, last = name.rpartition(".")
     return f"{head}.{OLD_NAMES[last]}" if last in OLD_NAMES else name
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError, message_of, named_message_of
 from workbench.core.progress import report
 from workbench.core.runtimes import CPU_KV_GIGABYTES
 from workbench.decoding.alternatives import Watch
@@ -351,12 +351,11 @@ class Engine:
             return SessionDied(
                 f"the engine of {name} {self._reason}; the next call starts a new one (its log: {self.log})"
             )
-        sentence = " ".join(str(error).split())
         from vllm.exceptions import VLLMClientError
 
         if isinstance(error, (ValueError, VLLMClientError)):
-            return BadInput(f"vLLM does not take the request: {sentence}")
-        return WorkbenchError(f"the engine of {name} failed: {type(error).__name__}: {sentence}")
+            return BadInput(f"vLLM does not take the request: {message_of(error, None)}")
+        return WorkbenchError(f"the engine of {name} failed: {named_message_of(error)}")
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

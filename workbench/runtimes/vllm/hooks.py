@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import Unavailable
+from workbench.core.errors import Unavailable, message_of
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, RowSpan, spans
 
 INPUT = "hidden_states"  # the argument of vLLM's decoder layers with the hidden states
@@ -175,7 +175,7 @@ class Hooks:
         except Unavailable as error:
             capture.fail(str(error))
         except (MemoryError, RuntimeError, ValueError) as error:  # a GPU without free memory raises RuntimeError
-            capture.fail(f"stage {stage} could not be captured: {' '.join(str(error).split())[:200]}")
+            capture.fail(f"stage {stage} could not be captured: {message_of(error)}")
 
 
 def _number(state: Any) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT
 
@@ -61,7 +61,7 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
             extra_args={EXTRA_ARGUMENT: capture} if capture else None,
         )
     except (ValueError, VLLMClientError) as error:
-        raise BadInput(f"vLLM does not take the options: {' '.join(str(error).split())}") from error
+        raise BadInput(f"vLLM does not take the options: {message_of(error, None)}") from error
 
 
 def alternatives_told(step: Mapping[int, Any], count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 
 Shapes = dict[str, tuple[int, ...]]
 OUTPUT = "lm_head.weight"  # may be missing if it equals the embeddings
@@ -68,7 +68,6 @@ def _expected(directory: Path) -> tuple[Shapes, bool]:
         with torch.device("meta"):
             network = network_class(config)
     except Exception as error:  # its readers raise many kinds
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise BadInput(f"{directory.name}/config.json describes no network: {said}") from error
+        raise BadInput(f"{directory.name}/config.json describes no network: {message_of(error)}") from error
     shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     return shapes, bool(config.tie_word_embeddings)

@@ -1,14 +1,18 @@
-"""The processes of an engine, and that none of them is left."""
+"""The processes of an engine: how they ended, and that none of them is left."""
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from multiprocessing import resource_tracker
 
 import psutil
+import pytest
 
-from workbench.runtimes.vllm.processes import Processes
+from workbench.runtimes.vllm.processes import Processes, how_it_ended
 
 SLEEPER = [sys.executable, "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"]
 
@@ -32,3 +36,20 @@ def test_descendants_of_a_block_end_and_no_others() -> None:
         for process in (parent, other):
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("last_act", "argument", "printed", "sentence"),
+    [
+        (signal.raise_signal, signal.SIGKILL, "", "was ended by SIGKILL at work, as happens when memory runs out"),
+        (signal.raise_signal, signal.SIGTERM, "ValueError: no\n", "was ended by SIGTERM at work"),
+        (sys.exit, 1, "(EngineCore) RuntimeError: the device is lost\n", "ended at work: the device is lost"),
+        (sys.exit, 1, "all is well\n", "ended at work"),
+    ],
+)
+def test_the_end_of_a_process_is_told(
+    last_act: Callable[[int], None], argument: int, printed: str, sentence: str
+) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=last_act, args=(argument,))
+    process.start()
+    assert how_it_ended([process], printed) == sentence

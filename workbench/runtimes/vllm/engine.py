@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
-import signal
 import threading
 import time
 from collections.abc import Coroutine, Generator, Iterator, Sequence
@@ -26,8 +25,8 @@ from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
 from workbench.runtimes.vllm.forking import computing_alone, forked, inspecting_here
-from workbench.runtimes.vllm.log import EngineLog, raised_in, reason_of
-from workbench.runtimes.vllm.processes import Processes
+from workbench.runtimes.vllm.log import EngineLog, reason_of
+from workbench.runtimes.vllm.processes import Processes, how_it_ended
 from workbench.runtimes.vllm.rendering import rendered
 from workbench.runtimes.vllm.request import Limits, Request, check_request
 from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params
@@ -347,7 +346,8 @@ class Engine:
         if self._llm is not llm and not self._starting:
             return SessionDied(f"the engine of {name} was stopped")
         if llm.errored:
-            self._reason = _how_it_ended(llm, self._log)
+            manager = llm.engine_core.resources.engine_manager
+            self._reason = how_it_ended(getattr(manager, "processes", ()), self._log.text() if self._log else "")
             return SessionDied(
                 f"the engine of {name} {self._reason}; the next call starts a new one (its log: {self.log})"
             )
@@ -375,19 +375,6 @@ def _check_heads(config: Any) -> None:
             f"the model's attention heads are {width} wide, and vLLM's attention on a processor knows "
             f"{', '.join(map(str, known))}; open it on pytorch or gguf"
         )
-
-
-def _how_it_ended(llm: AsyncLLM, log: EngineLog | None) -> str:
-    """Returns how the engine's process ended, as the end of a sentence."""
-    manager = llm.engine_core.resources.engine_manager
-    for process in getattr(manager, "processes", ()):
-        process.join(STOP_SECONDS)  # its pipe closes a moment before the process ends
-        if process.exitcode is not None and process.exitcode < 0:
-            name = signal.Signals(-process.exitcode).name
-            memory = ", as happens when memory runs out" if name == "SIGKILL" else ""
-            return f"was ended by {name} at work{memory}"
-    reason = raised_in(log.text()) if log else ""
-    return f"ended at work: {reason}" if reason else "ended at work"
 
 
 @contextlib.contextmanager

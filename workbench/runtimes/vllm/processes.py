@@ -1,16 +1,19 @@
-"""Finds the processes of an engine, and makes sure that none is left."""
+"""Finds the processes of an engine, says how they ended, and makes sure that none is left."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 
 import psutil
 
+from workbench.runtimes.vllm.log import raised_in
 from workbench.system.process_groups import is_tracker
 
-END_SECONDS = 5.0  # for killed processes to disappear
+END_SECONDS = 5.0  # for processes to disappear that were killed, or that close their pipe and end
 
 
 class Processes:
@@ -41,6 +44,23 @@ class Processes:
                     process.kill()
         psutil.wait_procs(self._known, timeout=END_SECONDS)
         self._known = []
+
+
+def how_it_ended(processes: Iterable[BaseProcess], printed: str) -> str:
+    """Returns how an engine ended, as the end of a sentence.
+
+    Args:
+        processes: the engine's processes, of which at least one ended or is about to.
+        printed: what the engine wrote to its log.
+    """
+    for process in processes:
+        process.join(END_SECONDS)  # its pipe closes a moment before the process ends
+        if process.exitcode is not None and process.exitcode < 0:
+            name = signal.Signals(-process.exitcode).name
+            memory = ", as happens when memory runs out" if name == "SIGKILL" else ""
+            return f"was ended by {name} at work{memory}"
+    reason = raised_in(printed)
+    return f"ended at work: {reason}" if reason else "ended at work"
 
 
 def _descendants() -> list[psutil.Process]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import Cancelled
+from workbench.session.streams import last_result
 from workbench.session.values import Piece
 
 Messages = Sequence[Mapping[str, Any]]
@@ -198,11 +198,5 @@ class AnswerSoFar:
 
 
 def last_answer(events: Iterator[ConversationEvent]) -> Answer:
-    """Drains a session's stream of a conversation to its very end, and returns the answer."""
-    answer = None
-    for event in events:
-        if isinstance(event, Answer):
-            answer = event
-    if answer is None:
-        raise Cancelled("the answer was stopped before it ended")
-    return answer
+    """Drains a session's stream of a conversation and returns the answer; see `last_result`."""
+    return last_result(events, Answer, "the answer")

@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Cancelled
 from workbench.session.conversation import Answer, ConversationEvent, Messages, last_answer
+from workbench.session.streams import last_result
 from workbench.session.values import (
     AudioSource,
     Event,
@@ -161,14 +162,8 @@ def recordings(audios: Any) -> list[AudioSource]:
 
 
 def last_transcript(events: Iterator[Event]) -> Transcript:
-    """Drains a session's stream, to its very end so that the session is free again, and returns the transcript."""
-    transcript = None
-    for event in events:
-        if isinstance(event, Transcript):
-            transcript = event
-    if transcript is None:
-        raise Cancelled("the transcription was stopped before it ended")
-    return transcript
+    """Drains a session's stream and returns the transcript; see `last_result`."""
+    return last_result(events, Transcript, "the transcription")
 
 
 def last_transcripts(
@@ -191,11 +186,5 @@ def last_transcripts(
 
 
 def last_generation(pieces: Iterator[Piece | Generation]) -> Generation:
-    """Drains a session's stream of text to its very end, and returns the generation."""
-    generation = None
-    for piece in pieces:
-        if isinstance(piece, Generation):
-            generation = piece
-    if generation is None:
-        raise Cancelled("the generation was stopped before it ended")
-    return generation
+    """Drains a session's stream of text and returns the generation; see `last_result`."""
+    return last_result(pieces, Generation, "the generation")

@@ -57,12 +57,7 @@ class AudioEncoder:
             feature_size=mel.bins, sampling_rate=SAMPLE_RATE, hop_length=mel.hop, n_fft=mel.window
         )
         self.shortest = max(mel.hop, mel.window // 2 + 1)  # samples; the edges are reflected by half a window
-        try:
-            self._network = build(_network, tower, width, dtype)
-        except Exception as error:  # transformers raises many kinds
-            raise BadInput(
-                f"the settings of the audio tower of {where} describe no network: {message_of(error)}"
-            ) from error
+        self._network = tower_network(tower, width, where, dtype)
         check_tensors(self._network.state_dict(), tensors, where, described_in="its configuration")
         self._left: Mapping[str, Tensor] | None = tensors
 
@@ -157,6 +152,19 @@ def _unbatched(tap: Any) -> Any:
         return found
 
     return own
+
+
+def tower_network(tower: Tower, width: int, where: str, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """Returns tower and adaptor to `width`, without memory for their parameters, under the checkpoint's names.
+
+    Raises `BadInput` for settings that describe no tower; `where` names the weights.
+    """
+    try:
+        return build(_network, tower, width, dtype)
+    except Exception as error:  # transformers raises many kinds
+        raise BadInput(
+            f"the settings of the audio tower of {where} describe no network: {message_of(error)}"
+        ) from error
 
 
 def _network(tower: Tower, width: int, dtype: torch.dtype) -> nn.Module:

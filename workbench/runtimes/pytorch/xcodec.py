@@ -53,7 +53,7 @@ class Xcodec:
 
         self.streams, self.device = streams, device
         self._where, self._files = where, tuple(files)
-        self._left: dict[str, Tensor] = {_new_name(name): value for name, value in tensors.items()}
+        self._left: dict[str, Tensor] = {new_name(name): value for name, value in tensors.items()}
         try:
             self._config = XcodecConfig(**dict(settings))
             self.network = self._loaded(DECODER)
@@ -164,7 +164,7 @@ def decoder_reach(decoder: nn.Module, hop: int) -> tuple[int, int]:
     return frame - first, last - frame
 
 
-def _new_name(name: str) -> str:
+def new_name(name: str) -> str:
     """Returns the name of a tensor as torch now writes it, with weight normalisation as a parametrization."""
     head, _, last = name.rpartition(".")
     return f"{head}.{OLD_NAMES[last]}" if last in OLD_NAMES else name

@@ -19,6 +19,7 @@ from workbench.pipelines.conversation_session import ConversationSession
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
 from workbench.session.protocols import Converses, Session, Traces
 from workbench.session.values import Piece
+from workbench.trace.trace import Trace
 
 ASK = [{"role": "user", "content": "say three"}]
 SOUND = {"role": "user", "content": [{"type": "audio", "audio": noise(1.0)}]}
@@ -216,3 +217,34 @@ def test_pieces_of_text_come_one_by_one() -> None:
     session: ConversationSession = fake_conversation()
     pieces = [event for event in session.converse_stream(ASK, modalities="text") if isinstance(event, Piece)]
     assert sum(bool(piece.text) for piece in pieces) > 3 and all(len(piece.tokens) <= 1 for piece in pieces)
+
+
+def test_a_trace_says_how_each_id_came_about() -> None:
+    session = fake_conversation()
+    options = {"modalities": "text_audio", "temperature": 0.7, "seed": 4}
+    answer = session.converse(ASK, **options)
+    trace = session.trace(ASK, **options)
+    steps = len(answer.token_ids)
+    assert trace["tokens"].tolist() == list(answer.token_ids)
+    np.testing.assert_array_equal(trace["codec.rows"], answer.streams)
+    for name in ("logprobs", "alternatives", "temperatures", "candidates", "rooms"):
+        assert trace[f"answer.{name}"].shape[:2] == (steps, LAYOUT.streams)
+    assert set(np.round(trace["answer.temperatures"], 6).ravel()) == {0.0, 0.7}
+    # The fake network's embeddings are the rows that it is given.
+    embedded = trace["answer.embeddings"]
+    assert embedded[:, 0].tolist() == list(answer.token_ids) and len(trace["llm.embeddings"]) == answer.prompt_rows
+    assert trace.meta["answer"] == answer.settings and trace.meta["layout"] == answer.layout
+    plain = session.trace(ASK, stages="llm.*,tokens", **options)
+    assert list(plain) == ["llm.embeddings", "tokens"]
+    assert "answer" not in session.trace(ASK, stages="llm.*", **options).meta
+
+
+def test_substituted_codes_are_decoded() -> None:
+    session = fake_conversation()
+    whole = session.trace(ASK, modalities="audio")
+    alone = session.trace(ASK, given=whole, modalities="audio")
+    np.testing.assert_array_equal(alone["codec.audio"], whole["codec.audio"])
+    assert alone.meta["isolated"] and "tokens" not in alone
+    far = Trace({**whole, "codec.codes": whole["codec.codes"] + 100}, whole.meta)
+    with pytest.raises(BadInput, match="the codes go from"):
+        session.trace(ASK, given=far, modalities="audio")

@@ -6,7 +6,7 @@ Every runtime's session is this class around that runtime's network and codec. T
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -25,8 +25,9 @@ from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Conv
 from workbench.session.messages import AudioPart, Message, TextPart, check_messages, where_of
 from workbench.session.protocols import Converses, Session, Traces
 from workbench.session.values import Piece
-from workbench.speech.delay import aligned
+from workbench.speech.delay import aligned, delayed
 from workbench.speech.dialogue import Recording, Turn, prompt_parts
+from workbench.speech.evidence import stages_of
 from workbench.speech.generate import Step, answer_steps
 from workbench.speech.network import Codec, SpeechNetwork
 from workbench.speech.phases import Kind
@@ -37,7 +38,13 @@ from workbench.trace.recorder import Recorder
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
 LONGEST_SECONDS = 30.0  # of a recording in a message: the range of the published models' training
-OF_THE_ANSWER = ("codec.rows", "codec.codes", "codec.latents", "codec.audio", "tokens", "text")
+CODEC = ("codec.codes", "codec.latents", "codec.audio")
+CHOICES = tuple(
+    f"answer.{name}" for name in ("logprobs", "alternatives", "temperatures", "candidates", "rooms")
+)  # see `workbench.speech.evidence`
+PASSES = {"llm.embeddings": "answer.embeddings", "llm.norm": "answer.norm"}
+"""Stages of a pass over prompt and answer, and what their rows of the answer are called."""
+OF_THE_ANSWER = (*PASSES.values(), *CHOICES, "codec.rows", *CODEC, "tokens", "text")
 
 
 class ConversationSession(Session, Converses, Traces):
@@ -83,22 +90,26 @@ class ConversationSession(Session, Converses, Traces):
         with clock:
             prompt = self._prompt(check_messages(messages))
             parts = [network.hear(part.samples) if isinstance(part, Recording) else part for part in prompt.parts]
-        yield from self._answered(parts, prompt, plan, chosen.probabilities, made, clock)
+        steps = answer_steps(network, parts, plan, chosen.probabilities)
+        yield from self._answered(steps, prompt, plan, made, clock)
 
     def _answered(
         self,
-        parts: Sequence[Any],
+        steps: Generator[Step, None, str],
         prompt: _Prompt,
         plan: AnswerPlan,
-        probabilities: bool,
         made: AnswerSoFar,
         clock: WorkClock,
+        positions: list[Step] | None = None,
     ) -> Generator[ConversationEvent, None, None]:
-        """Generates after a prompt that is ready; yields the same as `converse_stream`, and tells `made`."""
+        """Generates after a prompt that is ready; yields the same as `converse_stream`, and tells `made`.
+
+        Args:
+            positions: gets every position of the answer, if given.
+        """
         network = self.network
         writing = _Unfolding(self.described, self._codec, network)
         told: list[np.ndarray] = []
-        steps = answer_steps(network, parts, plan, probabilities)
         finish = ""
         try:
             while not finish:
@@ -108,6 +119,8 @@ class ConversationSession(Session, Converses, Traces):
                         events = writing.events(step)
                         if step.probabilities is not None:
                             told.append(step.probabilities)
+                        if positions is not None:
+                            positions.append(step)
                     except StopIteration as done:
                         finish, events = done.value, writing.rest()
                     for event in events:
@@ -129,10 +142,14 @@ class ConversationSession(Session, Converses, Traces):
     def trace(
         self, source: Messages | str, stages: str = "*", given: Given = None, out: Out = None, **options: Any
     ) -> Trace:
-        """Returns the stages that match the glob, of one pass over the prompt of a conversation, and of the answer.
+        """Returns the stages that match the glob: of one pass over the prompt of a conversation, and of the answer.
+
+        The answer is generated. Its stages are its ids, how each was chosen (`answer.*`), and what the codec makes of
+        them. One more pass, over prompt and answer at once, gives `answer.embeddings` and `answer.norm`.
 
         If several recordings are in the conversation, the stages of the audio encoder are those of the last one. If
-        `given` substitutes stages, nothing is generated: an answer takes several passes of the whole model.
+        `given` substitutes stages, nothing is generated, as an answer takes several passes of the whole model; the
+        codec decodes the substituted codes.
         """
         network = self.network
         chosen = build_options(SpeechLmOptions, options, self.model)
@@ -147,22 +164,48 @@ class ConversationSession(Session, Converses, Traces):
             for n, part in enumerate(prompt.parts)
         ]
         network.trace(parts, recorder)
-        if others is None and any(map(wanted, OF_THE_ANSWER)):
-            made = AnswerSoFar(self.model, self.runtime)
-            answer = last_answer(self._answered(parts, prompt, plan, False, made, WorkClock()))
-            self._record(answer, recorder)
-        described = {"input_digest": prompt.digest, **named(others)}
+        described: dict[str, Any] = {"input_digest": prompt.digest, "layout": asdict(network.layout)}
+        if others is not None:
+            self._decode_given(others, recorder)
+        elif any(map(wanted, OF_THE_ANSWER)):
+            described["answer"] = _settings(chosen, plan)
+            self._record_answer(parts, prompt, plan, recorder)
+        described |= named(others)
         return trace_of(self, recorder.stages, stages, network.dtype, options, place, **described)
 
-    def _record(self, answer: Answer, recorder: Recorder) -> None:
-        """Records the stages of an answer."""
+    def _record_answer(self, parts: Sequence[Any], prompt: _Prompt, plan: AnswerPlan, recorder: Recorder) -> None:
+        """Generates an answer and records its stages, in the order of the computation."""
+        wanted = recorder.wanted
+        positions: list[Step] = []
+        steps = answer_steps(self.network, parts, plan, evidence=any(map(wanted, CHOICES)))
+        made = AnswerSoFar(self.model, self.runtime)
+        answer = last_answer(self._answered(steps, prompt, plan, made, WorkClock(), positions))
+        if any(map(wanted, PASSES.values())):
+            room = self.network.context - 1 - prompt.rows
+            again = Recorder(lambda stage: stage in PASSES and wanted(PASSES[stage]))
+            self.network.trace([*parts, np.array([step.ids for step in positions[:room]])], again)
+            for stage, array in again.stages.items():
+                recorder.put(PASSES[stage], array[prompt.rows :])
+        for stage, array in stages_of([step.evidence for step in positions if step.evidence is not None]).items():
+            recorder.put(stage, array)
         if answer.streams is not None and self._codec is not None:
             recorder.put("codec.rows", answer.streams)
             codes = aligned(answer.streams, self.network.layout)
-            if len(codes) and any(map(recorder.wanted, OF_THE_ANSWER[1:4])):
+            if len(codes) and any(map(wanted, CODEC)):
                 self._codec.decode(codes, recorder)
         recorder.put("tokens", np.array(answer.token_ids, dtype=np.int64))
         recorder.put("text", np.array(answer.text))
+
+    def _decode_given(self, others: Mapping[str, np.ndarray], recorder: Recorder) -> None:
+        """Records what the codec makes of substituted codes; raises `BadInput` for codes that it does not have."""
+        if self._codec is None or CODEC[0] not in others or not any(map(recorder.wanted, CODEC)):
+            return
+        codes = np.array(others[CODEC[0]])
+        if codes.dtype.kind not in "iu":
+            raise BadInput(f"{CODEC[0]} of the trace to compute from are {codes.dtype}; expected whole numbers")
+        delayed(codes, self.network.layout)  # checks them
+        if len(codes):
+            self._codec.decode(codes.astype(np.int64), recorder)
 
     def close(self) -> None:
         """Drops the model and frees it."""

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from workbench.speech.evidence import Evidence, evidence_of
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.masks import NOTHING, allowed, wanted
 from workbench.speech.network import Scores, SpeechNetwork, SpeechState, Wanted
 from workbench.speech.phases import Cursor, Kind, Phase
 from workbench.speech.plan import AnswerPlan as AnswerPlan
-from workbench.speech.sampling import choose, mixed, probability, uniforms
+from workbench.speech.sampling import draw, mixed, probability, uniforms
 
 LENGTH = "length"
 
@@ -28,6 +29,7 @@ class Step:
     ids: np.ndarray  # int64 [streams]; streams 1 and above hold the pad except in a row of audio
     phase: Kind  # marker, text, audio or close
     probabilities: np.ndarray | None = None  # float64 [streams], of each id that the model chose; NaN for the others
+    evidence: Evidence | None = None  # if it was asked for
 
     @property
     def id(self) -> int:
@@ -36,7 +38,11 @@ class Step:
 
 
 def answer_steps(
-    network: SpeechNetwork, prompt: Sequence[Any], plan: AnswerPlan, probabilities: bool = False
+    network: SpeechNetwork,
+    prompt: Sequence[Any],
+    plan: AnswerPlan,
+    probabilities: bool = False,
+    evidence: bool = False,
 ) -> Generator[Step, None, str]:
     """Yields the positions of an answer as they are chosen, and returns why it has ended: stop or length.
 
@@ -47,6 +53,7 @@ def answer_steps(
         prompt: parts for `SpeechNetwork.open`; the last one is an array of ids that ends with `<|assistant|>`.
         probabilities: also tell the probability of each id chosen, among those allowed and before temperature and
             top-k.
+        evidence: also tell why each id was chosen, for comparisons.
     """
     *before, last = prompt
     feeder = _Feeder(network.open([*before, last[:-1]] if len(last) > 1 else before), network)
@@ -55,12 +62,14 @@ def answer_steps(
     number = 0
     while (phase := cursor.phase).kind is not Kind.END:
         if phase.forced is not None:
-            step = Step(layout.row(phase.forced), phase.kind, _unknown(layout) if probabilities else None)
+            told = _unknown(layout) if probabilities else None
+            nothing = Evidence.nothing(layout.streams) if evidence else None
+            step = Step(layout.row(phase.forced), phase.kind, told, nothing)
         else:
             scores = feeder.scores(wanted(phase, layout))
             if scores is None:
                 return LENGTH
-            step = _chosen(scores, phase, plan, layout, number, probabilities)
+            step = _chosen(scores, phase, plan, layout, number, probabilities, evidence)
         yield step
         cursor.advance(step.id)
         if step.phase is Kind.MARKER and step.id == layout.audio and plan.guided and not feeder.split():
@@ -108,7 +117,13 @@ class _Feeder:
 
 
 def _chosen(
-    scores: Scores, phase: Phase, plan: AnswerPlan, layout: SpeechLayout, number: int, probabilities: bool
+    scores: Scores,
+    phase: Phase,
+    plan: AnswerPlan,
+    layout: SpeechLayout,
+    number: int,
+    probabilities: bool,
+    evidence: bool,
 ) -> Step:
     """Chooses the next position from its logits."""
     main, codec = mixed(scores, plan.cfg)
@@ -121,17 +136,19 @@ def _chosen(
     # As upstream, the model's choice of a modality is never drawn.
     temperature = {Kind.TEXT: plan.text_temperature, Kind.AUDIO: plan.audio_temperature}.get(phase.kind, 0.0)
     numbers = uniforms(plan.seed, number, len(logits)) if temperature else None
-    columns = choose(logits, temperature, plan.audio_top_k if audio else plan.text_top_k, numbers)
+    drawn = draw(logits, temperature, plan.audio_top_k if audio else plan.text_top_k, numbers)
+    columns = drawn.columns
     row = layout.row(int(ids[columns[0]]))
     kind = phase.kind
     if phase.closes and row[0] in (layout.eos, layout.eot):
         kind, columns = Kind.CLOSE, columns[:1]
     row[1 : len(columns)] = layout.pads[1 : len(columns)] + columns[1:]
-    if not probabilities:
-        return Step(row, kind)
-    told = _unknown(layout)
-    told[: len(columns)] = probability(logits[: len(columns)], columns)
-    return Step(row, kind, told)
+    told = None
+    if probabilities:
+        told = _unknown(layout)
+        told[: len(columns)] = probability(logits[: len(columns)], columns)
+    why = evidence_of(logits, ids, drawn, layout, len(columns)) if evidence else None
+    return Step(row, kind, told, why)
 
 
 def _unknown(layout: SpeechLayout) -> np.ndarray:

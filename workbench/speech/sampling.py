@@ -7,6 +7,8 @@ the same from the same logits, and an answer can be taken up at any step. The un
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from workbench.speech.network import Scores
@@ -40,8 +42,60 @@ def uniforms(seed: int, step: int, streams: int) -> np.ndarray:
     return found
 
 
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """The chosen column of each row, and how it was chosen, as the weights themselves tell it."""
+
+    columns: np.ndarray  # int64 [rows]
+    values: np.ndarray | None = None  # float32 [rows, candidates], logits from the largest down; None without a draw
+    weights: np.ndarray | None = None  # float64 [rows, candidates], proportional to the probabilities of the draw
+    numbers: np.ndarray | None = None  # float64 [rows], what the draw was made with
+    places: np.ndarray | None = None  # int64 [rows], of the chosen one among the candidates
+
+    @property
+    def temperatures(self) -> np.ndarray:
+        """The temperature of each row: float64 [rows]; 0 where the largest logit was taken.
+
+        A weight is exp(logit / temperature), so two logits and their weights tell it. Of the candidates with a weight,
+        the least likely one is compared with the likeliest. NaN if all of them are equally likely.
+        """
+        if self.values is None or self.weights is None:
+            return np.zeros(len(self.columns))
+        last = (self.weights > 0).sum(axis=1)[:, None] - 1
+        ends = [np.take_along_axis(each, last, axis=1)[:, 0] for each in (self.values, self.weights)]
+        apart = self.values[:, 0].astype(np.float64) - ends[0]
+        logs = np.log(self.weights[:, 0]) - np.log(ends[1])
+        return np.divide(apart, logs, out=np.full(len(apart), np.nan), where=logs != 0)
+
+    @property
+    def candidates(self) -> np.ndarray:
+        """Among how many ids each row was drawn: int64 [rows]; 1 where the largest logit was taken."""
+        if self.values is None:
+            return np.ones(len(self.columns), dtype=np.int64)
+        return np.isfinite(self.values).sum(axis=1)
+
+    @property
+    def rooms(self) -> np.ndarray:
+        """How far the number of each row could move without another choice: float64 [rows]; NaN without a draw."""
+        if self.weights is None or self.numbers is None or self.places is None:
+            return np.full(len(self.columns), np.nan)
+        reached = self.weights.cumsum(axis=1)
+        ends = np.concatenate([np.zeros((len(reached), 1)), reached], axis=1) / reached[:, -1:]
+        low, high = (np.take_along_axis(ends, self.places[:, None] + n, axis=1)[:, 0] for n in (0, 1))
+        # Nothing is chosen beyond the ends of all shares.
+        below = np.where(low <= 0, np.inf, self.numbers - low)
+        above = np.where(high >= 1, np.inf, high - self.numbers)
+        found: np.ndarray = np.minimum(np.minimum(below, above), 1.0)
+        return found
+
+
 def choose(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray | None) -> np.ndarray:
-    """Returns the chosen column of each row: int64 [rows].
+    """Returns the chosen column of each row: int64 [rows]. The arguments are those of `draw`."""
+    return draw(logits, temperature, top_k, numbers).columns
+
+
+def draw(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray | None) -> Draw:
+    """Chooses a column of each row.
 
     Args:
         logits: float32 [rows, ids]; minus infinity for ids that a row does not have.
@@ -51,13 +105,28 @@ def choose(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarr
             whose probability together with those before it is more than the row's number.
     """
     if temperature == 0 or numbers is None:
-        return logits.argmax(axis=1)
+        return Draw(logits.argmax(axis=1))
     columns, values = _largest(logits, top_k)
     weights = np.exp((values - values[:, :1]).astype(np.float64) / temperature)
     reached = weights.cumsum(axis=1)
     passed = (reached <= numbers[:, None] * reached[:, -1:]).sum(axis=1)
     last = (weights > 0).sum(axis=1) - 1  # rounding may pass all
-    found: np.ndarray = np.take_along_axis(columns, np.minimum(passed, last)[:, None], axis=1)[:, 0]
+    places = np.minimum(passed, last)
+    return Draw(np.take_along_axis(columns, places[:, None], axis=1)[:, 0], values, weights, numbers, places)
+
+
+def likeliest(logits: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the columns and the logits of the `most` largest of each row, from the largest down; minus infinity for
+    columns that a row does not have.
+    """
+    columns, values = _largest(logits, most)
+    return columns[:, :most], values[:, :most]
+
+
+def log_total(logits: np.ndarray) -> np.ndarray:
+    """Returns log sum exp of each row: float64 [rows, 1]."""
+    largest = logits.max(axis=1, keepdims=True).astype(np.float64)
+    found: np.ndarray = largest + np.log(np.exp(logits - largest).sum(axis=1, keepdims=True))
     return found
 
 

@@ -1,0 +1,69 @@
+"""Why the ids of an answer were chosen, position by position, so that two runtimes can be compared in their choices.
+
+The ids alone do not show a wrong temperature or a wrong mask, and where two answers part, they do not say whether the
+two ids were equally likely. This file knows arrays of logits; it knows no network and no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.speech.layout import SpeechLayout
+from workbench.speech.sampling import Draw, likeliest, log_total
+
+MOST = 8  # likeliest ids of each stream that are told
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The choices of one position. Where a stream chose nothing, ids are -1, and numbers NaN or 0."""
+
+    alternatives: np.ndarray  # int64 [streams, MOST], the likeliest ids, likeliest first
+    logprobs: np.ndarray  # float32 [streams, MOST], of these among the ids allowed, with guidance, before temperature
+    temperatures: np.ndarray  # float64 [streams], that the draw used; 0 where the likeliest id was taken
+    candidates: np.ndarray  # int64 [streams], ids among which the stream drew
+    rooms: np.ndarray  # float64 [streams], how far the drawn number was from another choice; NaN without a draw
+
+    @classmethod
+    def nothing(cls, streams: int) -> Evidence:
+        """Returns the evidence of a position where nothing was chosen."""
+        return cls(
+            np.full((streams, MOST), -1, dtype=np.int64),
+            np.full((streams, MOST), np.nan, dtype=np.float32),
+            np.zeros(streams),
+            np.zeros(streams, dtype=np.int64),
+            np.full(streams, np.nan),
+        )
+
+
+def evidence_of(logits: np.ndarray, main: np.ndarray, drawn: Draw, layout: SpeechLayout, chosen: int) -> Evidence:
+    """Returns the evidence of a position.
+
+    Args:
+        logits: float32 [rows, columns], from which each stream was chosen; minus infinity for ids that it may not take.
+        main: the ids of stream 0's columns. Columns of the others are the ids of their intervals.
+        chosen: the number of streams that chose an id; a closing id is a choice of stream 0 alone.
+    """
+    found = Evidence.nothing(layout.streams)
+    columns, values = likeliest(logits[:chosen], MOST)
+    width = columns.shape[1]
+    logprobs = values - log_total(logits[:chosen])
+    there = np.isfinite(values)
+    ids = np.empty_like(columns)
+    ids[0] = main[np.minimum(columns[0], len(main) - 1)]
+    ids[1:] = columns[1:] + layout.pads[1:chosen, None]
+    found.alternatives[:chosen, :width] = np.where(there, ids, -1)
+    found.logprobs[:chosen, :width] = np.where(there, logprobs, np.nan)
+    found.temperatures[:chosen] = drawn.temperatures[:chosen]
+    found.candidates[:chosen] = drawn.candidates[:chosen]
+    found.rooms[:chosen] = drawn.rooms[:chosen]
+    return found
+
+
+def stages_of(told: Sequence[Evidence]) -> dict[str, np.ndarray]:
+    """Returns the evidence of all positions of an answer as stages of a trace, each [positions, streams, ...]."""
+    names = ("logprobs", "alternatives", "temperatures", "candidates", "rooms")
+    return {f"answer.{name}": np.array([getattr(each, name) for each in told]) for name in names} if told else {}

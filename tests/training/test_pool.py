@@ -7,7 +7,7 @@ from workbench.training import pool as pools
 from workbench.training.augment import MaskOptions
 from workbench.training.corpus import CorpusOptions, TakeBank, draw_string, log_mel
 from workbench.training.digits import split_by_speaker
-from workbench.training.pool import FeaturePool, cmvn_statistics, generate_pool, write_am_mvn
+from workbench.training.pool import FeaturePool, JoinedPools, cmvn_statistics, generate_pool, write_am_mvn
 
 TAKES = tone_takes("anna", "max", takes=1)
 OPTIONS = CorpusOptions(lengths={1: 1, 2: 1, 3: 1}, lead_seconds=(0.05, 0.2))
@@ -82,6 +82,17 @@ def test_an_epoch_is_every_example_once_in_batches_of_bounded_size(pool):
     assert len(batches) < 20
     other = list(pool.batches(3 * longest, np.random.default_rng(1)))
     assert [batch.tolist() for batch in batches] != [batch.tolist() for batch in other]
+
+
+def test_joined_pools_have_the_examples_of_each_in_order(pool, tmp_path):
+    other = generate_pool(TAKES, tmp_path, count=7, seed=6, options=OPTIONS, workers=0)
+    joined = JoinedPools([pool, other, pool])
+    parts = [(part, place) for part in (pool, other, pool) for place in range(len(part))]
+    assert len(joined) == len(parts) == len(joined.frames)
+    for number, (part, place) in enumerate(parts):
+        assert np.array_equal(joined.example(number, stack=False).features, part.example(place, stack=False).features)
+        assert (joined.digits[number], joined.spans[number]) == (part.digits[place], part.spans[place])
+        assert joined.frames[number] == part.frames[place]
 
 
 def test_a_batch_is_normalised_and_padded_with_zeros(pool):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +120,55 @@ class FeaturePool:
             batches[-1].append(number)
         for place in rng.permutation(len(batches)):
             yield np.array(batches[place], dtype=np.int64)
+
+
+class Strings(Protocol):
+    """Examples by number: a pool, or several."""
+
+    @property
+    def frames(self) -> NDArray[np.int64]:
+        """The log-mel frames of each example."""
+        ...
+
+    @property
+    def digits(self) -> Sequence[tuple[int, ...]]:
+        """The digits of each example."""
+        ...
+
+    @property
+    def spans(self) -> Sequence[Sequence[Span]]:
+        """The takes in each example."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def example(
+        self, number: int, rng: np.random.Generator | None = None, masks: MaskOptions | None = None, stack: bool = True
+    ) -> Example:
+        """Returns one example, as `FeaturePool.example` does."""
+        ...
+
+
+class JoinedPools:
+    """The examples of several pools, the first pool's first."""
+
+    def __init__(self, pools: Sequence[FeaturePool]) -> None:
+        self._pools = pools
+        self._ends = np.cumsum([len(pool) for pool in pools])
+        self.frames: NDArray[np.int64] = np.concatenate([pool.frames for pool in pools])
+        self.digits = [digits for pool in pools for digits in pool.digits]
+        self.spans = [spans for pool in pools for spans in pool.spans]
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def example(
+        self, number: int, rng: np.random.Generator | None = None, masks: MaskOptions | None = None, stack: bool = True
+    ) -> Example:
+        """Returns one example, as `FeaturePool.example` does."""
+        place = int(np.searchsorted(self._ends, number, side="right"))
+        pool = self._pools[place]
+        return pool.example(number - (int(self._ends[place]) - len(pool)), rng, masks, stack)
 
 
 # --- making a pool ---------------------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from workbench.training.loop import Draw
-from workbench.training.pool import FeaturePool
+from workbench.training.pool import Strings
 from workbench.training.speech_language import IGNORED, PLACEHOLDER
 from workbench.training.speechlm_files import CONTEXT, LAYOUT
 from workbench.training.speechlm_rows import Example, RowWriter, disturbed, without_context
 from workbench.training.speechlm_tasks import Recording, as_text, draw_dialogue
-from workbench.training.speechlm_tower import TOWER, Recordings, TowerLoss, make_tower, positions_of, read_recordings
+from workbench.training.speechlm_tower import TOWER, Recordings, make_tower, positions_of, read_recordings
 
 LANGUAGE: dict[str, Any] = {
     "hidden_size": 128,
@@ -35,9 +35,6 @@ LANGUAGE: dict[str, Any] = {
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False,
 }
-
-
-TOWER_SHARE = 0.5  # of the tower's own losses, beside those of the language model
 
 
 class SpeechLM(nn.Module):
@@ -122,7 +119,7 @@ class DialogueOptions:
 
 
 def batch_of(
-    examples: Sequence[Example], pool: FeaturePool | None, rng: np.random.Generator | None, disturb: float = 0.0
+    examples: Sequence[Example], pool: Strings | None, rng: np.random.Generator | None, disturb: float = 0.0
 ) -> DialogueBatch:
     """Pads examples to a batch; a generator masks the recordings and disturbs the codes."""
     longest = max(len(example.inputs) for example in examples)
@@ -137,7 +134,7 @@ def batch_of(
     return DialogueBatch(inputs, targets, heard)
 
 
-def dialogues(pool: FeaturePool, writer: RowWriter, options: DialogueOptions) -> Draw:
+def dialogues(pool: Strings, writer: RowWriter, options: DialogueOptions) -> Draw:
     """Draws batches of dialogues, without end."""
     short = [number for number, digits in enumerate(pool.digits) if len(digits) <= options.longest]
 
@@ -169,7 +166,7 @@ def dialogues(pool: FeaturePool, writer: RowWriter, options: DialogueOptions) ->
     return draw
 
 
-def positions_in(pool: FeaturePool) -> NDArray[np.int64]:
+def positions_in(pool: Strings) -> NDArray[np.int64]:
     """Returns the tower's number of positions for each recording of the pool."""
     return positions_of(pool.frames)
 
@@ -178,26 +175,23 @@ def positions_in(pool: FeaturePool) -> NDArray[np.int64]:
 
 
 class SpeechLMLoss(nn.Module):
-    """Cross-entropy of text, of stream 0 of speech, and of streams 1 to 7; with `listening` also the tower's losses."""
+    """Cross-entropy of text, of stream 0 of speech, and of streams 1 to 7. The tower stays as it is."""
 
-    def __init__(self, network: SpeechLM, tower_loss: TowerLoss | None = None):
+    def __init__(self, network: SpeechLM):
         super().__init__()
         self.network = network
-        self.tower_loss = tower_loss  # None: the tower stays as it is
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """Returns the trained parameters."""
-        frozen = () if self.tower_loss is not None else {id(p) for p in self.network.tower.parameters()}
+        frozen = {id(p) for p in self.network.tower.parameters()}
         return (p for p in super().parameters(recurse) if id(p) not in frozen)
 
     def forward(self, batch: DialogueBatch, rng: np.random.Generator) -> dict[str, Tensor]:
         """Returns the parts of the loss."""
-        heard, parts = None, {}
+        heard = None
         if batch.heard is not None:
-            with torch.set_grad_enabled(self.tower_loss is not None):
+            with torch.no_grad():
                 heard = self.network.tower(batch.heard.mels, batch.heard.frames).last_hidden_state
-            if self.tower_loss is not None:
-                parts = {name: TOWER_SHARE * part for name, part in self.tower_loss.parts(heard, batch.heard).items()}
         main, codec = predictions(self.network, batch, heard)
         text = main.targets < LAYOUT.codec_first
         losses = F.cross_entropy(main.logits, main.targets, reduction="none")
@@ -205,7 +199,6 @@ class SpeechLMLoss(nn.Module):
             "text": 0.5 * _mean(losses[text]),
             "main": _mean(losses[~text]),
             "codec": F.cross_entropy(codec.logits, codec.targets) if len(codec.targets) else losses.sum() * 0,
-            **(parts or {name: losses.new_zeros(()) for name in (("places", "order") if self.tower_loss else ())}),
         }
 
 

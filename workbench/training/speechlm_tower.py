@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from workbench.audio.constants import FRAME_SHIFT, NUM_MELS
 from workbench.training.loop import Draw
-from workbench.training.pool import FeaturePool, Span
+from workbench.training.pool import FeaturePool, Span, Strings
 from workbench.training.speech_language import DIGITS, IGNORED, ctc_loss
 
 TOWER: dict[str, Any] = {
@@ -107,7 +107,7 @@ def recordings(pool: FeaturePool, frames_per_batch: int) -> Draw:
 
 
 def read_recordings(
-    pool: FeaturePool, numbers: Sequence[int] | NDArray[np.int64], rng: np.random.Generator | None = None
+    pool: Strings, numbers: Sequence[int] | NDArray[np.int64], rng: np.random.Generator | None = None
 ) -> Recordings:
     """Returns recordings of the pool; a generator masks them."""
     examples = [pool.example(int(number), rng, stack=False) for number in numbers]

@@ -69,18 +69,39 @@ def plan_language(
             "convert it with llama.cpp's own convert_hf_to_gguf.py"
         )
     config = _network_config(language)
-    found = _checked(config, tensors, rows, where, f"{directory}/config.json")
+    values, planned = plan_network(language, config, tensors, rows, where, f"{directory}/config.json")
+    definition = tokenizer.definition
+    values |= _tokenizer_values(language, tokenizer, definition, config)
+    return LanguageHalf(language.model_type, values, planned, _notes(definition, directory))
+
+
+def plan_network(
+    language: LanguageConfig,
+    config: Any,
+    tensors: Mapping[str, Tensor],
+    rows: Callable[[str, Tensor], Rows],
+    where: str,
+    described_in: str,
+) -> tuple[dict[str, Value], list[PlannedTensor]]:
+    """Plans the dimensions and tensors of a language model without its tokenizer; the model is a Qwen2 or Qwen3.
+
+    Args:
+        config: transformers' configuration of the network.
+        tensors, rows, where: as in `plan_language`.
+        described_in: the file that describes the network, in messages.
+
+    Raises `BadInput` as `plan_language` does.
+    """
+    _check_network(config, described_in)
     names = gguf.get_tensor_name_map(ARCHITECTURES[language.model_type], language.layers)
     planned = []
-    for name, tensor in found.items():
+    for name, tensor in _checked(config, tensors, rows, where, described_in).items():
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if stored is None:
             raise BadInput(f"{where} has tensor {name}, which llama.cpp's {language.model_type} does not have")
         kind = Kind.TABLE if stored in TABLES else Kind.MATRIX if tensor.ndim == 2 else Kind.EXACT
         planned.append(PlannedTensor(stored, tuple(tensor.shape), kind, rows(name, tensor)))
-    definition = tokenizer.definition
-    values = {**_dimensions(language, config), **_tokenizer_values(language, tokenizer, definition, config)}
-    return LanguageHalf(language.model_type, values, planned, _notes(definition, directory))
+    return _dimensions(language, config), planned
 
 
 def _network_config(language: LanguageConfig) -> Any:
@@ -91,6 +112,11 @@ def _network_config(language: LanguageConfig) -> Any:
         )
     except Exception as error:  # its reader raises many kinds
         raise BadInput(f"{where} cannot be read: {message_of(error)}") from error
+    return config
+
+
+def _check_network(config: Any, where: str) -> None:
+    """Raises `BadInput` for a network that llama.cpp computes differently."""
     rope = config.rope_parameters or {}
     for key, found, expected in (
         ("rope_parameters.rope_type", rope.get("rope_type", "default"), "default"),
@@ -100,7 +126,6 @@ def _network_config(language: LanguageConfig) -> Any:
     ):
         if found != expected:
             raise BadInput(f"{key} in {where} is {found!r:.80}; only {expected!r} is converted")
-    return config
 
 
 def _checked(

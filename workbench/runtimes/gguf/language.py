@@ -6,8 +6,7 @@ the file, exactly and only those that are needed; llama.cpp looks up the embeddi
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,11 @@ from workbench.families.gguf_files import has_other_half
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.context import STEP, Context
-from workbench.runtimes.gguf.ggml import TensorStruct, load_library
-from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_vocabulary, language_tensors, read_dimensions
+from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions, check_vocabulary
 from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
+from workbench.runtimes.gguf.stage_watch import StageWatch
 from workbench.trace.recorder import Recorder
-from workbench.trace.spill import release
 
 ROOM = 512  # new tokens that a context has room for at first; it grows for more
 
@@ -218,26 +216,17 @@ class LanguageModel:
         self._checked(prompt)
         embeddings = recorder.put("llm.embeddings", prompt.embeddings[0][prompt.attention_mask[0]])
         length = self._room_for(len(embeddings))
-        hidden = {f"l_out-{layer}": f"llm.layers.{layer}" for layer in range(self.config.layers)}
-        hidden["result_norm"] = "llm.norm"
-        watched = {tensor: stage for tensor, stage in hidden.items() if recorder.wanted(stage)}
-        if recorder.wanted("logits"):
-            watched["result_output"] = "logits"
-        if not watched:
+        watch = StageWatch(
+            recorder, self.config.layers, embeddings.shape, {"result_output": ("logits", self.config.vocabulary)}
+        )
+        if not watch.wanted:
             return
-        given = {tensor: recorder.given(stage, embeddings.shape) for tensor, stage in hidden.items()}
-        sizes = {"result_output": self.config.vocabulary}
-        rooms = {
-            tensor: recorder.room(stage, (len(embeddings), sizes.get(tensor, self.config.hidden_size)))
-            for tensor, stage in watched.items()
-        }
-        watch = _Watch(rooms, {tensor: rows for tensor, rows in given.items() if rows is not None})
         context = Context(
             self.model,
             length,
             longest=length,
             outputs=length,
-            watch=self.model.functions.ggml_backend_sched_eval_callback(watch.see),
+            watch=watch.callback(self.model),
             **self._settings,
         )
         try:
@@ -261,43 +250,6 @@ def _table(rows: list[list[int]]) -> np.ndarray:
     return table
 
 
-class _Watch:
-    """Copies tensors of a pass when they are computed, and overwrites those that a trace substitutes.
-
-    A long prompt is computed in parts, and each part brings some of a tensor's rows.
-
-    Args:
-        rooms: arrays for all rows of the tensors to copy, by llama.cpp's names.
-        given: all rows of the tensors to overwrite, by llama.cpp's names.
-    """
-
-    def __init__(self, rooms: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray] | None = None):
-        self._rooms, self._given = rooms, dict(given or {})
-        self._copied, self._rows = dict.fromkeys(rooms, 0), dict.fromkeys(self._given, 0)  # rows so far
-        self._library = load_library()
-
-    def see(self, pointer: int, asks: bool, _: Any) -> bool:
-        """Implements llama.cpp's `cb_eval`: returns whether the tensor is wanted, and after its computation whether to
-        continue.
-        """
-        tensor = TensorStruct.from_address(pointer)
-        name = tensor.name.decode("utf-8", "replace")
-        if name not in self._rooms and name not in self._given:
-            return not asks
-        if not asks and name in self._rooms:
-            begin = self._copied[name]
-            self._copied[name] = end = begin + tensor.ne[1]
-            values = self._rooms[name][begin:end]
-            self._library.backend_tensor_get(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
-            release(values)
-        if not asks and name in self._given:
-            begin = self._rows[name]
-            self._rows[name] = end = begin + tensor.ne[1]
-            values = np.array(self._given[name][begin:end], dtype=np.float32)
-            self._library.backend_tensor_set(pointer, ctypes.c_void_p(values.ctypes.data), 0, values.nbytes)
-        return True
-
-
 def open_language(
     file: GgufFile,
     config: LanguageConfig,
@@ -316,17 +268,7 @@ def open_language(
 
     Raises `BadInput` if the file's tensors contradict its keys or the configuration.
     """
-    sizes = read_dimensions(file)
-    for what, found, expected in (
-        ("hidden size", sizes.hidden, config.hidden_size),
-        ("number of layers", sizes.layers, config.layers),
-        ("vocabulary", sizes.vocabulary, config.vocabulary),
-    ):
-        if found != expected:
-            raise BadInput(
-                f"the {what} of the language model in {file.name} is {found}; its configuration says {expected}"
-            )
-    language_tensors(file, sizes)
+    sizes = check_dimensions(file, config)
     if vocabulary:
         check_vocabulary(file)
     model = open_half(file) if has_other_half(file) else open_plain(file, None if vocabulary else sizes.vocabulary)

@@ -76,6 +76,24 @@ def read_dimensions(file: GgufFile) -> Dimensions:
     )
 
 
+def check_dimensions(file: GgufFile, config: LanguageConfig) -> Dimensions:
+    """Returns the dimensions; raises `BadInput` if they are not those of the configuration, or a tensor is missing or
+    misshapen.
+    """
+    sizes = read_dimensions(file)
+    for what, found, expected in (
+        ("hidden size", sizes.hidden, config.hidden_size),
+        ("number of layers", sizes.layers, config.layers),
+        ("vocabulary", sizes.vocabulary, config.vocabulary),
+    ):
+        if found != expected:
+            raise BadInput(
+                f"the {what} of the language model in {file.name} is {found}; its configuration says {expected}"
+            )
+    language_tensors(file, sizes)
+    return sizes
+
+
 def language_tensors(file: GgufFile, sizes: Dimensions) -> list[str]:
     """Returns the names of the language model's tensors; raises `BadInput` if one is missing or misshapen."""
     names = []

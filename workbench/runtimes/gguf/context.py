@@ -1,7 +1,7 @@
 """A context of llama.cpp: the KV cache of a few sequences, and the passes over a model that fill it.
 
-It takes embeddings or tokens and returns logits. It knows nothing of decoding, and grows when the sequences need more
-room.
+It takes embeddings or tokens and returns logits or hidden states. It knows nothing of decoding, and grows when the
+sequences need more room.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Context:
         longest: the most positions in one call.
         outputs: the most rows of logits in one call.
         watch: called as llama.cpp's `cb_eval`.
+        hidden: give the states after the final norm, of all positions of a call; `outputs` must allow for them.
     """
 
     def __init__(
@@ -43,16 +44,20 @@ class Context:
         longest: int = 0,
         outputs: int = 0,
         watch: Any = None,
+        hidden: bool = False,
     ):
         self.model = model
         self.sequences = sequences
         self._functions = model.functions
         self._vocabulary = self._functions.llama_vocab_n_tokens(model.vocabulary)
+        self._width = self._functions.llama_model_n_embd(model.pointer)
         self._parameters = self._parameters_of(threads, kv_cache, watch)
+        self._parameters.embeddings = hidden
         self.positions = -(-positions // STEP) * STEP
         self.longest = max(longest, STEP)
         self.outputs = max(outputs, sequences)
         self._batches: dict[int, _Batch] = {}  # for steps, by their number of tokens
+        self._embedded: dict[int, _Batch] = {}  # for rows of embeddings, by their number
         self._handle = self._new()
 
     def _parameters_of(self, threads: int | None, kv_cache: str, watch: Any) -> Any:
@@ -155,6 +160,20 @@ class Context:
         batch.outputs[:] = True
         self._decode(batch)
 
+    def extend(self, embeddings: np.ndarray, positions: np.ndarray, sequences: np.ndarray) -> None:
+        """Adds embeddings float32 [n, hidden] to some sequences, each at its position [n]; afterwards there are
+        hidden states of all of them, in a context with `hidden`.
+        """
+        count = len(embeddings)
+        batch = self._embedded.get(count) or _Batch(self._functions, count)
+        if count <= self.sequences:
+            self._embedded[count] = batch
+        batch.point_to(np.ascontiguousarray(embeddings, dtype=np.float32))
+        batch.positions[:] = positions
+        batch.sequences[:] = sequences
+        batch.outputs[:] = True
+        self._decode(batch)
+
     def _decode(self, batch: _Batch) -> None:
         take_reason()
         result = self._functions.llama_decode(self._handle.pointer, batch.struct)
@@ -169,6 +188,12 @@ class Context:
     def all_logits(self, count: int) -> np.ndarray:
         """Returns a copy of the logits [count, vocabulary] of all positions of the last call."""
         return np.stack([self.logits(number) for number in range(count)])
+
+    def states(self, count: int) -> np.ndarray:
+        """Returns a copy of the hidden states [count, hidden] of the last positions of the last call."""
+        pointer, get = self._handle.pointer, self._functions.llama_get_embeddings_ith
+        rows = [np.ctypeslib.as_array(get(pointer, number), (self._width,)) for number in range(-count, 0)]
+        return np.stack(rows)
 
     def close(self) -> None:
         """Frees the context."""

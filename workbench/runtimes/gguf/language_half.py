@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.formats.gguf_file import GgufFile
+from workbench.formats.gguf_file import GgufFile, TensorInfo
 from workbench.formats.gguf_types import BY_NAME
 from workbench.formats.quantization import ALIGNMENT, padded
 from workbench.runtimes.gguf.ggml import USAGE_WEIGHTS, Library, TensorStruct, load_library
@@ -31,6 +31,7 @@ from workbench.runtimes.gguf.repacking import Repacking
 
 NEUTRAL = {".scale": 1.0, ".input_scale": 1.0, ".bias": 0.0}  # optional tensors by the end of their name
 UNUSED = ("cls.output.weight",)
+TABLES = (EMBEDDINGS, OUTPUT)
 
 
 class _InitParameters(ctypes.Structure):
@@ -39,15 +40,20 @@ class _InitParameters(ctypes.Structure):
     _fields_ = (("no_alloc", ctypes.c_bool), ("ctx", ctypes.c_void_p))
 
 
-def open_half(file: GgufFile) -> LlamaModel:
-    """Opens the language model of a file with two networks; raises `BadInput` if its tensors contradict its keys."""
+def open_half(file: GgufFile, tables: bool = True) -> LlamaModel:
+    """Opens the language model of a file with two networks; raises `BadInput` if its tensors contradict its keys.
+
+    Args:
+        tables: load embedding table and output matrix. Without them the model takes embeddings and gives hidden states
+            (`Context` with `hidden`): tables of one row of zeros stand for both, as llama.cpp does not load without.
+    """
     functions, ggml = load_llama(), load_library()
     names = language_tensors(file, read_dimensions(file))
-    sources = {name: file.raw(name) for name in names}
-    if OUTPUT not in sources:  # shared weights: llama.cpp would make a second tensor
+    sources = {name: file.raw(name) for name in names if tables or name not in TABLES}
+    if tables and OUTPUT not in sources:  # shared weights: llama.cpp would make a second tensor
         sources[OUTPUT] = sources[EMBEDDINGS]
-    given = _TensorSource(ggml, sources)
-    header = metadata_of(file, names)
+    given = _TensorSource(ggml, sources, {} if tables else dict.fromkeys(TABLES, 0.0))
+    header = metadata_of(file, names, tables)
     metadata = _read_metadata(functions, header)
     take = functions.llama_model_set_tensor_data_t(given.take)
     take_reason()
@@ -65,21 +71,27 @@ def open_half(file: GgufFile) -> LlamaModel:
     return model
 
 
-def metadata_of(file: GgufFile, names: Sequence[str]) -> bytes:
+def metadata_of(file: GgufFile, names: Sequence[str], tables: bool = True) -> bytes:
     """Returns the head of a GGUF file with the language model alone: its keys, no vocabulary, and the table of its
     tensors.
+
+    Args:
+        tables: with embedding table and output matrix; else tables of one row stand for both.
     """
     kind = language_architecture(file)
     values: dict[str, Any] = {
         "general.architecture": kind,
         "tokenizer.ggml.model": "none",
-        f"{kind}.vocab_size": file.tensors[EMBEDDINGS].shape[0],
+        f"{kind}.vocab_size": file.tensors[EMBEDDINGS].shape[0] if tables else 1,
     }
     for key in file.metadata:
-        if key.startswith(f"{kind}.") and isinstance(file.metadata[key], (bool, int, float, str)):
+        if key.startswith(f"{kind}.") and key not in values and isinstance(file.metadata[key], (bool, int, float, str)):
             values[key] = file.metadata[key]
-    table = [(name, file.tensors[name]) for name in names]
-    if OUTPUT not in names:
+    table = [(name, file.tensors[name]) for name in names if tables or name not in TABLES]
+    if not tables:
+        width = file.tensors[EMBEDDINGS].shape[1]
+        table += [(name, TensorInfo(name, (1, width), "F32", 0, 4 * width)) for name in TABLES]
+    elif OUTPUT not in names:
         table.append((OUTPUT, file.tensors[EMBEDDINGS]))
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(table), len(values))]
     parts += [_text(key) + _value(value) for key, value in values.items()]
@@ -122,8 +134,9 @@ def _read_metadata(functions: Any, header: bytes) -> int:
 class _TensorSource:
     """The tensors that llama.cpp asks for, by name; lives as long as the model."""
 
-    def __init__(self, ggml: Library, sources: Mapping[str, np.ndarray]):
+    def __init__(self, ggml: Library, sources: Mapping[str, np.ndarray], filled: Mapping[str, float] = {}):
         self.wrong = ""  # the first mismatch, as the end of a sentence about the file
+        self._filled = filled  # the value of all elements of other float32 tensors
         self._ggml = ggml
         self._sources = sources
         first = min(source.ctypes.data for source in sources.values()) // ALIGNMENT * ALIGNMENT
@@ -157,7 +170,7 @@ class _TensorSource:
         return bool(buffer)
 
     def _fill(self, pointer: int, name: str, needed: int) -> None:
-        neutral = next((value for end, value in NEUTRAL.items() if name.endswith(end)), None)
+        neutral = self._filled.get(name, next((value for end, value in NEUTRAL.items() if name.endswith(end)), None))
         if neutral is None:
             if name not in UNUSED:
                 self.wrong = self.wrong or f"has no tensor {name}, which llama.cpp asks for"

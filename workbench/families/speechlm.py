@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from workbench.core.errors import BadInput
 from workbench.core.options import MOST_TOKENS, ConversingOptions, option
 from workbench.decoding.generation import COLDEST, HOTTEST, LARGEST_SEED
-from workbench.families.language import read_json
+from workbench.families.language import LanguageConfig, read_json
 from workbench.families.speechlm_directory import (
     is_directory_form,
     read_defaults,
@@ -31,7 +31,7 @@ from workbench.families.speechlm_parts import (
     read_codec,
     window_notes,
 )
-from workbench.families.speechlm_release import read_release, training_yaml
+from workbench.families.speechlm_release import read_release, training_yaml, weights_file
 from workbench.families.speechlm_tokenizer import SpeechTokenizer, read_global_tokenizer, read_text_tokenizer
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.plan import AnswerPlan
@@ -103,6 +103,7 @@ class SpeechLmModel:
     tower: Tower | None  # None if it does not hear
     codec: CodecParts | None  # None if it does not speak
     defaults: SpeechDefaults
+    folders: Mapping[str, Path]  # with configurations and tokenizer, by the names that the checkpoint has for them
 
     @property
     def audio_notes(self) -> tuple[str, ...]:
@@ -119,19 +120,36 @@ class SpeechLmModel:
         """The most positions of a sequence."""
         return int(self.settings["max_position_embeddings"])
 
+    @property
+    def language(self) -> LanguageConfig:
+        """The language model, as runtimes load one."""
+        return LanguageConfig(
+            directory=self.directory,
+            model_type="qwen3",
+            hidden_size=self.hidden_size,
+            layers=int(self.settings["num_hidden_layers"]),
+            vocabulary=self.layout.vocabulary,
+            context=self.context,
+            stop_ids=(self.layout.eos, self.layout.eot),
+            pad_id=self.layout.pad,
+        )
+
 
 def is_speechlm(directory: Path) -> bool:
     """Returns whether this is a SpeechLM checkpoint directory of either form. Never raises an error."""
     return is_directory_form(directory) or training_yaml(directory) is not None
 
 
-def read_speechlm(directory: Path) -> SpeechLmModel:
+def read_speechlm(directory: Path, weights: Path | None = None) -> SpeechLmModel:
     """Reads configuration and tokenizer of either form.
+
+    Args:
+        weights: the weights' file, if it is outside the directory.
 
     Raises `BadInput` if they are missing or inconsistent, `Unavailable` if they name a repository that is not on this
     machine.
     """
-    return _read_directory(directory) if is_directory_form(directory) else _read_release(directory)
+    return (_read_directory if is_directory_form(directory) else _read_release)(directory, weights)
 
 
 def answer_plan(model: SpeechLmModel, options: SpeechLmOptions) -> AnswerPlan:
@@ -174,7 +192,7 @@ def _first(*values: Value | None) -> Value:
     return next(value for value in values if value is not None)
 
 
-def _read_directory(directory: Path) -> SpeechLmModel:
+def _read_directory(directory: Path, weights: Path | None) -> SpeechLmModel:
     config, where = read_json(directory / "config.json"), f"{directory.name}/config.json"
     layout = read_layout(config, where)
     tower = read_directory_tower(directory, config, where)
@@ -184,27 +202,29 @@ def _read_directory(directory: Path) -> SpeechLmModel:
         codec = _fitting(read_codec(directory, name, where), layout, where)
     return SpeechLmModel(
         directory=directory,
-        weights=weight_files(directory),
+        weights=(weights,) if weights else weight_files(directory),
         layout=layout,
         tokenizer=read_global_tokenizer(directory, layout),
         settings=read_language_settings(config, layout, where),
         tower=tower,
         codec=codec,
         defaults=read_defaults(directory, config, where),
+        folders={codec.name: codec.directory} if codec and codec.directory else {},
     )
 
 
-def _read_release(directory: Path) -> SpeechLmModel:
+def _read_release(directory: Path, weights: Path | None) -> SpeechLmModel:
     release = read_release(directory)
     return SpeechLmModel(
         directory=directory,
-        weights=(release.weights,),
+        weights=(weights or weights_file(directory),),
         layout=release.layout,
         tokenizer=read_text_tokenizer(release.tokenizer, release.layout),
         settings=release.settings,
         tower=release.tower,
         codec=release.codec,
         defaults=read_inference(directory, SpeechDefaults()),
+        folders=release.folders,
     )
 
 

@@ -14,7 +14,15 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.families.language import read_json
 from workbench.families.speechlm_directory import LANGUAGE_KEYS, read_yaml
-from workbench.families.speechlm_parts import CodecParts, Tower, needed_folder, read_codec, read_tower, whole
+from workbench.families.speechlm_parts import (
+    CodecParts,
+    Tower,
+    named_folder,
+    needed_folder,
+    read_codec,
+    read_tower,
+    whole,
+)
 from workbench.speech.layout import SPECIAL, SpeechLayout
 
 JOB = "speechlm"
@@ -28,12 +36,12 @@ BIGGEST_YAML = 1 << 20  # bytes; a training yaml has some thousand
 class Release:
     """What ESPnet's files say, weights aside."""
 
-    weights: Path
     layout: SpeechLayout
     settings: Mapping[str, Any]  # of the language model, by the names of transformers' Qwen3Config
     tokenizer: Path  # the folder of the text model's tokenizer
     tower: Tower | None
     codec: CodecParts
+    folders: Mapping[str, Path]  # that the yaml names, by these names
 
 
 def training_yaml(directory: Path) -> Path | None:
@@ -92,12 +100,12 @@ def read_release(directory: Path) -> Release:
         **{name: number for number, name in enumerate(SPECIAL)},
     )
     return Release(
-        weights=weights_file(directory),
         layout=layout,
         settings=settings | {"vocab_size": layout.vocabulary, "tie_word_embeddings": False},
         tokenizer=tokenizer,
         tower=_tower(directory, parts, where),
         codec=codec,
+        folders=_folders(directory, content),
     )
 
 
@@ -125,6 +133,19 @@ def _check_order(parts: Mapping[str, Any], where: str) -> None:
             f"multimodal_io in {where} lists discrete_audio before text, and old versions of ESPnet then gave the "
             f"codec the ids from {FIRST_TEXT} on; expected text first, as the ids of this vocabulary are in doubt"
         )
+
+
+def _folders(directory: Path, content: Mapping[str, Any]) -> dict[str, Path]:
+    """Returns the folders that the yaml names, those of missing configurations aside."""
+    parts = content["multimodal_io"]
+    names = [
+        content["model"]["model_hf_tag"],
+        parts["text"]["tokenizer_name"],
+        parts["discrete_audio"]["codec_hf_model_tag"],
+    ]
+    if parts.get("continuous_audio"):
+        names.append(parts["continuous_audio"]["encoder_hf_model_tag"])
+    return {name: folder for name in names if (folder := named_folder(directory, name)) is not None}
 
 
 def _language_settings(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 
 from workbench.core.errors import BadInput, message_of
 from workbench.core.settings import Settings
-from workbench.families.language import LanguageConfig, read_json
+from workbench.families.language import read_json
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
 from workbench.pipelines.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.arithmetic import network_dtype
@@ -41,39 +41,41 @@ def open_speechlm(directory: Path, settings: Settings) -> tuple[SpeechLmModel, S
     audio_encoder = _audio_encoder(model, parts, device, dtype)
     codec = _codec(model, parts, device)
     language = _language(model, parts, device, settings)
+    streams = stream_table(model, parts)
+    return model, SpeechLmNetwork(language, model.layout, streams, audio_encoder), codec
+
+
+def stream_table(model: SpeechLmModel, parts: SpeechLmTensors) -> torch.Tensor:
+    """Returns the tensor `stream_emb` [streams, hidden]; raises `BadInput` if it is missing or misshapen."""
     streams = parts.streams.get(STREAM_TABLE)
     expected = model.layout.streams, model.hidden_size
     if streams is None or streams.shape != expected:
         found = "lacks" if streams is None else f"has the shape {tuple(streams.shape)} for"
         raise BadInput(f"{parts.where} {found} tensor {STREAM_TABLE}; expected {expected}")
-    return model, SpeechLmNetwork(language, model.layout, streams, audio_encoder), codec
+    return streams
 
 
 def _language(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, settings: Settings) -> LanguageModel:
-    from transformers import Qwen3Config
-
-    sizes: dict[str, Any] = dict(model.settings)
-    config = LanguageConfig(
-        directory=model.directory,
-        model_type="qwen3",
-        hidden_size=model.hidden_size,
-        layers=int(sizes["num_hidden_layers"]),
-        vocabulary=model.layout.vocabulary,
-        context=model.context,
-        stop_ids=(model.layout.eos, model.layout.eot),
-        pad_id=model.layout.pad,
-    )
     dtype = settings.dtype
     if dtype == "auto":  # as stored
         stored = {str(value.dtype).removeprefix("torch.") for value in parts.language.values()}
         dtype = stored.pop() if len(stored) == 1 and stored <= set(DTYPES) - {"float64"} else "float32"
+    return open_language(
+        model.language, device, dtype, parts.language, parts.where, settings.stepwise, architecture(model, parts.where)
+    )
+
+
+def architecture(model: SpeechLmModel, where: str) -> Any:
+    """Returns transformers' configuration of the language model; `where` names its weights in messages.
+
+    Raises `BadInput` for settings that do not fit together.
+    """
+    from transformers import Qwen3Config
+
     try:
-        architecture: Any = Qwen3Config(**sizes)
+        return Qwen3Config(**dict(model.settings))
     except Exception as error:  # transformers raises many kinds
-        raise BadInput(
-            f"the settings of the language model of {parts.where} do not fit: {message_of(error)}"
-        ) from error
-    return open_language(config, device, dtype, parts.language, parts.where, settings.stepwise, architecture)
+        raise BadInput(f"the settings of the language model of {where} do not fit: {message_of(error)}") from error
 
 
 def _audio_encoder(

@@ -37,11 +37,6 @@ class AudioChunks:
         self._rows: list[np.ndarray] = []
         self._given = 0  # frames whose samples have been given out
 
-    @property
-    def rows(self) -> np.ndarray:
-        """The rows so far, int64 [rows, streams]."""
-        return np.array(self._rows, dtype=np.int64).reshape(-1, self._layout.streams)
-
     def add(self, row: np.ndarray) -> np.ndarray | None:
         """Takes a row of global ids [streams]; returns the next chunk of samples, float32, if one is due."""
         self._rows.append(np.asarray(row))

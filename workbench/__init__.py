@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
     from workbench.registry.registry import Registry
-    from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
+    from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
     from workbench.session.protocols import Session
     from workbench.session.values import Generation, Partial, Piece, Progress, Segment, Token, Transcript
     from workbench.trace.trace import Trace
@@ -24,6 +24,7 @@ __all__ = [
     "AnswerSoFar",
     "AudioPiece",
     "BadInput",
+    "Begun",
     "Cancelled",
     "Generation",
     "Partial",
@@ -43,7 +44,7 @@ _HOMES = {
     "Registry": "workbench.registry.registry",
     "Session": "workbench.session.protocols",
     "Trace": "workbench.trace.trace",
-    **dict.fromkeys(("Answer", "AnswerSoFar", "AudioPiece"), "workbench.session.conversation"),
+    **dict.fromkeys(("Answer", "AnswerSoFar", "AudioPiece", "Begun"), "workbench.session.conversation"),
     **dict.fromkeys(("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError"), "workbench.core.errors"),
 }
 

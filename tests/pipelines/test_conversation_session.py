@@ -16,7 +16,7 @@ from tests.support.speech_layouts import LAYOUT
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.pipelines.conversation_session import ConversationSession
-from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
+from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
 from workbench.session.protocols import Converses, Session, Traces
 from workbench.session.values import Piece
 from workbench.trace.trace import Trace
@@ -111,7 +111,10 @@ def test_closing_stops_within_one_row() -> None:
     part = made.answer()
     assert part.finish == "cancelled" and part.streams is not None and len(part.streams) == 9
     assert session.converse([*ASK, part.message(), *ASK], modalities="text").text
-    assert next(session.converse_stream(ASK)) is not None
+    assert part.layout == session.converse(ASK, modalities="text").layout and part.prompt_rows == 14
+    fed = len(network.calls)
+    begun = next(session.converse_stream(ASK, seed=3))
+    assert isinstance(begun, Begun) and begun.settings["seed"] == 3 and len(network.calls) == fed
 
 
 def test_a_full_context_ends_the_answer() -> None:

@@ -18,7 +18,7 @@ from workbench.core.options import ListeningOptions
 from workbench.families.instruction import OWN, Instruction
 from workbench.pipelines.instructed_session import MAY_IGNORE, InstructedSession
 from workbench.pipelines.speech_session import Recognition
-from workbench.session.conversation import Answer
+from workbench.session.conversation import Answer, Begun
 from workbench.session.values import Piece
 
 SOUND = {"type": "audio", "audio": noise(2.0)}
@@ -90,6 +90,7 @@ def test_a_recording_may_be_inside_the_message(tmp_path: Path) -> None:
 def test_closing_stops_within_a_token() -> None:
     listener = Listener()
     stream = InstructedSession("m", "r", listener).converse_stream(asked(SOUND))
+    assert isinstance(next(stream), Begun) and listener.steps == 0
     next(stream)
     next(stream)
     stream.close()

@@ -12,7 +12,7 @@ from workbench.core.options import ConversingOptions, build_options, conversing,
 from workbench.families import FAMILIES
 from workbench.families.causal_lm import CausalLmOptions
 from workbench.pipelines.text_conversation import text_answer, text_messages
-from workbench.session.conversation import Answer
+from workbench.session.conversation import Answer, Begun
 from workbench.session.messages import check_messages
 from workbench.session.values import Generation, Piece
 
@@ -66,12 +66,14 @@ def test_the_answer_comes_last_and_tells_the_options() -> None:
         finally:
             closed = True
 
-    piece, answer = text_answer(written(), OPTIONS(top_k=3))
+    begun, piece, answer = text_answer(written(), OPTIONS(top_k=3))
+    assert isinstance(begun, Begun) and begun.settings["top_k"] == 3
     assert piece == Piece("two", (5,)) and isinstance(answer, Answer) and answer.audio is None
     assert (answer.text, answer.token_ids, answer.prompt_rows, answer.finish) == ("two", (5, 0), 7, "stop")
     assert (answer.compute_seconds, answer.first_text_seconds, answer.notes) == (0.5, 0.25, ("a note",))
     assert answer.settings["top_k"] == 3 and answer.settings["modalities"] == "auto"
     stream = text_answer(written(), OPTIONS())
+    next(stream)
     next(stream)
     closed = False
     stream.close()

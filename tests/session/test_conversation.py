@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from workbench.core.errors import Cancelled
-from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, ConversationEvent, last_answer
+from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun, ConversationEvent, last_answer
 from workbench.session.messages import AudioPart, check_messages
 from workbench.session.values import Piece
 
@@ -57,6 +57,14 @@ def test_what_was_made_is_an_answer_at_any_time() -> None:
         json.loads(part.to_json())
     whole = Answer(**{**vars(made), "compute_seconds": 0.5})
     assert collected((*EVENTS, whole)).answer() is whole
+
+
+def test_loading_is_not_of_the_answers_times() -> None:
+    begun = Begun({"cfg": 1.0}, 12, {"streams": 2}, 30.0, "q8_0", ("a note",))
+    made = collected((begun, *EVENTS[:6])).answer()
+    assert made.finish == "cancelled" and (made.first_text_seconds, made.first_audio_seconds) == (2.0, 6.0)
+    assert (made.settings, made.prompt_rows, made.layout) == ({"cfg": 1.0}, 12, {"streams": 2})
+    assert (made.load_seconds, made.quantization, made.notes) == (30.0, "q8_0", ("a note",))
 
 
 def test_an_answer_is_plain_json() -> None:

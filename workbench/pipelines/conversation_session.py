@@ -21,7 +21,15 @@ from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.spoken_messages import heard
 from workbench.pipelines.text_session import UnfoldingText
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
-from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, ConversationEvent, Messages, last_answer
+from workbench.session.conversation import (
+    Answer,
+    AnswerSoFar,
+    AudioPiece,
+    Begun,
+    ConversationEvent,
+    Messages,
+    last_answer,
+)
 from workbench.session.messages import AudioPart, Message, TextPart, check_messages, where_of
 from workbench.session.protocols import Converses, Session, Traces
 from workbench.session.values import Piece
@@ -86,9 +94,12 @@ class ConversationSession(Session, Converses, Traces):
         chosen = build_options(SpeechLmOptions, options, self.model)
         plan = answer_plan(self.described, chosen)
         clock = WorkClock()
-        made = AnswerSoFar(self.model, self.runtime, _settings(chosen, plan), clock.passed)
+        settings = _settings(chosen, plan)
+        made = AnswerSoFar(self.model, self.runtime, settings, clock.passed)
         with clock:
             prompt = self._prompt(check_messages(messages))
+        yield Begun(settings, prompt.rows, asdict(network.layout), self.load_seconds, notes=prompt.notes)
+        with clock:
             parts = [network.hear(part.samples) if isinstance(part, Recording) else part for part in prompt.parts]
         steps = answer_steps(network, parts, plan, chosen.probabilities)
         yield from self._answered(steps, prompt, plan, made, clock)

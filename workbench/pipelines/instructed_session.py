@@ -15,7 +15,7 @@ from workbench.families.instruction import Instruction
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.speech_session import Recognition, SpeechSession, StreamingRecogniser
 from workbench.pipelines.spoken_messages import heard
-from workbench.session.conversation import Answer, ConversationEvent, Messages
+from workbench.session.conversation import Answer, Begun, ConversationEvent, Messages
 from workbench.session.messages import AudioPart, Message, check_messages
 from workbench.session.protocols import Converses
 from workbench.session.values import Piece
@@ -53,6 +53,7 @@ class InstructedSession(SpeechSession, Converses):
             writing = recogniser.instructed(own).hear([recording.samples], chosen)
         text, first, recognition = "", None, None
         try:
+            yield Begun(asdict(chosen))
             while recognition is None:
                 with clock:
                     try:

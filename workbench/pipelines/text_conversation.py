@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.options import ConversingOptions
-from workbench.session.conversation import Answer, ConversationEvent
+from workbench.session.conversation import Answer, Begun, ConversationEvent
 from workbench.session.messages import TextPart, check_messages, where_of
 from workbench.session.values import Generation, Piece
 
@@ -33,8 +33,9 @@ def text_messages(messages: Any, options: ConversingOptions, model: str) -> list
 def text_answer(
     events: Generator[Piece | Generation, None, None], options: Any
 ) -> Generator[ConversationEvent, None, None]:
-    """Yields the pieces of a text that answers a conversation, and last the answer."""
+    """Yields `Begun`, the pieces of a text that answers a conversation, and last the answer."""
     with contextlib.closing(events):
+        yield Begun(asdict(options))
         for event in events:
             yield answer_of(event, options) if isinstance(event, Generation) else event
 

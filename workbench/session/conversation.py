@@ -22,6 +22,18 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
+class Begun:
+    """The first event of every conversation. The model is loaded, and has read the messages but computed nothing."""
+
+    settings: Mapping[str, Any]  # the options of the call, defaults included
+    prompt_rows: int = 0  # positions of the prompt; 0 if they are not known yet
+    layout: Mapping[str, int] | None = None  # of the vocabulary, as of an `Answer`
+    load_seconds: float = 0.0  # as of an `Answer`
+    quantization: str | None = None  # as of a `Transcript`
+    notes: tuple[str, ...] = ()  # on how the messages were read
+
+
+@dataclass(frozen=True, eq=False)
 class AudioPiece:
     """A bit more of the speech that is being generated. One comes with each row, with samples or without.
 
@@ -115,19 +127,20 @@ class Answer:
         return file.getvalue()
 
 
-ConversationEvent = Piece | AudioPiece | Answer
+ConversationEvent = Begun | Piece | AudioPiece | Answer
 
 
 class AnswerSoFar:
-    """Collects the events of a conversation, and has the answer that they make at any time.
+    """Collects the events of a conversation and gives the answer so far at any time.
 
-    Who stops an answer early keeps what was made: `answer()` then has the finish `cancelled`.
+    If the caller stops the answer early, `answer()` has everything up to then and the finish `cancelled`.
 
     Args:
         model: the id of the model's card.
         runtime: where it runs.
-        settings: the options of the call.
-        clock: tells the seconds that count; by default all that pass, waiting for the model included.
+        settings: the options of the call; `Begun` replaces them.
+        clock: returns the seconds that count. By default these are all seconds from `Begun` on, so that the time to
+            load the model is not among them.
     """
 
     def __init__(
@@ -137,7 +150,8 @@ class AnswerSoFar:
         settings: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ):
-        self._model, self._runtime, self._settings = model, runtime, dict(settings or {})
+        self._model, self._runtime = model, runtime
+        self._start = Begun(dict(settings or {}))
         self._clock = clock
         self._begun = self._row_begun = clock()
         self._texts: list[str] = []
@@ -152,10 +166,13 @@ class AnswerSoFar:
         self._whole: Answer | None = None
 
     def add(self, event: ConversationEvent) -> None:
-        """Takes note of the next event."""
+        """Adds the next event."""
         now = self._clock()
         if isinstance(event, Answer):
             self._whole = event
+        elif isinstance(event, Begun):
+            self._start = event
+            self._begun = self._row_begun = now
         elif isinstance(event, Piece):
             self._texts.append(event.text)
             self._ids += event.tokens
@@ -175,7 +192,7 @@ class AnswerSoFar:
                     self._first_audio = now - self._begun
 
     def answer(self, finish: str = "cancelled") -> Answer:
-        """Returns the model's answer if it has come, else what was made of it so far."""
+        """Returns the model's answer if it is complete, else the part that exists so far."""
         if self._whole is not None:
             return self._whole
         return Answer(
@@ -187,13 +204,16 @@ class AnswerSoFar:
             finish=finish,
             token_ids=tuple(self._ids),
             streams=np.concatenate(self._streams) if self._streams else None,
-            prompt_rows=0,
-            load_seconds=0.0,
+            prompt_rows=self._start.prompt_rows,
+            load_seconds=self._start.load_seconds,
             compute_seconds=self._clock() - self._begun,
             first_text_seconds=self._first_text,
             first_audio_seconds=self._first_audio,
             rows_per_second=self._rows / self._row_seconds if self._row_seconds else None,
-            settings=self._settings,
+            quantization=self._start.quantization,
+            layout=self._start.layout,
+            settings=self._start.settings,
+            notes=self._start.notes,
         )
 
 

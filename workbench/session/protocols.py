@@ -107,8 +107,8 @@ class Converses(Protocol):
     """Answers a conversation, in text or speech."""
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
-        """Yields each `Piece` of text and each `AudioPiece` as they are generated, and last the `Answer`. Closing the
-        iterator stops the work, within one row.
+        """Yields `Begun`, then each `Piece` of text and each `AudioPiece` as they are generated, and last the `Answer`.
+        Closing the iterator stops the work within one row.
 
         Args:
             messages: the conversation so far (see `workbench.session.messages`); the last one is the user's.

@@ -7,7 +7,7 @@ import {Voice} from './voice.js';
 const FINISH = {cancelled: 'Stopped', length: 'Ended by the limit of its length', failed: 'Failed'};
 
 export class AnswerView {
-  // `does` has the functions retry, replay, changed; `title` names the model where several answer.
+  // `does` has the functions retry and replay; `title` names the model where several answer.
   constructor(answer, {title, file, does}) {
     Object.assign(this, {answer, file, does, opened: ''});
     this.words = make('p', {class: 'said'});
@@ -77,14 +77,18 @@ export class AnswerView {
       copy.title = 'Copied';
       setTimeout(() => copy.classList.remove('done'), 1500);
     });
-    const first = [answer.answer?.first_audio_seconds ?? null, answer.answer?.real_time_factor ?? null];
+    const {first_audio_seconds: first, real_time_factor: factor} = answer.answer || {};
+    const glance = [
+      first ? `first sound ${seconds(first)}` : '',
+      factor ? `${(1 / factor).toFixed(1)}x real time` : '',
+      answer.loaded ? `model loaded in ${seconds(answer.loaded)}` : '', // before the times of the answer begin
+    ].filter(Boolean).join(' · ');
     this.tools.replaceChildren(...[
       answer.text ? copy : null,
       iconButton('retry', 'Answer again', () => this.does.retry()),
       answer.answer?.token_ids?.length ? toggle('look', 'Look inside', 'inside') : null,
       answer.answer ? toggle('about', 'Settings and times', 'figures') : null,
-      first[0] === null ? null : make('span', {class: 'glance'}, `first sound ${seconds(first[0])}`,
-        first[1] === null ? '' : ` · ${(1 / first[1]).toFixed(1)}x real time`),
+      glance ? make('span', {class: 'glance'}, glance) : null,
     ].filter(Boolean));
   }
 
@@ -94,7 +98,7 @@ export class AnswerView {
     this.panel.replaceChildren();
     if (this.opened === 'figures') this.panel.append(this.figures());
     if (this.opened === 'inside') {
-      this.inside = inside(this.answer, this.speech, this.does.layout(), (position) => this.voice?.play(position));
+      this.inside = inside(this.answer, this.speech, (position) => this.voice?.play(position));
       this.panel.append(this.inside.root);
       this.inside.draw();
     }
@@ -105,6 +109,7 @@ export class AnswerView {
   figures() {
     const told = this.answer.answer;
     const values = [
+      ['load', told.load_seconds ? seconds(told.load_seconds) : null, 'how long the model took to load, once; the other times are without it'],
       ['first text', told.first_text_seconds === null ? null : seconds(told.first_text_seconds), 'until the first text was there'],
       ['first sound', told.first_audio_seconds === null ? null : seconds(told.first_audio_seconds), 'until the first samples were there'],
       ['total', seconds(told.compute_seconds), 'the whole answer'],

@@ -274,7 +274,7 @@ class Chat {
         title: several ? `${'ABC'[column]} · ${model?.name || answer.column.model}${this.differs(turn, answer)}` : '',
         file: this.fileName(index, column),
         does: {
-          retry: () => this.retry(index, column), replay: () => this.replay(index, column), layout: () => this.layoutOf(answer),
+          retry: () => this.retry(index, column), replay: () => this.replay(index, column),
         },
       });
       this.views.set(answer, view);
@@ -295,13 +295,6 @@ class Chat {
       parts.push(`“${answer.column.system.trim().slice(0, 40)}”`);
     }
     return parts.length ? ` · ${parts.join(', ')}` : '';
-  }
-
-  // The layout of an answer's vocabulary; one that was stopped has it from another answer of its model.
-  layoutOf(answer) {
-    const mine = answer.column.model.split('|')[0];
-    const others = this.chats.flatMap((chat) => chat.turns.flatMap((turn) => turn.answers));
-    return [answer, ...others].find((each) => each?.answer?.layout && each.column.model.split('|')[0] === mine)?.answer.layout || null;
   }
 
   ask({text, sound}) {
@@ -352,6 +345,7 @@ class Chat {
       const view = this.views.get(answer);
       if (told.type === 'audio') this.hear(answer, view, told, paces[told.column], plays && (first.voice ??= answer) === answer);
       else if (told.type === 'text') this.read(answer, told);
+      else if (told.type === 'loaded') answer.loaded = told.seconds;
       else if (told.type === 'state') answer.state = told.text === 'answering' ? 'Thinking' : told.text;
       else if (told.type === 'failed') this.fail(answer, told.sentence);
       else if (told.type === 'answer') this.finish(answer, told);

@@ -41,8 +41,9 @@ export const runs = (ids, pieces, layout) => {
 const percent = (value) => (value === null || value === undefined ? '' : `${(100 * value).toFixed(value > 0.995 ? 1 : 0)} %`);
 const hue = (code) => `hsl(${((code * 137.508) % 360).toFixed(1)} ${45 + (code % 3) * 12}% ${46 + ((code >> 4) % 5) * 5}%)`;
 
-export const inside = (answer, speech, layout, play) => {
+export const inside = (answer, speech, play) => {
   const told = answer.answer;
+  const {layout} = told;
   const {streams, probabilities} = told;
   const number = streams?.[0]?.length || 0;
   const root = make('div', {class: 'inside'}, tokens(answer, layout));

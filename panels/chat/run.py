@@ -16,7 +16,7 @@ from panels.running.sessions import SessionPool
 from panels.transcribe.run import follower, opened, sentence_of
 from workbench.core.errors import Cancelled
 from workbench.core.progress import listening
-from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
+from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
 from workbench.session.values import Piece
 from workbench.speech.replay import Recorded, first_difference
 
@@ -35,9 +35,9 @@ def answer_columns(
 
     Args:
         stops: one for each column; setting it ends that answer within one row.
-        tell: receives objects with `type`: `state` (what is waited for), `text` (a piece and its tokens), `answer`
-            (the fields of the answer, without audio, and `replay` if it was compared), `failed` (a sentence); and
-            chunks of speech.
+        tell: receives objects with `type`: `state` (what is waited for), `loaded` (seconds, if the model was loaded for
+            this answer), `text` (a piece and its tokens), `answer` (the fields of the answer, without audio, and
+            `replay` if it was compared), `failed` (a sentence); and chunks of speech.
         finished: receives each answer whole.
     """
     for number, (column, stop) in enumerate(zip(columns, stops)):
@@ -60,13 +60,17 @@ def _answer(
     def report(activity: str) -> None:
         tell(number, {"type": "state", "text": activity})
 
-    session = opened(pool, column.offer.cell, stop, report)
+    cell = column.offer.cell
+    process = pool.process(cell.model, cell.runtime, cell.quantization)
+    session = opened(pool, cell, stop, report)
     report("answering")
     events = session.converse_stream(list(column.messages), **column.options)
     with listening(follower(stop, report)), closing(events):
         for event in events:
             so_far.add(event)
-            if isinstance(event, AudioPiece):
+            if isinstance(event, Begun) and session.pid != process:
+                tell(number, {"type": "loaded", "seconds": session.load_seconds})
+            elif isinstance(event, AudioPiece):
                 tell(number, event)
             elif isinstance(event, Piece):
                 tell(number, {"type": "text", "text": event.text, "tokens": list(event.tokens)})

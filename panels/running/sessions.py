@@ -93,6 +93,12 @@ class SessionPool:
             opened.close()
         return kept
 
+    def process(self, model: str, runtime: str, quantization: str = "") -> int | None:
+        """Returns the id of the process that a session's model is loaded in; None if it is not loaded."""
+        with self._lock:
+            session = self._sessions.get(_key(model, runtime, quantization, {}))
+        return None if session is None else session.pid
+
     def occupied(
         self, model: str, runtime: str, quantization: str = "", settings: Mapping[str, Any] | None = None
     ) -> bool:

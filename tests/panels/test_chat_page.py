@@ -190,6 +190,10 @@ def test_a_stop_is_at_once_and_keeps_what_was_made(visit: Any, chat: Served) -> 
     expect(answer.locator(".voice")).to_be_visible()
     answer.get_by_label("Settings and times").click()
     expect(answer.locator(".about")).to_contain_text("cancelled")
+    answer.get_by_label("Look inside").click()
+    expect(answer.locator(".tokens .speech")).to_contain_text("rows of speech")
+    answer.locator(".inside canvas").click(position={"x": 10, "y": 100})
+    expect(answer.locator(".inside .hint")).to_contain_text(re.compile(r"frame \d+ · [\d.]+ s · codes( \d{1,4}){8}$"))
 
     visitor.set("max_audio_rows", "20")
     answer.get_by_label("Answer again").click()
@@ -197,6 +201,23 @@ def test_a_stop_is_at_once_and_keeps_what_was_made(visit: Any, chat: Served) -> 
     assert chat.registry.speaker.calls[-1][1]["seed"] == 1
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".chat .answer .state")).to_have_text("Stopped")
+
+
+@pytest.mark.browser
+def test_loading_the_model_is_told_apart_from_the_first_sound(visit: Any, chat: Served) -> None:
+    visitor = visit()
+    page = visitor.page
+    chat.registry.speaker.pid = None
+    visitor.set("max_audio_rows", "20")
+    for number, loads in enumerate((True, False)):
+        visitor.say("say three")
+        visitor.wait()
+        answer = page.locator(".chat .answer").nth(number)
+        told = answer.locator(".glance").text_content()
+        first = float(re.search(r"first sound (\d\.\d\d) s", told)[1])
+        assert first < chat.registry.speaker.load_seconds and ("model loaded in 0.50 s" in told) == loads
+    page.locator(".chat .answer").first.get_by_label("Settings and times").click()
+    expect(page.locator(".chat .figures").first).to_contain_text("load0.50 s")
 
 
 @pytest.mark.browser

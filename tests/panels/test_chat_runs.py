@@ -180,6 +180,16 @@ def test_a_stop_ends_within_a_row_and_keeps_what_was_made(pool: SessionPool, reg
     answer = told[-1][1]
     assert answer["finish"] == "cancelled" and len(answer["answer"]["streams"]) == 20 and answer["text"] == "say three"
     assert registry.speaker.rows == 20 and registry.speaker.abandoned.is_set()
+    assert answer["answer"]["layout"]["streams"] == 8 and answer["answer"]["prompt_rows"] == 12
+    assert answer["answer"]["first_audio_seconds"] < registry.speaker.load_seconds, "the load is not among it"
+
+
+def test_loading_is_told_once(pool: SessionPool, registry: FakeChatRegistry) -> None:
+    loaded = {"type": "loaded", "seconds": registry.speaker.load_seconds}
+    assert [told for _, told in told_by(pool, ask(pool, request())) if told == loaded] == [loaded]
+    assert loaded not in [told for _, told in told_by(pool, ask(pool, request()))]
+    registry.speaker.pid = None  # unloaded in the meantime
+    assert loaded in [told for _, told in told_by(pool, ask(pool, request()))]
 
 
 def test_columns_answer_one_after_another_and_one_fault_is_its_own(

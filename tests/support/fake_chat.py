@@ -18,7 +18,7 @@ from workbench.core.options import ConversingOptions, option
 from workbench.families import FAMILIES
 from workbench.families.family import Cell, Family
 from workbench.registry.cards import Card
-from workbench.session.conversation import Answer, AudioPiece
+from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent
 from workbench.session.messages import Message, check_messages
 from workbench.session.values import CONVERSATION, PROMPT, Piece
 from workbench.speech.layout import SpeechLayout
@@ -85,21 +85,27 @@ class FakeConverser:
         self.rows = 0  # made in the last call
         self.abandoned = threading.Event()
         self.fault: Exception | None = None
+        self.pid: int | None = None  # None as long as the model is not loaded
+        self.load_seconds = 0.5
 
-    def converse_stream(self, messages: Any, **options: Any) -> Iterator[Piece | AudioPiece | Answer]:
+    def converse_stream(self, messages: Any, **options: Any) -> Iterator[ConversationEvent]:
         asked = check_messages(messages)
         self.calls.append((asked, options))
         self.rows = 0
         if self.fault is not None:
             raise self.fault
         given = {each: getattr(FakeSpeechOptions(), each) for each in FakeSpeechOptions.__dataclass_fields__} | options
+        if self.pid is None:
+            time.sleep(self.load_seconds)
+            self.pid = 4711
         try:
+            yield Begun(given, 12, LAYOUT if self.speaks else None, self.load_seconds)
             yield from self._answer(asked[-1].text or "heard you", given)
         except GeneratorExit:
             self.abandoned.set()
             raise
 
-    def _answer(self, said: str, given: Mapping[str, Any]) -> Iterator[Piece | AudioPiece | Answer]:
+    def _answer(self, said: str, given: Mapping[str, Any]) -> Iterator[ConversationEvent]:
         begun = time.perf_counter()
         wants = "text" if not self.speaks else {"auto": "text_audio"}.get(given["modalities"], given["modalities"])
         ids: list[int] = []
@@ -149,7 +155,7 @@ class FakeConverser:
             tuple(ids),
             streams,
             12,
-            0.5,
+            self.load_seconds,
             time.perf_counter() - begun,
             first_text,
             first_audio,

@@ -1,26 +1,26 @@
-// The Chat tab: conversations, the turn that is being answered, and what a visitor can do with them.
+// The Chat tab: conversations and what a visitor can do with them.
 import {AnswerView} from './answer.js';
+import {Answering} from './answering.js';
 import {Composer} from './composer.js';
 import {iconButton, make, saveFile, textButton} from './dom.js';
-import {forBundle, fromBundle, messagesFor} from './history.js';
+import {forBundle, fromBundle} from './history.js';
 import {Settings} from './settings.js';
 import {Speech, engine} from './sound.js';
 import {allChats, dropChat, keepChat, recall, remember, trimChats} from './store.js';
 import {Voice} from './voice.js';
-import {Live, pack, place, post, unpack} from './wire.js';
+import {pack, place, post, unpack} from './wire.js';
 
 const WIDE = 1000; // pixels from which the list and the settings stand beside the conversation
-const KEEP_EVERY = 1500; // milliseconds between two savings while an answer comes
-const LARGEST_TURN = 15 << 20; // bytes that the server takes at once
 
 const identity = () => crypto.randomUUID?.() || `${Date.now()}-${Math.random()}`;
 
 class Chat {
   constructor(element) {
     this.element = element;
-    Object.assign(this, {offer: {models: [], samples: []}, chats: [], chat: null, live: null, views: new Map(), undo: null});
+    Object.assign(this, {offer: {models: [], samples: []}, chats: [], chat: null, views: new Map(), undo: null});
+    this.answering = new Answering(this);
     this.composer = new Composer({
-      send: (turn) => this.ask(turn), stop: () => this.stop(), open: (file) => this.openBundle(file),
+      send: (turn) => this.ask(turn), stop: () => this.answering.stop(), open: (file) => this.openBundle(file),
       say: (sentence, kind) => this.say(sentence, kind),
     });
     this.settings = new Settings(() => this.settingsChanged(), () => this.toggleSide('settings', false));
@@ -57,7 +57,7 @@ class Chat {
     this.root.addEventListener('keydown', (event) => {
       if (event.key !== 'Escape') return;
       if (this.composer.recording) this.composer.finish(false, true);
-      else if (this.live || engine.now) this.stop();
+      else if (this.answering.live || engine.now) this.answering.stop();
       else if (innerWidth < WIDE) { this.toggleSide('list', false); this.toggleSide('settings', false); }
     });
     engine.watchers.add(({played, missed, level}) => {  // what is heard right now
@@ -120,7 +120,7 @@ class Chat {
   }
 
   newChat() {
-    if (this.live) this.stop();
+    if (this.answering.live) this.answering.stop();
     this.toggleSide('list', innerWidth >= WIDE && this.root.classList.contains('with-list'));
     const chat = {id: identity(), title: '', created: new Date().toISOString(), changed: Date.now(), columns: this.usual(), turns: []};
     this.show(chat);
@@ -128,7 +128,7 @@ class Chat {
   }
 
   show(chat) {
-    if (this.live) this.stop();
+    if (this.answering.live) this.answering.stop();
     engine.stop();
     this.chat = chat;
     this.undo = null;
@@ -148,7 +148,7 @@ class Chat {
     const {chat} = this;
     if (!chat.turns.length) return;
     chat.changed = Date.now();
-    this.views.forEach((view, answer) => { if (answer.running) this.collect(answer); });
+    this.views.forEach((view, answer) => { if (answer.running) this.answering.collect(answer); });
     if (!this.chats.includes(chat)) this.chats.unshift(chat);
     const sentence = await keepChat(chat);
     if (sentence) this.say(sentence);
@@ -188,7 +188,7 @@ class Chat {
     const models = columns.map((column) => this.modelOf(column)).filter(Boolean);
     const names = [...new Set(models.map((model) => model.name))];
     this.title.textContent = names.join(' and ') + (columns.length > 1 ? ` · ${columns.length} side by side` : '');
-    this.composer.show(Boolean(this.live), models.some((model) => model.hears));
+    this.composer.show(Boolean(this.answering.live), models.some((model) => model.hears));
   }
 
   modelOf(column) { return this.offer.models.find((model) => model.value === column.model); }
@@ -274,7 +274,7 @@ class Chat {
         title: several ? `${'ABC'[column]} · ${model?.name || answer.column.model}${this.differs(turn, answer)}` : '',
         file: this.fileName(index, column),
         does: {
-          retry: () => this.retry(index, column), replay: () => this.replay(index, column),
+          retry: () => this.retry(index, column), replay: () => this.answering.replay(index, column),
         },
       });
       this.views.set(answer, view);
@@ -298,130 +298,12 @@ class Chat {
   }
 
   ask({text, sound}) {
-    if (this.live) return false;
+    if (this.answering.live) return false;
     if (!this.offer.models.length) { this.say(this.offer.nobody); return false; }
     this.chat.turns.push({user: {text, sound}, answers: []});
     if (!this.chat.title) this.chat.title = text.slice(0, 60) || 'A recording';
-    this.answer(this.chat.turns.length - 1);
+    this.answering.answer(this.chat.turns.length - 1);
     return true;
-  }
-
-  // Has a turn answered by all columns, or one of them again.
-  answer(index, only = null) {
-    const {chat} = this;
-    const turn = chat.turns[index];
-    const columns = only === null ? chat.columns.map((column) => structuredClone(column)) : [only.column];
-    const fresh = columns.map((column) => ({column, text: '', sound: null, finish: 'cancelled', answer: null, running: true, state: 'Waiting', pieces: []}));
-    if (only === null) turn.answers = fresh;
-    else turn.answers[only.index] = fresh[0];
-    const sounds = [];
-    const asked = fresh.map((answer) => {
-      const position = turn.answers.indexOf(answer);
-      return {model: answer.column.model, options: answer.column.options,
-        messages: messagesFor(chat, index, position, answer.column, this.modelOf(answer.column), sounds)};
-    });
-    engine.stop();
-    engine.wake(engine.context?.sampleRate).catch(() => {});
-    this.draw();
-    this.thread.scrollTop = this.thread.scrollHeight;
-    this.say('');
-    const parcel = pack({columns: asked}, sounds);
-    if (parcel.length > LARGEST_TURN) {
-      fresh.forEach((answer) => this.fail(answer, 'The conversation holds more than 15 MB of recordings; begin a new chat, or send a shorter one.'));
-      return;
-    }
-    this.begin(parcel, fresh, true);
-    this.keep();
-  }
-
-  // Opens the connection of a turn, and takes what comes.
-  begin(parcel, answers, plays) {
-    const kept = {at: performance.now()};
-    const paces = answers.map(() => ({}));
-    const first = {voice: null};
-    const live = new Live(parcel, (told) => {
-      if (told.type === 'closed') { this.closed(live, answers, told.sentence); return; }
-      const answer = answers[told.column];
-      const view = this.views.get(answer);
-      if (told.type === 'audio') this.hear(answer, view, told, paces[told.column], plays && (first.voice ??= answer) === answer);
-      else if (told.type === 'text') this.read(answer, told);
-      else if (told.type === 'loaded') answer.loaded = told.seconds;
-      else if (told.type === 'state') answer.state = told.text === 'answering' ? 'Thinking' : told.text;
-      else if (told.type === 'failed') this.fail(answer, told.sentence);
-      else if (told.type === 'answer') this.finish(answer, told);
-      const low = this.thread.scrollHeight - this.thread.scrollTop - this.thread.clientHeight < 80;
-      view?.update();
-      if (low) this.thread.scrollTop = this.thread.scrollHeight;
-      if (performance.now() - kept.at > KEEP_EVERY) { kept.at = performance.now(); this.keep(); }
-    });
-    live.chat = this.chat;
-    this.live = live;
-    this.running(true);
-  }
-
-  running(now) {
-    this.root.classList.toggle('answering', now);
-    this.showModels();
-  }
-
-  read(answer, {text, tokens}) {
-    if (answer.stopped) return;
-    Object.assign(answer, {text: answer.text + text, state: text ? '' : answer.state});
-    answer.pieces.push([text, tokens.length]);
-  }
-
-  hear(answer, view, {rate, rows, samples}, pace, plays) {
-    const now = performance.now() / 1000;
-    if (answer.stopped) return;
-    if (pace.first === undefined) Object.assign(pace, {first: now, rows, last: now});
-    answer.rows = rows;
-    answer.state = answer.text && samples.length ? '' : 'Speaking';
-    if (!samples.length) return;
-    const made = (view?.speech?.length || 0) + samples.length;
-    const hop = Math.max(1, made / Math.max(1, rows));  // samples for a row, a little low at first
-    const speed = now > pace.first && rows > pace.rows ? ((rows - pace.rows) * hop) / rate / (now - pace.first) : null;
-    view?.addSound({rate, samples}, speed, now - pace.last, plays);
-    pace.last = now;
-    answer.state = '';
-  }
-
-  // Puts what an answer has said so far into the conversation that is kept.
-  collect(answer) {
-    const speech = this.views.get(answer)?.speech;
-    if (speech?.length) answer.sound = {rate: speech.rate, samples: speech.from()};
-  }
-
-  finish(answer, {answer: fields, text, finish}) {
-    const view = this.views.get(answer);
-    const cut = answer.stopped;
-    Object.assign(answer, {answer: fields, finish, running: false, state: '', text: cut ? answer.text : text});
-    view?.endSound();
-    this.collect(answer);
-    if (!answer.text && !answer.sound) answer.error = finish === 'cancelled' ? '' : 'The model ended its answer at once; ask in other words, or change the settings.';
-    if (answer.text) this.ear.textContent = `Answer: ${answer.text}`;
-  }
-
-  fail(answer, sentence) {
-    Object.assign(answer, {running: false, finish: 'failed', error: sentence, state: ''});
-    this.views.get(answer)?.endSound();
-    this.views.get(answer)?.update();
-  }
-
-  closed(live, answers, sentence) {
-    answers.filter((answer) => answer.running).forEach((answer) => {
-      if (answer.stopped || !sentence) Object.assign(answer, {running: false, finish: 'cancelled', state: ''});
-      else this.fail(answer, sentence);
-      this.collect(answer);
-      this.views.get(answer)?.endSound();
-      this.views.get(answer)?.update();
-    });
-    if (this.live === live) {
-      this.live = null;
-      this.running(false);
-    }
-    if (live.chat === this.chat) this.keep();
-    else keepChat(live.chat);
-    this.restore(answers);
   }
 
   // A turn that was refused as a whole stands in the composer again, so that nothing typed is lost.
@@ -433,27 +315,13 @@ class Chat {
     this.composer.fill(last.user);
   }
 
-  // Ends the answer at once: the sound here, the work on the server within one row. What was made stays.
-  stop() {
-    engine.stop();
-    if (!this.live) return;
-    this.live.stop();
-    this.chat.turns.forEach((turn) => turn.answers.forEach((answer) => {
-      if (!answer?.running) return;
-      answer.stopped = true;
-      answer.state = 'Stopping';
-      this.views.get(answer)?.endSound();
-      this.views.get(answer)?.update();
-    }));
-  }
-
   // Going back.
 
   cut(index, sentence) {
     const before = [...this.chat.turns];
     const removed = this.chat.turns.splice(index);
     this.say(sentence(removed.length), '', ['Undo', () => {
-      if (this.live) this.stop();
+      if (this.answering.live) this.answering.stop();
       this.chat.turns = before;
       this.draw();
       this.keep();
@@ -461,7 +329,7 @@ class Chat {
   }
 
   edit(index) {
-    if (this.live) this.stop();
+    if (this.answering.live) this.answering.stop();
     const {user} = this.chat.turns[index];
     engine.stop();
     this.cut(index, (count) => `Edit the message and send it again; ${count === 1 ? 'its answer is' : `${count} turns are`} put aside.`);
@@ -471,7 +339,7 @@ class Chat {
   }
 
   removeTurn(index) {
-    if (this.live) this.stop();
+    if (this.answering.live) this.answering.stop();
     engine.stop();
     const before = [...this.chat.turns];
     this.chat.turns.splice(index, 1);
@@ -483,7 +351,7 @@ class Chat {
 
   // Answers a turn again, with the next seed, or after a failure with the same; later turns are put aside.
   retry(index, column) {
-    if (this.live) return;
+    if (this.answering.live) return;
     const turn = this.chat.turns[index];
     const old = turn.answers[column];
     const fresh = structuredClone(this.chat.columns[column] || old.column);
@@ -492,47 +360,14 @@ class Chat {
     const later = index + 1 < this.chat.turns.length;
     const before = [...this.chat.turns];
     if (later) this.chat.turns.splice(index + 1);
-    this.answer(index, {column: fresh, index: column});
+    this.answering.answer(index, {column: fresh, index: column});
     this.say(later ? 'The later turns are put aside.' : 'The answer before is put aside.', '', ['Undo', () => {
-      if (this.live) this.stop();
+      if (this.answering.live) this.answering.stop();
       turn.answers[column] = old;
       this.chat.turns = before;
       this.draw();
       this.keep();
     }]);
-  }
-
-  // Has the same answer computed again without playing it, and says whether its ids are the same.
-  replay(index, position) {
-    if (this.live) return;
-    const answer = this.chat.turns[index].answers[position];
-    const view = this.views.get(answer);
-    const model = this.modelOf(answer.column);
-    if (!model) { view.told(`${answer.column.model} is not offered here, so this answer cannot be replayed.`); return; }
-    const known = new Set(model.options.map((option) => option.name));
-    const told = Object.entries(answer.answer.settings || {}).filter(([name]) => known.has(name));
-    const options = told.length ? Object.fromEntries(told) : answer.column.options;
-    const sounds = [];
-    const messages = messagesFor(this.chat, index, position, answer.column, model, sounds);
-    const {token_ids, streams, finish} = answer.answer;
-    view.told('Replaying …');
-    const copy = {running: true};
-    const live = new Live(pack({columns: [{model: answer.column.model, options, messages, recorded: {token_ids, streams, finish}}]}, sounds), (message) => {
-      if (message.type === 'answer') {
-        copy.done = true;
-        const same = message.replay === 'same';
-        view.told(same ? 'Replay: the same ids on this machine.' : `Replay differs: ${message.replay}.`, same);
-      } else if (message.type === 'failed') {
-        copy.done = true;
-        view.told(message.sentence);
-      } else if (message.type === 'closed') {
-        if (!copy.done) view.told(message.sentence || 'The replay was stopped.');
-        if (this.live === live) { this.live = null; this.running(false); }
-      }
-    });
-    live.chat = this.chat;
-    this.live = live;
-    this.running(true);
   }
 
   async saveBundle() {

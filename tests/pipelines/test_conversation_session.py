@@ -146,7 +146,12 @@ def test_a_full_context_ends_the_answer() -> None:
         (
             [{"role": "user", "content": [{"type": "audio", "audio": noise(300.0)}]}],
             {},
-            "message 1, part 1: the recording is 300.0 s long; expected at most 30 s",
+            "message 1, part 1, a recording of 300.0 s, needs 3000 positions, and the context of the model has 400 for",
+        ),
+        (
+            [*ASK, {"role": "assistant", "content": [{"type": "audio", "audio": noise(31.0)}]}, *ASK],
+            {},
+            "message 2, part 1: the recording is 31.0 s long; expected at most 30 s, as the codec encodes",
         ),
         (
             [{"role": "user", "content": [{"type": "audio", "audio": noise(0.01)}]}],
@@ -171,6 +176,15 @@ def test_what_it_cannot_answer_is_one_sentence(messages: Any, options: Any, said
         session.converse(messages, **options)
     assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
     assert session.converse(ASK, modalities="text").text, "nothing is lost"
+
+
+def test_a_recording_may_be_as_long_as_the_context_allows() -> None:
+    minute = {"role": "user", "content": [{"type": "audio", "audio": noise(60.0)}]}
+    answer = fake_conversation(context=2000).converse([minute], modalities="text")
+    assert answer.prompt_rows == 60 * 16000 // HEARD + 5
+    assert answer.notes[1:] == (
+        "message 1, part 1: the recording is 60.0 s long; the published models were trained with at most 30 s",
+    )
 
 
 def test_a_checkpoint_that_lacks_a_part_says_so() -> None:

@@ -45,7 +45,8 @@ from workbench.system.memory import peak_resident_bytes
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import Given, Out, StageFilter, Trace
 
-LONGEST_SECONDS = 30.0  # of a recording in a message: the range of the published models' training
+TRAINED_SECONDS = 30.0  # the longest recordings that the published models were trained with
+LONGEST_ENCODED = 30.0  # seconds of the assistant's samples; the codec's encoder attends to all of them at once
 CODEC = ("codec.codes", "codec.latents", "codec.audio")
 CHOICES = tuple(
     f"answer.{name}" for name in ("logprobs", "alternatives", "temperatures", "candidates", "rooms")
@@ -258,8 +259,14 @@ class ConversationSession(Session, Converses, Traces):
         where = where_of(number, place)
         if part.streams is not None:
             return Turn(role, rows=part.streams, where=where)
-        recording = heard(part, number, place, LONGEST_SECONDS)
+        longest = LONGEST_ENCODED if role == "assistant" else None  # the audio tower takes windows
+        recording = heard(part, number, place, longest, "the codec encodes a recording")
         notes += [f"{where}: {note}" for note in recording.notes]
+        if recording.seconds > TRAINED_SECONDS:
+            notes.append(
+                f"{where}: the recording is {recording.seconds:.1f} s long; the published models were trained with at "
+                f"most {TRAINED_SECONDS:g} s"
+            )
         rate = self._codec.sample_rate if self._codec else SAMPLE_RATE
         if role == "assistant" and rate != SAMPLE_RATE:
             raise BadInput(

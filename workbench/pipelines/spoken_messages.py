@@ -12,14 +12,17 @@ from workbench.system.tempdirs import make_scratch, remove_scratch
 FAINTEST = 1 / 32768  # amplitude of the quietest sound that 16 bits hold
 
 
-def heard(part: AudioPart, message: int, place: int, longest: float) -> Recording:
+def heard(
+    part: AudioPart, message: int, place: int, longest: float | None, why: str = "a conversation takes a recording"
+) -> Recording:
     """Returns the recording of a part as 16 kHz mono.
 
     Args:
         part: with a recording, not with streams.
         message: the number of its message, from 0, for the user.
         place: its number in the message, from 0.
-        longest: the most seconds.
+        longest: the most seconds; None for any length.
+        why: what takes a recording in one piece, which is the reason for the limit.
 
     Raises `BadInput`, which names message and part, for a recording that cannot be read, is silent or is too long.
     """
@@ -28,10 +31,10 @@ def heard(part: AudioPart, message: int, place: int, longest: float) -> Recordin
         recording = _read(part)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
-    if recording.seconds > longest:
+    if longest is not None and recording.seconds > longest:
         raise BadInput(
-            f"{where}: the recording is {recording.seconds:.1f} s long; expected at most {longest:g} s, as a "
-            "conversation takes a recording in one piece"
+            f"{where}: the recording is {recording.seconds:.1f} s long; expected at most {longest:g} s, as {why} "
+            "in one piece"
         )
     if np.abs(recording.samples).max() < FAINTEST:
         raise BadInput(f"{where}: the recording of {recording.seconds:.1f} s is silent; expected sound")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
 from workbench.speech.delay import check_rows, delayed
 from workbench.speech.layout import SpeechLayout
@@ -58,8 +59,8 @@ def prompt_parts(
         heard_rows: None if the model has no audio encoder.
         encode: None if the model has no codec; it is only called for the assistant's samples.
 
-    Raises `BadInput` for a prompt that leaves no room in the context, a recording that is too short, audio that the
-    model cannot take, and rows of other ids.
+    Raises `BadInput` for a prompt that leaves no room in the context, a recording that is too short or too long, audio
+    that the model cannot take, and rows of other ids.
     """
     builder = _Builder(layout)
     builder.ids(layout.bos)
@@ -72,7 +73,7 @@ def prompt_parts(
             builder.ids(role, layout.text, *text_ids(turn.text))
         else:
             builder.ids(role, layout.audio)
-            builder.add(_audio(turn, layout, heard_rows, encode))
+            builder.add(_audio(turn, layout, context, heard_rows, encode))
         following = turns[number + 1].role if number + 1 < len(turns) else None
         builder.ids(layout.eot if following == turn.role else layout.eos)
     builder.ids(layout.assistant)
@@ -85,7 +86,7 @@ def prompt_parts(
 
 
 def _audio(
-    turn: Turn, layout: SpeechLayout, heard_rows: HeardRows | None, encode: Encode | None
+    turn: Turn, layout: SpeechLayout, context: int, heard_rows: HeardRows | None, encode: Encode | None
 ) -> np.ndarray | Recording:
     """Returns the body of a part of audio."""
     if turn.rows is not None:
@@ -102,6 +103,11 @@ def _audio(
     rows = heard_rows(len(turn.samples))
     if rows < 1:
         raise BadInput(f"{turn.where} has {len(turn.samples)} samples at 16 kHz; expected a longer recording")
+    if rows >= context:
+        raise BadInput(
+            f"{turn.where}, a recording of {len(turn.samples) / SAMPLE_RATE:.1f} s, needs {rows} positions, and the "
+            f"context of the model has {context} for the whole conversation; expected a shorter recording"
+        )
     return Recording(turn.samples, rows)
 
 

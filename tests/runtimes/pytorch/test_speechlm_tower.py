@@ -20,7 +20,7 @@ from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.trace.recorder import Recorder
 
 WIDTH = 24
-SECONDS = (0.3, 0.31, 1.0, 1.234, 7.95, 8.0, 30.0)
+SECONDS = (0.3, 0.31, 1.0, 1.234, 7.95, 8.0, 30.0, 65.0)
 UPSTREAM = {**TOWER, "n_window": 50, "n_window_infer": 800}
 FORK = {**TOWER, "n_window": 100, "n_window_infer": 400}
 
@@ -98,7 +98,7 @@ def test_it_hears_what_transformers_hears(seconds: float, normalise: bool) -> No
 
 
 @pytest.mark.parametrize("settings", [UPSTREAM, FORK, TOWER], ids=["upstream", "fork", "tiny"])
-@pytest.mark.parametrize("seconds", [0.3, 1.0, 4.03, 11.7])
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 4.03, 11.7, 41.3])
 def test_it_hears_with_the_windows_of_the_checkpoint(settings: dict[str, Any], seconds: float) -> None:
     """The definition: each chunk of frames goes through the convolutions alone, each window through the layers."""
     samples, network, encoder = recording(seconds), plain_tower(settings), encoder_of(settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +83,43 @@ def architecture(model: SpeechLmModel, where: str) -> Any:
 def _audio_encoder(
     model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, dtype: torch.dtype
 ) -> AudioEncoder | None:
+    check_hearing(model, parts)
     if model.tower is None:
-        if parts.hearing:
-            raise BadInput(
-                f"{parts.where} has tensor {next(iter(parts.hearing))}, and its configuration has no audio tower"
-            )
         return None
     return AudioEncoder(model.tower, parts.hearing, model.hidden_size, device, parts.where, parts.files, dtype)
 
 
+def check_hearing(model: SpeechLmModel, parts: SpeechLmTensors) -> None:
+    """Raises `BadInput` for tensors of an audio tower that the configuration does not have."""
+    if model.tower is None and parts.hearing:
+        raise BadInput(
+            f"{parts.where} has tensor {next(iter(parts.hearing))}, and its configuration has no audio tower"
+        )
+
+
 def _codec(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device) -> Xcodec | None:
+    found = codec_source(model, parts)
+    if found is None:
+        return None
+    return Xcodec(found.settings, found.tensors, model.layout.streams, device, found.where, found.files)
+
+
+@dataclass(frozen=True, eq=False)
+class CodecSource:
+    """The codec's configuration and tensors, from the checkpoint or from a folder of the codec."""
+
+    settings: Mapping[str, Any]  # of its config.json; empty for transformers' defaults
+    tensors: Mapping[str, torch.Tensor]  # by transformers' names
+    where: str  # the name of the weights in messages
+    files: tuple[Path, ...]  # from which the tensors are mapped
+
+
+def codec_source(model: SpeechLmModel, parts: SpeechLmTensors) -> CodecSource | None:
+    """Returns the codec of a checkpoint; None if it has none.
+
+    Raises `BadInput` for tensors of a codec that the configuration does not name, `Unavailable` if the codec's weights
+    are not on this machine.
+    """
     if model.codec is None:
         if parts.codec:
             raise BadInput(f"{parts.where} has tensors of a codec, and its configuration names none")
@@ -99,7 +128,7 @@ def _codec(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device) -
     place = folder or model.codec.directory
     settings = read_json(place / "config.json") if place is not None else {}
     if folder is None:
-        return Xcodec(settings, parts.codec, model.layout.streams, device, parts.where, parts.files)
+        return CodecSource(settings, parts.codec, parts.where, parts.files)
     files = sorted(folder.glob("model*.safetensors"))
     tensors = {name: value for file in files for name, value in read_safetensors(file).items()}
-    return Xcodec(settings, tensors, model.layout.streams, device, folder.name, files)
+    return CodecSource(settings, tensors, folder.name, tuple(files))

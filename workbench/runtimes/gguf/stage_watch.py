@@ -16,6 +16,8 @@ from workbench.runtimes.gguf.llama import LlamaModel
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import release
 
+POOLED = "result_embd_pooled"
+
 
 class StageWatch:
     """Records the stages `llm.layers.N` and `llm.norm` of one pass over a prompt, at all its positions.
@@ -26,6 +28,7 @@ class StageWatch:
         layers: of the model.
         shape: of the prompt's embeddings, [positions, hidden].
         others: more stages and the width of their rows, by llama.cpp's name.
+        norm: llama.cpp's name of the states after the final norm; in a context with `hidden` it is `POOLED`.
     """
 
     def __init__(
@@ -34,9 +37,10 @@ class StageWatch:
         layers: int,
         shape: tuple[int, ...],
         others: Mapping[str, tuple[str, int]] = {},
+        norm: str = "result_norm",
     ):
         count, width = shape
-        hidden = {f"l_out-{layer}": f"llm.layers.{layer}" for layer in range(layers)} | {"result_norm": "llm.norm"}
+        hidden = {f"l_out-{layer}": f"llm.layers.{layer}" for layer in range(layers)} | {norm: "llm.norm"}
         stages = {tensor: (stage, width) for tensor, stage in hidden.items()} | dict(others)
         self._rooms = {
             tensor: recorder.room(stage, (count, size))

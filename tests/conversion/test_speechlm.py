@@ -1,0 +1,125 @@
+"""A SpeechLM becomes one file, from which its configuration, tokenizer and tensors are read again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from tests.support.speechlm_gguf import speechlm_file
+from tests.support.tiny_speechlm import TinySpeechLm, tiny_espnet_release, tiny_speechlm, write_codec
+from workbench.conversion.plan import estimated_bytes
+from workbench.conversion.speechlm import plans
+from workbench.core.errors import BadInput, Unavailable
+from workbench.families.gguf_files import HALF
+from workbench.families.speechlm import read_speechlm
+from workbench.formats.gguf_file import GgufFile, read_gguf
+from workbench.runtimes.gguf.unpacking import unpacked
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[TinySpeechLm, GgufFile]]:
+    root = tmp_path_factory.mktemp("speechlm")
+    made = {"directory": tiny_speechlm(root / "directory"), "release": tiny_espnet_release(root / "release", seed=2)}
+    return {name: (tiny, read_gguf(speechlm_file(tiny.directory))) for name, tiny in made.items()}
+
+
+@pytest.mark.parametrize("form", ["directory", "release"])
+def test_the_file_describes_the_checkpoint(form: str, forms: dict[str, tuple[TinySpeechLm, GgufFile]]) -> None:
+    tiny, file = forms[form]
+    model = read_speechlm(tiny.directory)
+    with unpacked(file) as directory:
+        again = read_speechlm(directory, weights=file.path)
+    for name in ("layout", "settings", "tower", "defaults"):
+        assert getattr(again, name) == getattr(model, name), name
+    assert again.codec and model.codec
+    assert replace(again.codec, directory=None, where="") == replace(model.codec, directory=None, where="")
+    text = "say three seven one, <|eos|>!"
+    assert again.tokenizer.ids(text) == model.tokenizer.ids(text)
+    assert again.weights == (file.path,) and file.architecture == "speechlm" and file.text(HALF) == "qwen3"
+
+
+@pytest.mark.parametrize("form", ["directory", "release"])
+def test_the_heads_are_the_rows_of_the_output_matrix(
+    form: str, forms: dict[str, tuple[TinySpeechLm, GgufFile]]
+) -> None:
+    tiny, file = forms[form]
+    layout, matrix = tiny.layout, tiny.tensors["lm_head.weight"].numpy()
+    np.testing.assert_array_equal(file.array("heads.text.weight"), matrix[layout.text_first : layout.codec_first])
+    small = np.concatenate([matrix[: layout.text_first], matrix[layout.codec_first :]])
+    np.testing.assert_array_equal(file.array("heads.codec.weight"), small)
+    np.testing.assert_array_equal(file.array("stream_emb.weight"), tiny.tensors["stream_emb.weight"].numpy())
+    np.testing.assert_array_equal(file.array("token_embd.weight"), tiny.tensors["model.embed_tokens.weight"].numpy())
+    assert "output.weight" not in file.tensors
+
+
+def test_heads_of_tied_embeddings_are_rows_of_the_table(tmp_path: Path) -> None:
+    tiny = tiny_speechlm(tmp_path / "it", language={"tie_word_embeddings": True})
+    for shard in tiny.directory.glob("model-*.safetensors"):
+        tensors = load_file(shard)
+        if tensors.pop("lm_head.weight", None) is not None:
+            save_file(tensors, shard)
+    file = read_gguf(speechlm_file(tiny.directory))
+    table = tiny.tensors["model.embed_tokens.weight"].numpy()
+    layout = tiny.layout
+    np.testing.assert_array_equal(file.array("heads.text.weight"), table[layout.text_first : layout.text_end])
+
+
+def test_sizes_are_known_before_and_codec_rows_stay_exact(tmp_path: Path) -> None:
+    tiny = tiny_speechlm(tmp_path / "it")
+    sizes = estimated_bytes(plans(tiny.directory, "workbench"))
+    path = speechlm_file(tiny.directory, "q8_0")
+    file = read_gguf(path)
+    assert path.stat().st_size == sizes["q8_0"] < sizes["f32"]
+    types = {name: file.tensors[name].type for name in ("heads.codec.weight", "heads.text.weight", "stream_emb.weight")}
+    assert types == {"heads.codec.weight": "F32", "heads.text.weight": "Q8_0", "stream_emb.weight": "F32"}
+
+
+def without(directory: Path, name: str) -> None:
+    for shard in directory.glob("model-*.safetensors"):
+        tensors = load_file(shard)
+        if tensors.pop(name, None) is not None:
+            save_file(tensors, shard)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("stream_emb.weight", r"it lacks tensor stream_emb\.weight; expected \(5, 32\)"),
+        ("lm_head.weight", r"it lacks tensor lm_head\.weight"),
+        ("adaptor.continuous_audio.bias", r"it lacks tensor adaptor\.continuous_audio\.bias"),
+    ],
+)
+def test_a_missing_tensor_is_one_sentence(name: str, said: str, tmp_path: Path) -> None:
+    tiny = tiny_speechlm(tmp_path / "it")
+    without(tiny.directory, name)
+    with pytest.raises(BadInput, match=said):
+        plans(tiny.directory, "workbench")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hidden_act": "gelu"}, "hidden_act in the configuration of it is 'gelu'; only 'silu' is converted"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type in .* is 'linear'; only 'default'"),
+    ],
+)
+def test_a_network_that_llama_cpp_computes_otherwise_is_refused(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    tiny = tiny_speechlm(tmp_path / "it", language=changes)
+    with pytest.raises(BadInput, match=said):
+        plans(tiny.directory, "workbench")
+
+
+def test_a_codec_that_is_not_here_and_another_layout(tmp_path: Path) -> None:
+    tiny = tiny_speechlm(tmp_path / "it")
+    with pytest.raises(BadInput, match="FunASR has no layout for it, a SpeechLM"):
+        plans(tiny.directory, "funasr")
+    write_codec(tiny.directory / "xcodec", weights=False)
+    with pytest.raises(Unavailable, match="the codec is missing"):
+        plans(tiny.directory, "workbench")

@@ -1,0 +1,180 @@
+"""SpeechLM's language model on llama.cpp against PyTorch: ids, logits, stages, guidance, sequences that end early."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.speechlm_gguf import prompt_of, speechlm_file
+from tests.support.tiny_speechlm import tiny_espnet_release, tiny_speechlm
+from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
+from workbench.families.speechlm import read_speechlm
+from workbench.formats.gguf_file import read_gguf
+from workbench.runtimes.gguf.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.pytorch.speechlm import open_speechlm
+from workbench.speech.generate import AnswerPlan, answer_steps
+from workbench.speech.network import Wanted
+from workbench.system.memory import resident_bytes
+from workbench.trace.recorder import Recorder
+
+Pair = tuple[Any, SpeechLmNetwork]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]:
+    """The networks of both forms of a checkpoint on PyTorch and on llama.cpp."""
+    root = tmp_path_factory.mktemp("speechlm")
+    made = {"directory": tiny_speechlm(root / "directory"), "release": tiny_espnet_release(root / "release", seed=2)}
+    found = {}
+    for name, tiny in made.items():
+        model, reference, _ = open_speechlm(tiny.directory, Settings())
+        file = read_gguf(speechlm_file(tiny.directory))
+        found[name] = reference, SpeechLmNetwork(file, model.language, model.layout, None, threads=1)
+    yield found
+    for _, network in found.values():
+        network.close()
+
+
+@pytest.fixture
+def pair(pairs: dict[str, Pair]) -> Pair:
+    return pairs["directory"]
+
+
+def prompt(network: Any, first: int = 3, count: int = 7) -> np.ndarray:
+    return prompt_of(network.layout, network.layout.text_first + first + np.arange(count))
+
+
+def plan(modalities: str, **changes: Any) -> AnswerPlan:
+    usual: dict[str, Any] = {"text_temperature": 0.0, "audio_temperature": 0.0, "max_text_tokens": 12}
+    return AnswerPlan(modalities, **{**usual, "min_audio_rows": 20, "max_audio_rows": 40, **changes})
+
+
+def rows(network: Any, answer: AnswerPlan, **changes: Any) -> np.ndarray:
+    return np.array([step.ids for step in answer_steps(network, [prompt(network, **changes)], answer)])
+
+
+@pytest.mark.parametrize("form", ["directory", "release"])
+@pytest.mark.parametrize("cfg", [1.0, 3.0])
+@pytest.mark.parametrize("modalities", ["text", "audio", "text_audio", "auto"])
+def test_every_stream_is_that_of_pytorch(form: str, cfg: float, modalities: str, pairs: dict[str, Pair]) -> None:
+    found = [rows(network, plan(modalities, cfg=cfg)) for network in pairs[form]]
+    np.testing.assert_array_equal(found[1], found[0])
+
+
+def test_equal_seeds_draw_equal_answers_and_those_of_pytorch(pair: Pair) -> None:
+    drawn = {"text_temperature": 0.8, "audio_temperature": 0.8, "audio_top_k": 8, "cfg": 2.0}
+    first, again, other = (rows(pair[1], plan("text_audio", seed=seed, **drawn)) for seed in (5, 5, 6))
+    np.testing.assert_array_equal(again, first)
+    assert first.shape != other.shape or (first != other).any()
+    np.testing.assert_array_equal(rows(pair[0], plan("text_audio", seed=5, **drawn)), first)
+
+
+def test_an_answer_does_not_depend_on_those_before_it(pair: Pair) -> None:
+    network = pair[1]
+    alone = rows(network, plan("text_audio", cfg=3.0))
+    long = AnswerPlan("audio", min_audio_rows=300, max_audio_rows=300, cfg=1.0, audio_temperature=0.7)
+    rows(network, long, count=200)
+    stopped = answer_steps(network, [prompt(network, count=60)], long)
+    for _ in range(9):
+        next(stopped)
+    side_by_side = rows(network, plan("text_audio", cfg=3.0))  # while another sequence is open
+    stopped.close()
+    np.testing.assert_array_equal(side_by_side, alone)
+    np.testing.assert_array_equal(rows(network, plan("text_audio", cfg=3.0)), alone)
+
+
+def test_the_logits_of_each_interval_are_those_of_pytorch(pair: Pair) -> None:
+    layout = pair[0].layout
+    audio = Wanted(((layout.eos, layout.eos + 1), layout.interval(0)), codec=True)
+    text = Wanted(((layout.eot, layout.eot + 1), (layout.text_first, layout.text_end)))
+    few = Wanted(((layout.text_first + 9, layout.text_first + 12),))
+    for wanted in (audio, text, few, Wanted(())):
+        both = []
+        for network in pair:
+            state = network.open([prompt(network)])
+            state.feed(layout.row(layout.audio)[None], Wanted(()))
+            state.split()
+            both.append(state.feed(np.stack([layout.pads + 1, layout.pads + 2]), wanted))
+            state.join()
+            after = state.feed((layout.pads + 2)[None], wanted)
+            assert after.main.shape[0] == 1
+            assert state.length == len(prompt(network)) + 4
+            both.append(after)
+        for ours, theirs in zip(both[2:], both[:2], strict=True):
+            np.testing.assert_allclose(ours.main, theirs.main, atol=2e-4)
+            assert (ours.codec is None) == (theirs.codec is None)
+            if ours.codec is not None:
+                np.testing.assert_allclose(ours.codec, theirs.codec, atol=2e-4)
+
+
+def test_a_prompt_of_several_passes(pair: Pair) -> None:
+    long = np.concatenate([prompt(pair[0], count=200), np.tile(pair[0].layout.pads + 3, (340, 1))])
+    wanted = Wanted((pair[0].layout.interval(0),), codec=True)
+    found = [network.open([long]).feed((network.layout.pads + 1)[None], wanted) for network in pair]
+    np.testing.assert_allclose(found[1].main, found[0].main, atol=2e-4)
+
+
+def test_stages_are_those_of_pytorch(pair: Pair) -> None:
+    parts = [np.concatenate([prompt(pair[0]), np.tile(pair[0].layout.pads + 3, (3, 1))])]
+    found = []
+    for network in pair:
+        recorder = Recorder(lambda stage: True)
+        network.trace(parts, recorder)
+        found.append(recorder.stages)
+    theirs, ours = found
+    assert list(ours) == list(theirs)
+    for stage, values in theirs.items():
+        np.testing.assert_allclose(ours[stage], values, atol=2e-4, err_msg=stage)
+
+
+@pytest.mark.parametrize("stage", ["llm.embeddings", "llm.layers.0", "llm.norm"])
+def test_a_pass_goes_on_from_a_substituted_stage(stage: str, pair: Pair) -> None:
+    parts = [prompt(pair[0])]
+    shape = len(parts[0]), pair[1].config.hidden_size
+    given = {stage: np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
+    found = []
+    for network in pair:
+        recorder = Recorder(lambda name: name == "codec.logits", given)
+        network.trace(parts, recorder)
+        found.append(recorder.stages["codec.logits"])
+    np.testing.assert_allclose(found[1], found[0], atol=2e-4)
+
+
+def test_one_hundred_answers_take_no_more_memory(pair: Pair) -> None:
+    answer = plan("text_audio", cfg=3.0, min_audio_rows=10, max_audio_rows=10)
+    for count in range(20):
+        rows(pair[1], answer, count=5 + count)
+    before = resident_bytes(os.getpid())
+    for count in range(100):
+        rows(pair[1], answer, count=5 + count % 20)
+    assert resident_bytes(os.getpid()) < before + 4e6
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (np.zeros((0, 5), np.int64), "the prompt has 0 positions"),
+        (np.zeros((700, 5), np.int64), "the prompt has 700 positions; the model has room for 600"),
+        (np.full((3, 5), 10**6), "the prompt has ids from 1000000 to 1000000; expected 0 to "),
+        (np.zeros((3, 4), np.int64), r"rows of the prompt have the shape \(3, 4\)"),
+    ],
+)
+def test_bad_prompts_are_one_sentence(part: np.ndarray, said: str, pair: Pair) -> None:
+    with pytest.raises(BadInput, match=said):
+        pair[1].open([part])
+
+
+def test_a_closed_model_says_so(tmp_path: Path) -> None:
+    tiny = tiny_speechlm(tmp_path / "it")
+    model = read_speechlm(tiny.directory)
+    network = SpeechLmNetwork(read_gguf(speechlm_file(tiny.directory)), model.language, model.layout, None, threads=1)
+    state = network.open([prompt(network)])
+    network.close()
+    with pytest.raises(BadInput, match="is closed; open it again"):
+        state.feed(prompt(network)[:1], Wanted(()))

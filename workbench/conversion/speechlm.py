@@ -1,0 +1,116 @@
+"""SpeechLM as one GGUF file: language model, heads, stream embeddings, audio tower, adaptor, codec, small files.
+
+The language model has llama.cpp's keys and names. Its output matrix is in two parts, as audio needs special and codec
+tokens for each row, and text needs the many rows of text tokens. This file reads both forms of a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from workbench.conversion.files import LANGUAGE_FILES, small_files, travelling
+from workbench.conversion.language import EMBEDDINGS, OUTPUT, plan_network
+from workbench.conversion.plan import Plan, PlannedTensor, Rows, Value
+from workbench.conversion.speechlm_audio import AudioPart, plan_codec, plan_tower
+from workbench.conversion.tensors import tensor_rows
+from workbench.core.errors import BadInput
+from workbench.families.gguf_files import HALF
+from workbench.families.speechlm import SpeechLmModel, read_speechlm
+from workbench.formats.quantization import Kind
+from workbench.runtimes.gguf.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
+from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.speechlm import architecture, check_hearing, codec_source, stream_table
+from workbench.runtimes.pytorch.speechlm_weights import SpeechLmTensors, read_tensors
+
+ARCHITECTURE = "speechlm"
+FILES = (*LANGUAGE_FILES, "preprocessor_config.json")
+OWN_FILES = (*FILES, "*.yaml")  # ESPnet's, of training and inference
+
+
+def plans(directory: Path, layout: str) -> list[Plan]:
+    """Returns the plan of a checkpoint directory of either form.
+
+    Raises `BadInput` for a bad checkpoint, `Unavailable` if the weights of its codec are not on this machine.
+    """
+    if layout == "funasr":
+        raise BadInput(f"FunASR has no layout for {directory.name}, a SpeechLM; leave --layout out")
+    model = read_speechlm(directory)
+    parts = read_tensors(model.weights)
+    values, tensors = plan_language(model, parts)
+    notes: list[str] = []
+    for part in _audio(model, parts):
+        values |= part.values
+        tensors += part.tensors
+        notes += part.notes
+    values = {HALF: "qwen3", **values, **travelling("speechlm", _files(model))}
+    outside = {folder for folder in model.folders.values() if not folder.is_relative_to(directory)}
+    return [Plan(ARCHITECTURE, values, tensors, notes=notes, sources=sorted(outside))]
+
+
+def _audio(model: SpeechLmModel, parts: SpeechLmTensors) -> Iterator[AudioPart]:
+    """Plans the audio tower with its adaptor, and the codec, as far as the checkpoint has them."""
+    check_hearing(model, parts)
+    if model.tower is not None:
+        yield plan_tower(model.tower, parts.hearing, model.hidden_size, parts.where, parts.files)
+    codec = codec_source(model, parts)
+    if codec is not None:
+        yield plan_codec(codec.settings, codec.tensors, model.layout.streams, codec.where, codec.files)
+
+
+def _files(model: SpeechLmModel) -> dict[str, Path]:
+    """Returns the small files of the checkpoint and of the folders that it names, where its readers look for them."""
+    found = small_files(model.directory, OWN_FILES)
+    for name, folder in model.folders.items():
+        inside = PurePosixPath(name)
+        plain = not inside.is_absolute() and ".." not in inside.parts
+        found |= small_files(folder, FILES, str(inside) if plain else folder.name)
+    return found
+
+
+def plan_language(model: SpeechLmModel, parts: SpeechLmTensors) -> tuple[dict[str, Value], list[PlannedTensor]]:
+    """Plans the language model, its heads and the stream embeddings.
+
+    Raises `BadInput` for a model that llama.cpp's network computes differently, and for missing or misshapen tensors.
+    """
+    regions = mapped_regions(*parts.files)
+    where = parts.where
+    values, network = plan_network(
+        model.language,
+        architecture(model, where),
+        parts.language,
+        lambda _, tensor: tensor_rows(tensor, regions),
+        where,
+        f"the configuration of {model.directory.name}",
+    )
+    layout, width = model.layout, model.hidden_size
+    # Every head is a part of one matrix, which is the embedding table where a checkpoint ties them.
+    matrix = parts.language.get(OUTPUT, parts.language.get(EMBEDDINGS))
+    assert matrix is not None  # plan_network has checked it
+    rows = tensor_rows(matrix, regions)
+    text = layout.codec_first - layout.text_first
+    codec = layout.text_first + layout.codec_end - layout.codec_first
+    streams = stream_table(model, parts)
+    return values, [
+        *(tensor for tensor in network if tensor.name != "output.weight"),
+        PlannedTensor(TEXT_HEAD, (text, width), Kind.TABLE, _without(rows, layout.text_first, 0, 0)),
+        PlannedTensor(CODEC_HEAD, (codec, width), Kind.EXACT, _without(rows, 0, layout.text_first, layout.codec_first)),
+        PlannedTensor(STREAMS, (layout.streams, width), Kind.EXACT, tensor_rows(streams, regions)),
+    ]
+
+
+def _without(rows: Rows, begin: int, first: int, end: int) -> Rows:
+    """Returns the rows of a tensor from `begin` on without those from `first` to `end` (exclusive)."""
+
+    def part(low: int, high: int) -> np.ndarray:
+        low, high = begin + low, begin + high
+        if not first < end or high <= first:
+            return rows(low, high)
+        skipped = end - first
+        if low >= first:
+            return rows(low + skipped, high + skipped)
+        return np.concatenate([rows(low, first), rows(end, high + skipped)])
+
+    return part

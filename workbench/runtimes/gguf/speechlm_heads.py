@@ -1,0 +1,112 @@
+"""The output layer of a SpeechLM on ggml: logits of all streams from one hidden state.
+
+Stream s >= 1 scores W (h + e_s), with one matrix W for all streams and an embedding e_s of each. Every codec row of W
+belongs to one stream, so W e_s is a constant per code: all streams are one product with the codec rows and a bias. The
+file has W in two parts: the rows of special and codec tokens, and those of text tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.formats.gguf_file import GgufFile
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.output_layer import BLOCK, FAST_ROWS
+from workbench.runtimes.gguf.weights import Tensor
+from workbench.speech.layout import SpeechLayout
+from workbench.speech.network import Scores, Wanted
+
+TEXT_HEAD, CODEC_HEAD, STREAMS = "heads.text.weight", "heads.codec.weight", "stream_emb.weight"
+CHUNK = 1024  # rows of the codec's head that are unpacked at once
+
+
+class Heads:
+    """The output layer.
+
+    Args:
+        width: of the hidden states.
+
+    Raises `BadInput` if the file's tensors do not match the layout.
+    """
+
+    def __init__(self, file: GgufFile, layout: SpeechLayout, width: int, threads: int | None = None):
+        self.layout, self._width = layout, width
+        self._specials = layout.text_first
+        self._small = self._specials + layout.codec_end - layout.codec_first
+        self._text = layout.codec_first - layout.text_first
+        self._codec = self._at(layout.codec_first + layout.layer_size)  # the first row of stream 1
+        file.expect(CODEC_HEAD, (self._small, width))
+        file.expect(TEXT_HEAD, (self._text, width))
+        file.expect(STREAMS, (layout.streams, width))
+        self._bias = self._biases(file)
+        self._engine = GraphRunner(file, threads)
+
+    def _biases(self, file: GgufFile) -> np.ndarray:
+        """Returns W e_s for the rows of streams 1 and above, and 0 for the others: float32 [rows of the codec head]."""
+        layout, streams = self.layout, file.array(STREAMS).astype(np.float64)
+        found = np.zeros(self._small, dtype=np.float32)
+        for stream in range(1, layout.streams):
+            first, end = (self._at(number) for number in layout.interval(stream))
+            for row in range(first, end, CHUNK):
+                numbers = np.arange(row, min(row + CHUNK, end))
+                found[numbers] = file.rows(CODEC_HEAD, numbers) @ streams[stream]
+        return found
+
+    def _at(self, number: int) -> int:
+        """Returns the row of a special or codec id in the codec's head."""
+        return number if number < self._specials else self._specials + number - self.layout.codec_first
+
+    def scores(self, hidden: np.ndarray, wanted: Wanted) -> Scores:
+        """Returns the wanted logits for hidden states [branches, hidden] after the final norm."""
+        parts, small = [], None
+        for first, end in wanted.main:
+            if first >= self._specials and end <= self.layout.codec_first:
+                text = self._product(hidden, TEXT_HEAD, self._text)
+                parts.append(text[:, first - self._specials : end - self._specials])
+                continue
+            if small is None:
+                # Beside text, only closing ids are wanted: the product with the special tokens is enough.
+                rows = self._small if wanted.codec or end > self._specials else self._specials
+                small = self._product(hidden, CODEC_HEAD, self._small, rows) + self._bias[:rows]
+            parts.append(small[:, self._at(first) : self._at(first) + end - first])
+        codec = None
+        if wanted.codec and small is not None:
+            codec = small[:, self._codec :].reshape(len(hidden), self.layout.streams - 1, self.layout.layer_size)
+        main = np.concatenate(parts, axis=1) if parts else np.empty((len(hidden), 0), dtype=np.float32)
+        return Scores(main, codec)
+
+    def main(self, hidden: np.ndarray) -> Iterator[np.ndarray]:
+        """Yields the logits of stream 0 [block, vocabulary] for blocks of hidden states [positions, hidden]."""
+        for block in _blocks(hidden):
+            small, text = self._product(block, CODEC_HEAD, self._small), self._product(block, TEXT_HEAD, self._text)
+            yield np.concatenate([small[:, : self._specials], text, small[:, self._specials :]], axis=1)
+
+    def codec(self, hidden: np.ndarray) -> Iterator[np.ndarray]:
+        """Yields the logits of streams 1 and above, each over its own interval [block, streams - 1, layer size]."""
+        for block in _blocks(hidden):
+            small = (self._product(block, CODEC_HEAD, self._small) + self._bias)[:, self._codec :]
+            yield small.reshape(len(block), self.layout.streams - 1, self.layout.layer_size)
+
+    def _product(self, hidden: np.ndarray, name: str, rows: int, wanted: int | None = None) -> np.ndarray:
+        """Returns hidden [n, hidden] times the transpose of a head of the file, or of its first `wanted` rows."""
+        wanted = rows if wanted is None else wanted
+        whole = wanted // FAST_ROWS * FAST_ROWS
+        spans = [slice(first, end) for first, end in ((0, whole), (whole, wanted)) if end > first]
+
+        def build(g: Graph) -> dict[str, Tensor]:
+            x = g.input(hidden)
+            return {str(span): g.matmul(g.scope.matrix(name, (rows, self._width), span), x) for span in spans}
+
+        parts = list(self._engine.run(build).values())
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._engine.close()
+
+
+def _blocks(hidden: np.ndarray) -> Iterator[np.ndarray]:
+    for first in range(0, len(hidden), BLOCK):
+        yield hidden[first : first + BLOCK]

@@ -51,22 +51,29 @@ export const lead = (speech, dry) => {
   return Math.max(steady, (1.05 - pace) * expected);
 };
 
-// The way around AudioWorklet on pages without a secure context: parts scheduled one after another.
+const AHEAD = 0.03; // seconds from now to the first of the scheduled parts
+
+// Plays without AudioWorklet, which browsers give to secure pages only: parts scheduled one after another.
 class Scheduled {
   constructor(context, out, report) {
-    Object.assign(this, {context, out, report, pending: [], running: [], at: 0, played: 0, going: false, whole: false});
+    Object.assign(this, {context, out, report, pending: [], running: [], at: 0, total: 0, missed: 0, going: false, whole: false});
     this.timer = setInterval(() => this.tell(), 60);
   }
 
   send({samples, go, whole, stop}) {
     if (samples) this.pending.push(samples);
-    if (go && !this.going) { this.going = true; this.at = this.context.currentTime + 0.03; }
+    if (go) this.going = true;
     if (whole) this.whole = true;
     if (stop) { this.running.forEach((node) => node.stop()); this.end(); return; }
     if (this.going) this.pending.splice(0).forEach((part) => this.schedule(part));
   }
 
   schedule(part) {
+    const now = this.context.currentTime;
+    if (this.at < now) { // the first part, or one that comes too late
+      if (this.total) this.missed += Math.round((now + AHEAD - this.at) * this.context.sampleRate);
+      this.at = now + AHEAD;
+    }
     const buffer = this.context.createBuffer(1, part.length, this.context.sampleRate);
     buffer.copyToChannel(Float32Array.from(part, (value) => value / 32768), 0);
     const node = this.context.createBufferSource();
@@ -74,18 +81,18 @@ class Scheduled {
     node.connect(this.out);
     node.start(this.at);
     this.at += buffer.duration;
-    this.total = (this.total || 0) + part.length;
+    this.total += part.length;
     this.running.push(node);
   }
 
   tell() {
-    const left = Math.max(0, this.at - this.context.currentTime);
     if (!this.going) return;
-    this.played = Math.max(0, Math.round((this.total || 0) - left * this.context.sampleRate));
+    const left = Math.max(0, this.at - this.context.currentTime);
+    const played = Math.max(0, Math.round(this.total - left * this.context.sampleRate));
     const starved = !this.whole && left === 0;
-    if (starved) this.going = false;
+    if (starved) this.going = false; // until enough is there again
     const over = this.whole && left === 0;
-    this.report({played: this.played, missed: 0, starved, over});
+    this.report({played, missed: this.missed, starved, over});
     if (over) this.end();
   }
 

@@ -57,14 +57,16 @@ def usual(chat: Served, uploads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Visitor:
-    """A browser of its own, with the Chat tab open."""
+    """A browser of its own, with the Chat tab open; the script `before` runs before those of the page."""
 
-    def __init__(self, chromium: Any, served: Served, size: str = "desktop"):
+    def __init__(self, chromium: Any, served: Served, size: str = "desktop", before: str = ""):
         self.context = chromium.new_context(**SIZES[size], accept_downloads=True)
         self.context.set_default_timeout(PATIENCE)
         self.faults: list[str] = []
         self.url = served.url
         self.page = self.context.new_page()
+        if before:
+            self.page.add_init_script(before)
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.open()
 
@@ -102,8 +104,8 @@ def visit(chromium: Any, chat: Served, caplog: pytest.LogCaptureFixture) -> Iter
     """Opens the tab for a visitor; fails where a script failed, or the server met what nobody foresaw."""
     visitors: list[Visitor] = []
 
-    def come(size: str = "desktop") -> Visitor:
-        visitors.append(Visitor(chromium, chat, size))
+    def come(size: str = "desktop", before: str = "") -> Visitor:
+        visitors.append(Visitor(chromium, chat, size, before))
         return visitors[-1]
 
     caplog.set_level(logging.ERROR, error_boundary.__name__)
@@ -167,6 +169,55 @@ def test_speech_that_is_made_slowly_waits_and_then_has_no_gap(visit: Any, chat: 
     expect(page.locator(".chat .voice-holder .waiting")).to_contain_text("Buffering")
     page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 19200")
     assert visitor.heard()[1] == 0, "there was a gap"
+
+
+WITHOUT_WORKLETS = """
+delete BaseAudioContext.prototype.audioWorklet;
+delete window.AudioWorkletNode;
+window.loudest = 0;
+window.buffers = [];
+const start = AudioBufferSourceNode.prototype.start;
+AudioBufferSourceNode.prototype.start = function (at) {
+  window.buffers.push([at, this.buffer.duration]);
+  return start.call(this, at);
+};
+setInterval(() => {
+  const level = Number(document.querySelector('.chat')?.dataset.level || 0);
+  window.loudest = Math.max(window.loudest, level);
+}, 20);
+"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("stalls", [False, True])
+def test_without_worklets_the_speech_is_heard_too(visit: Any, chat: Served, stalls: bool) -> None:
+    """Browsers give AudioWorklet to secure pages only; over plain http the page plays buffers one after another."""
+    visitor = visit(before=WITHOUT_WORKLETS)
+    page = visitor.page
+    assert page.evaluate("!('AudioWorkletNode' in window) && !('audioWorklet' in AudioContext.prototype)")
+    chat.registry.speaker.pace = 0.01
+    visitor.set("max_audio_rows", "100")
+    visitor.say("say three")
+    page.wait_for_function(f"{ANSWERING} && Number(document.querySelector('.chat').dataset.played) > 1600")
+    assert chat.registry.speaker.rows < 107, "it played before all was made"
+    if stalls:
+        chat.registry.speaker.pace = 1.0
+        expect(page.locator(".chat .voice-holder .waiting")).to_contain_text("Buffering")
+        chat.registry.speaker.pace = 0.0
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 32000")  # each sample once
+    assert page.evaluate("window.loudest") > 0.05
+    begin, seconds = np.array(page.evaluate("window.buffers")).T
+    gaps = begin[1:] - (begin + seconds)[:-1]
+    assert seconds.sum() == pytest.approx(2.0) and gaps.min() > -1e-6, "two buffers played at once"
+    assert visitor.heard()[1] == pytest.approx(16000 * gaps.sum(), abs=1)
+    assert (gaps.max() > 0.05) == stalls
+
+    page.locator(".chat .answer .round").first.click()  # it plays again, and stops when it is told to
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.level) > 0.05")
+    page.locator("#chat-text").focus()
+    page.keyboard.press("Escape")
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.level) === 0")
+    assert visitor.heard()[0] < 32000
 
 
 @pytest.mark.browser

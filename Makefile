@@ -42,7 +42,7 @@ test: $(READY) programs
 check: $(READY)
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
-	@$(PY) -m mypy
+	@$(PY) -m mypy --num-workers $(JOBS)
 
 demo: $(READY)
 	@test -n "$(DATA)" || { echo 'make demo needs the recordings: make demo DATA=path/to/free-spoken-digit-dataset' >&2; exit 2; }

@@ -9,7 +9,7 @@ const FINISH = {cancelled: 'Stopped', length: 'Ended by the limit of its length'
 export class AnswerView {
   // `does` has the functions retry and replay; `title` names the model where several answer.
   constructor(answer, {title, file, does}) {
-    Object.assign(this, {answer, file, does, opened: ''});
+    Object.assign(this, {answer, file, does, opened: '', compared: Boolean(title)});
     this.words = make('p', {class: 'said'});
     this.state = make('p', {class: 'state', role: 'status'});
     this.holder = make('div', {class: 'voice-holder'});
@@ -77,10 +77,12 @@ export class AnswerView {
       copy.title = 'Copied';
       setTimeout(() => copy.classList.remove('done'), 1500);
     });
-    const {first_audio_seconds: first, real_time_factor: factor} = answer.answer || {};
+    const {first_audio_seconds: first, real_time_factor: factor, rows_per_second: rows} = answer.answer || {};
     const glance = [
       first ? `first sound ${seconds(first)}` : '',
       factor ? `${(1 / factor).toFixed(1)}x real time` : '',
+      this.compared && rows ? `${rows.toFixed(0)} rows/s` : '',
+      this.compared && answer.memory ? `${answer.memory} of memory` : '',
       answer.loaded ? `model loaded in ${seconds(answer.loaded)}` : '', // before the times of the answer begin
     ].filter(Boolean).join(' · ');
     this.tools.replaceChildren(...[
@@ -117,6 +119,7 @@ export class AnswerView {
       ['audio', told.audio_seconds ? seconds(told.audio_seconds) : null, 'length of the speech'],
       ['rows', told.streams?.length, 'rows of codec tokens'],
       ['rows/s', told.rows_per_second?.toFixed(0), 'codec rows per second of computing'],
+      ['memory', this.answer.memory, 'what the process of the model has resident after the answer'],
       ['tokens', told.token_ids?.length, 'of stream 0, markers included'],
       ['prompt', told.prompt_rows || null, 'positions of the conversation so far'],
       ['ended by', told.finish, 'stop: the model; length: a limit; cancelled: somebody stopped it'],

@@ -53,6 +53,7 @@ export class Answering {
       if (told.type === 'audio') this.hear(answer, view, told, paces[told.column], plays && (first.voice ??= answer) === answer);
       else if (told.type === 'text') this.read(answer, told);
       else if (told.type === 'loaded') answer.loaded = told.seconds;
+      else if (told.type === 'memory') answer.memory = told.text;
       else if (told.type === 'state') answer.state = told.text === 'answering' ? 'Thinking' : told.text;
       else if (told.type === 'failed') this.fail(answer, told.sentence);
       else if (told.type === 'answer') this.finish(answer, told);

@@ -283,7 +283,7 @@ class Chat {
     return make('section', {class: 'turn', 'aria-label': `Turn ${index + 1}`}, said, answers);
   }
 
-  // The settings in which an answer differs from those beside it.
+  // The runtime and the settings in which an answer differs from those beside it.
   differs(turn, answer) {
     const others = turn.answers.filter((each) => each && each !== answer);
     const names = new Set([answer, ...others].flatMap((each) => Object.keys(each.column.options)));
@@ -291,6 +291,8 @@ class Chat {
     const value = (each, name) => each.column.options[name] ?? usual.get(name);
     const parts = [...names].filter((name) => others.some((each) => value(each, name) !== value(answer, name)))
       .map((name) => `${name} ${value(answer, name)}`);
+    const model = this.modelOf(answer.column);
+    if (others.some((each) => this.modelOf(each.column)?.model === model?.model && each.column.model !== answer.column.model)) parts.unshift(model.how);
     if (others.some((each) => each.column.system !== answer.column.system) && answer.column.system.trim()) {
       parts.push(`“${answer.column.system.trim().slice(0, 40)}”`);
     }

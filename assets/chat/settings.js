@@ -40,6 +40,9 @@ export class Settings {
     if (this.columns.length < MOST_COLUMNS) {
       row.append(textButton(this.columns.length > 1 ? 'Add' : 'Compare side by side', () => this.add(), 'quiet', 'plus'));
     }
+    if (this.columns.length === 1 && this.runtimesOf(this.columns[0]).length > 1) {
+      row.append(textButton('Compare the runtimes', () => this.compareRuntimes(), 'quiet', 'plus'));
+    }
     if (this.columns.length > 1) row.append(textButton(`Remove ${LETTERS[this.shown]}`, () => this.remove()));
     return row;
   }
@@ -56,6 +59,32 @@ export class Settings {
     this.draw();
   }
 
+  // The entries of a column's model, one for each runtime.
+  runtimesOf(column) {
+    const model = this.modelOf(column)?.model;
+    return this.models.filter((each, index) => each.model === model &&
+      this.models.findIndex((other) => other.model === model && other.runtime === each.runtime) === index);
+  }
+
+  // One column for each runtime of the model, with equal settings and an equal seed.
+  compareRuntimes() {
+    const [first] = this.columns;
+    const others = this.runtimesOf(first).filter((each) => each.runtime !== this.modelOf(first).runtime);
+    others.slice(0, MOST_COLUMNS - 1).forEach((model) => {
+      const column = {...structuredClone(first), model: model.value};
+      column.options = this.known(column);
+      this.columns.push(column);
+    });
+    this.changed();
+    this.draw();
+  }
+
+  // The options of a column that its model has.
+  known(column) {
+    const names = new Set(this.modelOf(column)?.options.map((option) => option.name));
+    return Object.fromEntries(Object.entries(column.options).filter(([name]) => names.has(name)));
+  }
+
   remove() {
     this.columns.splice(this.shown, 1);
     this.shown = Math.max(0, this.shown - 1);
@@ -67,8 +96,7 @@ export class Settings {
   modelInput(column, model) {
     const choose = (value) => {
       column.model = value;
-      const known = new Set(this.modelOf(column)?.options.map((option) => option.name));
-      column.options = Object.fromEntries(Object.entries(column.options).filter(([name]) => known.has(name)));
+      column.options = this.known(column);
       this.changed();
       this.draw();
     };

@@ -19,6 +19,7 @@ from workbench.core.progress import listening
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
 from workbench.session.values import Piece
 from workbench.speech.replay import Recorded, first_difference
+from workbench.system.memory import size
 
 Tell = Callable[[int, dict[str, Any] | AudioPiece], None]
 """Called with the number of a column, and an object for the page or a chunk of speech."""
@@ -36,8 +37,9 @@ def answer_columns(
     Args:
         stops: one for each column; setting it ends that answer within one row.
         tell: receives objects with `type`: `state` (what is waited for), `loaded` (seconds, if the model was loaded for
-            this answer), `text` (a piece and its tokens), `answer` (the fields of the answer, without audio, and
-            `replay` if it was compared), `failed` (a sentence); and chunks of speech.
+            this answer), `text` (a piece and its tokens), `memory` (what the model's process has resident after the
+            answer, in words), `answer` (the fields of the answer, without audio, and `replay` if it was compared),
+            `failed` (a sentence); and chunks of speech.
         finished: receives each answer whole.
     """
     for number, (column, stop) in enumerate(zip(columns, stops)):
@@ -76,6 +78,8 @@ def _answer(
                 tell(number, {"type": "text", "text": event.text, "tokens": list(event.tokens)})
             if stop.is_set():
                 return
+    if memory := session.memory_bytes:
+        tell(number, {"type": "memory", "text": size(memory)})
 
 
 def told_answer(answer: Answer, recorded: Recorded | None) -> dict[str, Any]:

@@ -101,9 +101,10 @@ def test_a_damaged_parcel_is_refused(noise: bytes, end: int) -> None:
 
 def test_models_that_converse_are_offered_with_their_options(registry: FakeChatRegistry) -> None:
     told = catalogue(registry, read_samples())  # type: ignore[arg-type]
-    assert [(each["model"], each["speaks"], each["hears"]) for each in told["models"]] == [
-        ("fake/speech", True, True),
-        ("fake/words", False, False),
+    assert [(each["model"], each["runtime"], each["speaks"], each["hears"]) for each in told["models"]] == [
+        ("fake/speech", "pytorch", True, True),
+        ("fake/speech", "vllm", True, True),
+        ("fake/words", "pytorch", False, False),
     ], "the recognisers of the list are not offered"
     options = {each["name"]: each for each in told["models"][0]["options"]}
     assert (
@@ -111,7 +112,7 @@ def test_models_that_converse_are_offered_with_their_options(registry: FakeChatR
         and options["cfg"] | {"kind": "number", "default": 1.0} == options["cfg"]
     )
     assert options["probabilities"]["kind"] == "switch" and options["seed"]["whole"]
-    assert "modalities" not in {each["name"] for each in told["models"][1]["options"]}, "it writes text alone"
+    assert "modalities" not in {each["name"] for each in told["models"][-1]["options"]}, "it writes text alone"
     json.dumps(told, allow_nan=False)
 
 
@@ -173,6 +174,7 @@ def test_text_and_speech_come_as_they_are_made(pool: SessionPool) -> None:
     assert answer["audio"] is None and len(answer["streams"]) == 12 + 7 and len(spoken) == 12 * 320
     assert answer["settings"]["max_audio_rows"] == 12
     json.dumps(told[-1], allow_nan=False)
+    assert {"type": "memory", "text": "412 MB"} in told
 
 
 def test_a_stop_ends_within_a_row_and_keeps_what_was_made(pool: SessionPool, registry: FakeChatRegistry) -> None:

@@ -17,6 +17,7 @@ from tests.support.fake_panels import FakeRegistry
 from workbench.core.options import ConversingOptions, option
 from workbench.families import FAMILIES
 from workbench.families.family import Cell, Family
+from workbench.registry.availability import Availability
 from workbench.registry.cards import Card
 from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent
 from workbench.session.messages import Message, check_messages
@@ -57,7 +58,7 @@ FAMILY = Family(
     module="tests.support.fake_chat",
     recognise="never",
     options="FakeSpeechOptions",
-    cells={"pytorch": Cell("tests.support.fake_chat")},
+    cells={"pytorch": Cell("tests.support.fake_chat"), "vllm": Cell("tests.support.fake_chat")},
     tasks=("converse",),
     input=CONVERSATION,
 )
@@ -87,6 +88,7 @@ class FakeConverser:
         self.fault: Exception | None = None
         self.pid: int | None = None  # None as long as the model is not loaded
         self.load_seconds = 0.5
+        self.memory_bytes = 412_000_000
 
     def converse_stream(self, messages: Any, **options: Any) -> Iterator[ConversationEvent]:
         asked = check_messages(messages)
@@ -196,6 +198,11 @@ class FakeChatRegistry(FakeRegistry):
         self.speaker = FakeConverser("fake/speech", True)
         self.writer = FakeConverser("fake/words", False)
         self.sessions |= {"fake/speech": self.speaker, "fake/words": self.writer}  # type: ignore[dict-item]
+
+    def availability(self, card: Card, runtime: str) -> Availability:
+        """The model that speaks runs on two runtimes."""
+        speaks_there = card.id == "fake/speech" and runtime == "vllm"
+        return Availability(True, None, False) if speaks_there else super().availability(card, runtime)
 
 
 def add_families(patch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,11 @@ class OpenSession(Capabilities):
         """The process the model lives in; None while it is unloaded, or in this process."""
         return getattr(self.session, "pid", None)
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """What the process of the model has resident now; None in this process, where others use memory too."""
+        return self.session.memory_bytes if isinstance(self.session, IsolatedSession) else None
+
     def trace(
         self, source: AudioSource | Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any
     ) -> Trace:

@@ -6,35 +6,19 @@ The loop knows phases, masks and draws. The network knows embeddings, keys and v
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from workbench.speech.evidence import Evidence, evidence_of
-from workbench.speech.layout import SpeechLayout
-from workbench.speech.masks import NOTHING, allowed, wanted
+from workbench.speech.choosing import Due, chosen, forced
+from workbench.speech.choosing import Step as Step
+from workbench.speech.masks import NOTHING, wanted
 from workbench.speech.network import Scores, SpeechNetwork, SpeechState, Wanted
-from workbench.speech.phases import Cursor, Kind, Phase
+from workbench.speech.phases import Cursor, Kind
 from workbench.speech.plan import AnswerPlan as AnswerPlan
-from workbench.speech.sampling import draw, mixed, probability, uniforms
+from workbench.speech.sampling import mixed
 
 LENGTH = "length"
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One position of an answer."""
-
-    ids: np.ndarray  # int64 [streams]; streams 1 and above hold the pad except in a row of audio
-    phase: Kind  # marker, text, audio or close
-    probabilities: np.ndarray | None = None  # float64 [streams], of each id that the model chose; NaN for the others
-    evidence: Evidence | None = None  # if it was asked for
-
-    @property
-    def id(self) -> int:
-        """The id of stream 0."""
-        return int(self.ids[0])
 
 
 def answer_steps(
@@ -62,14 +46,14 @@ def answer_steps(
     number = 0
     while (phase := cursor.phase).kind is not Kind.END:
         if phase.forced is not None:
-            told = _unknown(layout) if probabilities else None
-            nothing = Evidence.nothing(layout.streams) if evidence else None
-            step = Step(layout.row(phase.forced), phase.kind, told, nothing)
+            step = forced(phase, layout, probabilities, evidence)
         else:
             scores = feeder.scores(wanted(phase, layout))
             if scores is None:
                 return LENGTH
-            step = _chosen(scores, phase, plan, layout, number, probabilities, evidence)
+            main, codec = mixed(scores, plan.cfg)
+            due = Due(phase, plan, number, probabilities, evidence)
+            [step] = chosen(main[None], None if codec is None else codec[None], [due], layout)
         yield step
         cursor.advance(step.id)
         if step.phase is Kind.MARKER and step.id == layout.audio and plan.guided and not feeder.split():
@@ -114,42 +98,3 @@ class _Feeder:
         if self._guided:
             self._state.join()
             self._guided = False
-
-
-def _chosen(
-    scores: Scores,
-    phase: Phase,
-    plan: AnswerPlan,
-    layout: SpeechLayout,
-    number: int,
-    probabilities: bool,
-    evidence: bool,
-) -> Step:
-    """Chooses the next position from its logits."""
-    main, codec = mixed(scores, plan.cfg)
-    ids = allowed(wanted(phase, layout).main)
-    logits = main[None]
-    if codec is not None:  # one table; rows without closing ids are shorter
-        logits = np.full((layout.streams, max(len(main), layout.layer_size)), -np.inf, dtype=np.float32)
-        logits[0, : len(main)], logits[1:, : layout.layer_size] = main, codec
-    audio = phase.kind is Kind.AUDIO
-    # As upstream, the model's choice of a modality is never drawn.
-    temperature = {Kind.TEXT: plan.text_temperature, Kind.AUDIO: plan.audio_temperature}.get(phase.kind, 0.0)
-    numbers = uniforms(plan.seed, number, len(logits)) if temperature else None
-    drawn = draw(logits, temperature, plan.audio_top_k if audio else plan.text_top_k, numbers)
-    columns = drawn.columns
-    row = layout.row(int(ids[columns[0]]))
-    kind = phase.kind
-    if phase.closes and row[0] in (layout.eos, layout.eot):
-        kind, columns = Kind.CLOSE, columns[:1]
-    row[1 : len(columns)] = layout.pads[1 : len(columns)] + columns[1:]
-    told = None
-    if probabilities:
-        told = _unknown(layout)
-        told[: len(columns)] = probability(logits[: len(columns)], columns)
-    why = evidence_of(logits, ids, drawn, layout, len(columns)) if evidence else None
-    return Step(row, kind, told, why)
-
-
-def _unknown(layout: SpeechLayout) -> np.ndarray:
-    return np.full(layout.streams, np.nan)

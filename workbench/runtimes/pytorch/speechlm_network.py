@@ -62,12 +62,7 @@ class SpeechLmNetwork:
         """
         if self.audio_encoder is None:
             raise BadInput("this checkpoint has no audio encoder; expected messages of text")
-        rows = self.audio_encoder.tower.rows(len(samples))
-        if rows >= self.context:
-            raise BadInput(
-                f"the recording of {len(samples) / 16000:.1f} s fills {rows} positions; the model has room for "
-                f"{self.context}, prompt and answer included"
-            )
+        self.audio_encoder.check_room(samples, self.context)
         return self.audio_encoder(samples, recorder).to(self._table.dtype)
 
     @torch.inference_mode()

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from workbench.core.errors import BadInput, message_of
 from workbench.families.speechlm import TOWER_PREFIX
-from workbench.families.speechlm_parts import SAMPLE_RATE, Tower
+from workbench.families.speechlm_parts import Tower
+from workbench.pipelines.speechlm_hearing import Hearing
 from workbench.runtimes.pytorch.arithmetic import HALVES, throughout
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
@@ -48,15 +49,9 @@ class AudioEncoder:
         files: Sequence[Path] = (),
         dtype: torch.dtype = torch.float32,
     ):
-        from transformers import WhisperFeatureExtractor
-
         self.tower, self.device, self.dtype = tower, device, dtype
         self._where, self._files = where, tuple(files)
-        mel = tower.mel
-        self._mel = WhisperFeatureExtractor(
-            feature_size=mel.bins, sampling_rate=SAMPLE_RATE, hop_length=mel.hop, n_fft=mel.window
-        )
-        self.shortest = max(mel.hop, mel.window // 2 + 1)  # samples; the edges are reflected by half a window
+        self._hearing = Hearing(tower)
         self._network = tower_network(tower, width, where, dtype)
         check_tensors(self._network.state_dict(), tensors, where, described_in="its configuration")
         self._left: Mapping[str, Tensor] | None = tensors
@@ -83,28 +78,16 @@ class AudioEncoder:
         encoder.to(self.device)
         self._left = None
 
-    def features(self, samples: np.ndarray) -> np.ndarray:
-        """Returns log-mel features [frames, bins] of float32 samples [n] at 16 kHz."""
-        found: np.ndarray = self._mel(
-            samples,
-            sampling_rate=SAMPLE_RATE,
-            padding="longest",
-            truncation=False,
-            do_normalize=self.tower.mel.normalise,
-            return_tensors="np",
-        )["input_features"][0]
-        return found.T
-
     @torch.inference_mode()
     def __call__(self, samples: np.ndarray, recorder: Recorder | None = None) -> Tensor:
         """Returns embeddings [n, width] of a recording, 16 kHz float32.
 
         Raises `BadInput` for a recording that is too short, silent, or holds values that are no numbers.
         """
-        self._check(samples)
+        self._hearing.check(samples)
         self._load()
         tap = tap_into(recorder)
-        own = np.ascontiguousarray(self.features(np.ascontiguousarray(samples, dtype=np.float32)))
+        own = self._hearing.features(samples)
         mel = tap("tower.mel", torch.from_numpy(own).to(self.device, self.dtype)[None])[0]
         encoder = self._encoder
         with contextlib.ExitStack() as hooks, throughout(self.dtype):
@@ -117,33 +100,17 @@ class AudioEncoder:
             embeddings: Tensor = tap("adaptor.output", self._network.get_submodule("adaptor.continuous_audio")(found))
         return embeddings[0]
 
-    def _check(self, samples: np.ndarray) -> None:
-        if samples.ndim != 1 or len(samples) < self.shortest:
-            raise BadInput(
-                f"the recording has {samples.size} samples at {SAMPLE_RATE} Hz; expected mono and at least "
-                f"{self.shortest} ({1000 * self.shortest / SAMPLE_RATE:.1f} ms)"
-            )
-        if not np.isfinite(samples).all():
-            raise BadInput("the recording has values that are not finite (NaN or infinity); expected samples")
-        if samples.min() == samples.max():
-            raise BadInput("the recording is silent: all its samples are equal; expected speech")
-
     def _windows(self, frames: int) -> dict[str, Tensor]:
-        """Returns which rows after the convolutions are of whole chunks, and where the attention's windows begin.
-
-        Transformers computes the same for Qwen3-Omni's `n_window` of 50. For others it takes 13 rows of each whole
-        chunk, which then has more.
-        """
-        chunk, settings = self.tower.chunk, self.tower.settings
-        lengths = [min(chunk, frames - first) for first in range(0, frames, chunk)]
-        rows = np.array([self.tower.rows(length * self.tower.mel.hop) for length in lengths])
-        valid = np.flatnonzero(np.arange(rows.max()) < rows[:, None])
-        window = int(rows.max()) * (int(settings["n_window_infer"]) // chunk)
-        bounds = [*range(0, int(rows.sum()), window), int(rows.sum())]
+        """Returns which rows after the convolutions are of whole chunks, and where the attention's windows begin."""
+        found = self._hearing.windows(frames)
         return {
-            "valid_indices": torch.from_numpy(valid).to(self.device),
-            "cu_seqlens": torch.tensor(bounds, dtype=torch.int32, device=self.device),
+            "valid_indices": torch.from_numpy(found.valid).to(self.device),
+            "cu_seqlens": torch.tensor(found.bounds, dtype=torch.int32, device=self.device),
         }
+
+    def check_room(self, samples: np.ndarray, context: int) -> None:
+        """Raises `BadInput` for a recording that fills the context."""
+        self._hearing.check_room(samples, context)
 
 
 def _unbatched(tap: Any) -> Any:

@@ -16,6 +16,8 @@ from workbench.core.options import MOST_TOKENS, ConversingOptions, option
 from workbench.decoding.generation import COLDEST, HOTTEST, LARGEST_SEED
 from workbench.families.language import LanguageConfig, read_json
 from workbench.families.speechlm_directory import (
+    TEXT_TOKENIZER,
+    config_file,
     is_directory_form,
     read_defaults,
     read_directory_tower,
@@ -39,6 +41,7 @@ from workbench.speech.plan import AnswerPlan
 MOST_CFG = 20.0  # published checkpoints use 3
 TOWER_PREFIX = "multimodal_io_dict.continuous_audio.model.audio_tower."
 CODEC_PREFIX = "multimodal_io_dict.discrete_audio.codec_model."
+CODEC_ON_TORCH = "workbench.runtimes.pytorch.speechlm:open_codec"  # for every runtime that brings PyTorch
 Value = TypeVar("Value")
 UNUSED_TENSORS = ("vocab_weight",)  # the weights of the loss
 
@@ -193,8 +196,10 @@ def _first(*values: Value | None) -> Value:
 
 
 def _read_directory(directory: Path, weights: Path | None) -> SpeechLmModel:
-    config, where = read_json(directory / "config.json"), f"{directory.name}/config.json"
+    file = config_file(directory)
+    config, where = read_json(file), f"{directory.name}/{file.name}"
     layout = read_layout(config, where)
+    read_tokenizer = read_text_tokenizer if config.get("tokenizer") == TEXT_TOKENIZER else read_global_tokenizer
     tower = read_directory_tower(directory, config, where)
     codec = None
     name = config.get("xcodec_hf_model_tag")
@@ -204,7 +209,7 @@ def _read_directory(directory: Path, weights: Path | None) -> SpeechLmModel:
         directory=directory,
         weights=(weights,) if weights else weight_files(directory),
         layout=layout,
-        tokenizer=read_global_tokenizer(directory, layout),
+        tokenizer=read_tokenizer(directory, layout),
         settings=read_language_settings(config, layout, where),
         tower=tower,
         codec=codec,

@@ -18,6 +18,9 @@ from workbench.families.speechlm_parts import MOST_STREAMS, SpeechDefaults, Towe
 from workbench.speech.layout import SPECIAL, SpeechLayout
 
 MODEL_TYPES = ("bagpiper", "speechlm")  # the second is the old name
+# Of a directory converted for vLLM, whose config.json is of the language model alone.
+SERVED, SERVED_CODEC = "speechlm.json", "xcodec"
+TEXT_TOKENIZER, WHOLE_TOKENIZER = "text", "whole"  # whose ids a tokenizer has: the text model's, or the vocabulary's
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 LANGUAGE_KEYS = (  # of transformers' Qwen3Config
     *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
@@ -26,10 +29,16 @@ LANGUAGE_KEYS = (  # of transformers' Qwen3Config
 )
 
 
+def config_file(directory: Path) -> Path:
+    """Returns the file that describes a directory of this form."""
+    served = directory / SERVED
+    return served if served.is_file() else directory / "config.json"
+
+
 def is_directory_form(directory: Path) -> bool:
     """Returns whether `config.json` is one of a SpeechLM. Never raises an error."""
     try:
-        return read_json(directory / "config.json").get("model_type") in MODEL_TYPES
+        return read_json(config_file(directory)).get("model_type") in MODEL_TYPES
     except BadInput:
         return False
 

@@ -142,11 +142,15 @@ OWN: tuple[Family, ...] = (
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.speechlm"),
             "gguf": Cell(reason="the programs of ggml know no language model with several token streams"),
-            "vllm": Cell(reason="vLLM itself has no SpeechLM, and this version adds none to it"),
+            "vllm": Cell("workbench.runtimes.vllm.speechlm"),
         },
         tasks=(CONVERSE,),
         input=CONVERSATION,
         hub=HubFiles(weights=("*.[ps][ta]*",)),  # safetensors, or ESPnet's .pt file
+        vllm=VllmParts(
+            classes={"SpeechWorkbenchSpeechLM": f"{CLASSES}.speechlm:SpeechWorkbenchSpeechLM"},
+            writer="workbench.conversion.vllm_checkpoint.speechlm",
+        ),
         recipe="workbench.training.speechlm",
         hint="a SpeechLM has a config.json of type bagpiper, or the yaml of ESPnet's training beside its .pt file",
     ),

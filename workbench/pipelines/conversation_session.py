@@ -6,7 +6,7 @@ Every runtime's session is this class around that runtime's network and codec. T
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ from workbench.speech.delay import aligned, delayed
 from workbench.speech.dialogue import Recording, Turn, prompt_parts
 from workbench.speech.evidence import stages_of
 from workbench.speech.generate import Step, answer_steps
-from workbench.speech.network import Codec, SpeechNetwork
+from workbench.speech.network import Codec, SpeechModel
 from workbench.speech.phases import Kind
 from workbench.speech.plan import AnswerPlan
 from workbench.speech.streaming import AudioChunks
@@ -55,6 +55,8 @@ PASSES = {"llm.embeddings": "answer.embeddings", "llm.norm": "answer.norm"}
 """Stages of a pass over prompt and answer, and what their rows of the answer are called."""
 OF_THE_ANSWER = (*PASSES.values(), *CHOICES, "codec.rows", *CODEC, "tokens", "text")
 
+Steps = Callable[..., Generator[Step, None, str]]
+
 
 class ConversationSession(Session, Converses, Traces):
     """A language model over text and codec streams as a session (see `workbench.session.protocols`).
@@ -63,6 +65,7 @@ class ConversationSession(Session, Converses, Traces):
         described: the checkpoint without its weights.
         codec: None if the checkpoint does not speak.
         audio_notes: sentences on how recordings are heard, which answers to conversations with recordings carry.
+        steps: generates an answer with the network; takes and returns the same as `answer_steps`.
     """
 
     def __init__(
@@ -70,20 +73,22 @@ class ConversationSession(Session, Converses, Traces):
         model: str,
         runtime: str,
         described: SpeechLmModel,
-        network: SpeechNetwork,
+        network: SpeechModel,
         codec: Codec | None,
         audio_notes: tuple[str, ...] = (),
+        steps: Steps = answer_steps,
     ):
         self.model = model
         self.runtime = runtime
         self.load_seconds = 0.0  # set by the code that opens the session
         self.described = described
-        self._network: SpeechNetwork | None = network
+        self._network: SpeechModel | None = network
         self._codec = codec
         self._audio_notes = audio_notes
+        self._steps = steps
 
     @property
-    def network(self) -> SpeechNetwork:
+    def network(self) -> SpeechModel:
         """The loaded model; reading it after `close` raises `BadInput`."""
         if self._network is None:
             raise BadInput(f"the session of {self.model} is closed; open it again")
@@ -102,7 +107,7 @@ class ConversationSession(Session, Converses, Traces):
         yield Begun(settings, prompt.rows, asdict(network.layout), self.load_seconds, notes=prompt.notes)
         with clock:
             parts = [network.hear(part.samples) if isinstance(part, Recording) else part for part in prompt.parts]
-        steps = answer_steps(network, parts, plan, chosen.probabilities)
+        steps = self._steps(network, parts, plan, chosen.probabilities)
         yield from self._answered(steps, prompt, plan, made, clock)
 
     def _answered(
@@ -189,7 +194,7 @@ class ConversationSession(Session, Converses, Traces):
         """Generates an answer and records its stages, in the order of the computation."""
         wanted = recorder.wanted
         positions: list[Step] = []
-        steps = answer_steps(self.network, parts, plan, evidence=any(map(wanted, CHOICES)))
+        steps = self._steps(self.network, parts, plan, evidence=any(map(wanted, CHOICES)))
         made = AnswerSoFar(self.model, self.runtime)
         answer = last_answer(self._answered(steps, prompt, plan, made, WorkClock(), positions))
         if any(map(wanted, PASSES.values())):
@@ -287,7 +292,7 @@ class _Prompt:
 class _Unfolding:
     """Turns the positions of an answer into events; text never splits a character, samples come in chunks."""
 
-    def __init__(self, described: SpeechLmModel, codec: Codec | None, network: SpeechNetwork):
+    def __init__(self, described: SpeechLmModel, codec: Codec | None, network: SpeechModel):
         self._text = UnfoldingText(described.tokenizer.text)
         self._chunks = AudioChunks(codec, network.layout) if codec else None
         self._rate = codec.sample_rate if codec else 0

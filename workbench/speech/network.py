@@ -59,8 +59,8 @@ class SpeechState(Protocol):
         ...
 
 
-class SpeechNetwork(Protocol):
-    """A loaded language model over text and codec streams."""
+class SpeechModel(Protocol):
+    """A loaded language model over text and codec streams, without the way that it generates."""
 
     layout: SpeechLayout
 
@@ -82,14 +82,18 @@ class SpeechNetwork(Protocol):
         """
         ...
 
-    def open(self, prompt: Sequence[Any]) -> SpeechState:
-        """Returns a new sequence. Its prompt is a list of parts: arrays of ids [n, streams], or results of `hear`."""
-        ...
-
     def trace(self, prompt: Sequence[Any], recorder: Recorder) -> None:
         """Records one pass over a prompt: `llm.*`, `logits` of stream 0 [positions, vocabulary], `codec.logits`
         [positions, streams - 1, layer size], each stream over its own interval. `llm.norm` is without `stream_emb`.
         """
+        ...
+
+
+class SpeechNetwork(SpeechModel, Protocol):
+    """A loaded language model that is fed row by row."""
+
+    def open(self, prompt: Sequence[Any]) -> SpeechState:
+        """Returns a new sequence. Its prompt is a list of parts: arrays of ids [n, streams], or results of `hear`."""
         ...
 
 

@@ -34,12 +34,14 @@ class ServedModel:
     where: str  # the name of the tensors' source in messages
     architecture: str | None = None  # the class in vLLM; None for the language model's own
     config: Mapping[str, Any] = field(default_factory=dict)  # more entries of config.json
+    whole_config: bool = False  # these are all of its entries, and none are the language model's own
+    tokenizer: LanguageTokenizer | None = None  # None for that of the language model's directory
     # More entries of config.json's `speech_workbench`, besides the family.
     section: Mapping[str, Any] = field(default_factory=dict)
     special_tokens: Sequence[str] = ()  # added to the tokenizer if missing
     preprocessor: Mapping[str, Any] = field(default_factory=dict)  # preprocessor_config.json; no file if empty
     chat_template: str | None = None  # None for the language model's own
-    files: Mapping[str, bytes] = field(default_factory=dict)  # other files by name
+    files: Mapping[str, bytes] = field(default_factory=dict)  # other files by name, which may have a folder
     sources: Sequence[Path] = ()  # the directories of its sources, which may be outside the checkpoint's directory
 
 
@@ -108,11 +110,11 @@ def _shards(tensors: Sequence[StoredTensor]) -> list[list[StoredTensor]]:
 
 def _write_texts(model: ServedModel, folder: Path) -> None:
     language = model.language.directory
-    tokenizer = LanguageTokenizer.read(language)
+    tokenizer = model.tokenizer or LanguageTokenizer.read(language)
     tokenizer.save(folder, model.special_tokens)
     if model.chat_template is not None:
         (folder / "chat_template.jinja").write_text(model.chat_template, encoding="utf-8")
-    config = _read_json(language / "config.json") | dict(model.config)
+    config = ({} if model.whole_config else _read_json(language / "config.json")) | dict(model.config)
     if model.architecture is not None:
         config["architectures"] = [model.architecture]
         ids = {token: tokenizer.id_of(token) for token in model.special_tokens}
@@ -127,6 +129,7 @@ def _write_texts(model: ServedModel, folder: Path) -> None:
     if model.preprocessor:
         _write_json(folder / "preprocessor_config.json", model.preprocessor)
     for name, content in model.files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
 
 

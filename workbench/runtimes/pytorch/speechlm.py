@@ -57,6 +57,14 @@ def stream_table(model: SpeechLmModel, parts: SpeechLmTensors) -> torch.Tensor:
     return streams
 
 
+def open_codec(model: SpeechLmModel) -> Xcodec | None:
+    """Opens the codec of a checkpoint alone, on the processor; None if the checkpoint does not speak.
+
+    Raises the same errors as `open_speechlm`.
+    """
+    return _codec(model, read_tensors(model.weights), torch.device("cpu"))
+
+
 def _language(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, settings: Settings) -> LanguageModel:
     dtype = settings.dtype
     if dtype == "auto":  # as stored

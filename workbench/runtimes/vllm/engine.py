@@ -33,6 +33,7 @@ from workbench.runtimes.vllm.sampling import alternatives_told, sampling_params
 from workbench.system.forks import forks_allowed
 
 if TYPE_CHECKING:
+    from vllm import SamplingParams
     from vllm.v1.engine.async_llm import AsyncLLM
 
 EXTENSION = "workbench.runtimes.vllm.extension.Extension"
@@ -261,11 +262,32 @@ class Engine:
         Raises `BadInput` for requests that the engine does not take, before any is sent, and `SessionDied` if the
         engine ends before the requests do.
         """
+        params = [sampling_params(each, 0, request.capture) for request, each in zip(requests, decodings, strict=True)]
+        stream = self.follow(requests, params)
+        try:
+            while True:
+                try:
+                    number, ids, steps = next(stream)
+                except StopIteration as done:
+                    ends: list[Finished] = done.value
+                    return ends
+                if watch is not None:
+                    for step in steps:
+                        watch(number, *alternatives_told(step, decodings[number].alternatives))
+                yield number, ids
+        finally:
+            stream.close()
+
+    def follow(
+        self, requests: Sequence[Request], params: Sequence[SamplingParams]
+    ) -> Generator[tuple[int, list[int], Sequence[Any]], None, list[Finished]]:
+        """Yields the same as `stream`, and vLLM's log-probabilities of each id, with vLLM's own parameters of requests
+        in place of decodings. Raises the same errors.
+        """
         limits = self.limits
-        asked = []
-        for request, decoding in zip(requests, decodings, strict=True):
+        for request in requests:
             check_request(request, limits)
-            asked.append((request, sampling_params(decoding, 0, request.capture)))
+        asked = list(zip(requests, params, strict=True))
         llm = self._running()
         answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         settled = threading.Event()
@@ -279,11 +301,7 @@ class Engine:
                 if isinstance(answer, Finished):
                     ends[number] = answer
                     continue
-                ids, steps = answer
-                if watch is not None:
-                    for step in steps:
-                        watch(number, *alternatives_told(step, decodings[number].alternatives))
-                yield number, ids
+                yield number, *answer
         finally:
             if None in ends:  # unfinished requests are aborted in the engine
                 self._loop.call_soon_threadsafe(following.cancel)

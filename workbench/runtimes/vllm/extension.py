@@ -87,5 +87,11 @@ class Extension:
             hooks.remove()
             self._workbench_hooks = None
 
+    def workbench_answers(self) -> int:
+        """Returns how many answers of several streams the worker knows (see `workbench.runtimes.vllm.streams`)."""
+        state = getattr(self.model_runner, "model_state", self.model_runner)
+        answers = getattr(state, "answers", None)
+        return 0 if answers is None else int(answers.kept)
+
     def _workbench_capture(self, number: int) -> Capture | None:
         return self._workbench_hooks.captures.get(number) if self._workbench_hooks else None

@@ -18,12 +18,13 @@ async def rendered(llm: AsyncLLM, request: Request) -> Any:
     from vllm.renderers.inputs.preprocess import parse_model_prompt
 
     prompt: dict[str, Any] = {"prompt_token_ids": list(request.ids)}
-    if request.audio is not None:
-        prompt["multi_modal_data"] = {"audio": (request.audio, SAMPLE_RATE)}
+    if recordings := request.recordings:
+        heard = [(samples, SAMPLE_RATE) for samples in recordings]
+        prompt["multi_modal_data"] = {"audio": heard if len(heard) > 1 else heard[0]}
         options = dict(request.audio_options)
         if request.capture:
             options["capture"] = request.capture
-            prompt["multi_modal_uuids"] = {"audio": [_unique(request)]}
+            prompt["multi_modal_uuids"] = {"audio": [f"{_unique(request)}-{n}" for n in range(len(recordings))]}
         prompt["mm_processor_kwargs"] = options
     if request.embeddings is not None:
         import torch
@@ -31,8 +32,8 @@ async def rendered(llm: AsyncLLM, request: Request) -> Any:
         prompt["prompt_embeds"] = torch.from_numpy(np.ascontiguousarray(request.embeddings, dtype=np.float32))
         where = request.is_embedding
         prompt["prompt_is_token_ids"] = [False] * len(request.ids) if where is None else (~where).tolist()
-    if request.capture:
-        prompt["cache_salt"] = _unique(request)
+    if salt := _unique(request) if request.capture else request.salt:
+        prompt["cache_salt"] = salt
     renderer = llm.renderer
     parsed = parse_model_prompt(llm.model_config, prompt)
     [found] = await renderer.render_cmpl_async([parsed], renderer.default_cmpl_tok_params)

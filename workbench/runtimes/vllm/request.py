@@ -17,21 +17,29 @@ from workbench.core.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A prompt. The audio token appears once at the audio's position; the model's front end repeats it."""
+    """A prompt. The audio token appears once at each recording's position; the model's front end repeats it."""
 
     ids: Sequence[int]
-    audio: np.ndarray | None = None  # mono float32 samples at 16 kHz
+    audio: np.ndarray | Sequence[np.ndarray] | None = None  # mono float32 samples at 16 kHz; several recordings
     audio_tokens: int = 0  # the number of positions that the audio takes
     audio_options: Mapping[str, Any] = field(default_factory=dict)  # options of the front end
     embeddings: np.ndarray | None = None  # [len(ids), hidden]
     # bool [len(ids)]: true where the embedding's row replaces the id; None means everywhere.
     is_embedding: np.ndarray | None = None
     capture: int = 0  # the number of the capture of its prompt's stages; 0 for none
+    salt: str = ""  # only requests with the same one share what is cached of their prompts
+
+    @property
+    def recordings(self) -> Sequence[np.ndarray]:
+        """The recordings in their order in the prompt."""
+        if self.audio is None:
+            return ()
+        return (self.audio,) if isinstance(self.audio, np.ndarray) else self.audio
 
     @property
     def positions(self) -> int:
         """The length of the prompt for the language model."""
-        return len(self.ids) + (self.audio_tokens - 1 if self.audio is not None else 0)
+        return len(self.ids) + self.audio_tokens - len(self.recordings)
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ def check_request(request: Request, limits: Limits) -> None:
             f"the prompt has {request.positions} positions, and the engine was started for {limits.max_length} of "
             "prompt and answer together; shorten it, or open the model with a larger max_length if it has more"
         )
-    if request.audio is not None:
+    if request.recordings:
         if not limits.hears:
             raise BadInput("the request has sound, and the model takes text alone")
         _check_audio(request)
@@ -70,14 +78,13 @@ def check_request(request: Request, limits: Limits) -> None:
 
 
 def _check_audio(request: Request) -> None:
-    samples = request.audio
-    assert samples is not None
     if request.embeddings is not None:
         raise BadInput("the prompt has sound and embeddings; expected one of them")
-    if samples.ndim != 1 or not len(samples):
-        raise BadInput(f"the sound has shape {samples.shape}; expected mono samples (n,)")
-    if not np.isfinite(samples).all():
-        raise BadInput("the sound holds values that are not finite; expected samples from -1 to 1")
+    for samples in request.recordings:
+        if samples.ndim != 1 or not len(samples):
+            raise BadInput(f"the sound has shape {samples.shape}; expected mono samples (n,)")
+        if not np.isfinite(samples).all():
+            raise BadInput("the sound holds values that are not finite; expected samples from -1 to 1")
     if request.audio_tokens < 1:
         raise BadInput("the sound is too short for the model; expected a few hundredths of a second")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.capture import captured, capturing
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.sampling import sampling_params
 from workbench.trace.recorder import Stages
 from workbench.trace.trace import StageFilter
 
@@ -25,14 +28,21 @@ def check_not_substituted(given: Stages | None) -> None:
         raise Unavailable(RUNTIMES["vllm"].no_given)
 
 
-def prompt_stages(engine: Engine, request: Request, wanted: StageFilter) -> dict[str, np.ndarray]:
+def prompt_stages(
+    engine: Engine, request: Request, wanted: StageFilter, extra: Mapping[str, Any] | None = None
+) -> dict[str, np.ndarray]:
     """Returns the wanted stages of one pass over a prompt, in the order of the computation.
 
     These are the audio tower's stages, then `llm.*` and `logits`. Other requests may run at the same time. Raises the
     same errors as `Engine.stream`, and `Unavailable` if the engine cannot capture.
+
+    Args:
+        extra: more of vLLM's `extra_args` of the request.
     """
     number = next(_numbers)
     with capturing(engine.call, number, wanted.patterns):
-        for _ in engine.stream([replace(request, capture=number)], [Decoding((), max_new_tokens=1)]):
+        params = sampling_params(Decoding((), max_new_tokens=1), 0, number)
+        params.extra_args = {**(params.extra_args or {}), **(extra or {})}
+        for _ in engine.follow([replace(request, capture=number)], [params]):
             pass
         return captured(engine.call, number)

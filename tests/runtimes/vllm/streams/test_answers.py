@@ -1,0 +1,125 @@
+"""The answers in an engine: whatever a scheduler does with a request, it gives what it gives alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.runtimes.vllm.streams.scheduled import Request, Scheduler
+from tests.support.speech_layouts import LAYOUT, FakeNetwork
+from workbench.runtimes.vllm.streams.answers import Answers
+from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked
+from workbench.speech.generate import answer_steps
+from workbench.speech.phases import Kind
+from workbench.speech.plan import AnswerPlan
+
+TEXT = np.array([LAYOUT.row(number) for number in (1, 5, 7, 14, 2, 6)])
+SPOKEN = np.concatenate([TEXT[:2], LAYOUT.pads + [[1, 0, 0, 0, 0], [2, 3, 0, 0, 0], [0, 1, 2, 4, 5]], TEXT[-2:]])
+PLANS = [
+    AnswerPlan(
+        modalities,
+        max_text_tokens=5,
+        max_audio_rows=6,
+        text_temperature=temperature,
+        audio_temperature=temperature,
+        audio_top_k=3,
+        seed=seed,
+    )
+    for seed, (modalities, temperature) in enumerate(
+        [("text", 0.0), ("audio", 0.8), ("text_audio", 0.0), ("auto", 1.2), ("text_audio", 0.7), ("auto", 0.0)]
+    )
+]
+
+
+def alone(network: FakeNetwork, rows: np.ndarray, plan: AnswerPlan) -> list[list[int]]:
+    return [step.ids.tolist() for step in answer_steps(network, [rows], plan)]
+
+
+def streams(request: Request) -> list[list[int]]:
+    return [step.ids.tolist() for step in request.steps]
+
+
+@given(
+    chance=st.randoms(use_true_random=False), parks=st.booleans(), chosen=st.lists(st.sampled_from(PLANS), max_size=5)
+)
+@settings(max_examples=60)
+def test_an_answer_does_not_depend_on_the_scheduler(
+    chance: random.Random, parks: bool, chosen: list[AnswerPlan]
+) -> None:
+    network = FakeNetwork(ends=1.0)
+    scheduler = Scheduler(network, chance, parks)
+    requests = [scheduler.add(f"r{n}", chance.choice([TEXT, SPOKEN]), plan) for n, plan in enumerate(chosen)]
+    expected = {
+        each.name: alone(network, TEXT if len(each.prompt) == len(TEXT) else SPOKEN, plan)
+        for each, plan in zip(requests, chosen)
+    }
+    cancelled = {each.name for each in requests if chance.random() < 0.2}
+    for _ in range(3000):
+        for request in list(scheduler.running):
+            if chance.random() < 0.05:
+                scheduler.preempt(request, drops=chance.random() < 0.5)
+            given_up = request.name in cancelled and len(request.ids) > 2
+            if given_up or (request.steps and request.steps[-1].phase is Kind.END):
+                scheduler.end(request)
+        if not scheduler.running:
+            break
+        scheduler.step()
+    assert not scheduler.running
+    for request in requests:
+        if request.name in cancelled:
+            assert streams(request) == expected[request.name][: len(request.steps)]
+        else:
+            assert request.ids[-1] == LAYOUT.pad and streams(request)[:-1] == expected[request.name]
+    if not parks:
+        assert scheduler.answers.kept == 0
+
+
+def begun(answers: Answers, name: str, plan: AnswerPlan = PLANS[2]) -> None:
+    assert answers.begin(name, {ARGUMENT: Asked(plan).written()}, 4, 4) == ""
+
+
+def test_ended_requests_are_forgotten_before_those_that_may_come_back() -> None:
+    answers = Answers(LAYOUT, most=2)
+    begun(answers, "waits")
+    answers.park("waits")
+    for number in range(5):
+        begun(answers, f"ends {number}", AnswerPlan("text", max_text_tokens=1))
+        for length in range(4, 8):
+            answers.choose([f"ends {number}"], [length], lambda rows, wanted: (np.zeros((1, 18), np.float32), None))
+        answers.park(f"ends {number}")
+        assert answers.kept <= 2
+    begun(answers, "waits")
+    assert "waits" in answers
+    for number in range(4):
+        begun(answers, f"also waits {number}")
+    for number in range(4):
+        answers.park(f"also waits {number}")
+    assert answers.kept == 3, "the one that runs, and two more"
+
+
+def test_a_request_whose_rows_are_lost_ends_at_once() -> None:
+    answers = Answers(LAYOUT)
+    told = answers.begin("it", {ARGUMENT: Asked(PLANS[0]).written()}, 4, 9)
+    assert told == "the streams of the 5 rows so far are no longer known"
+    [step] = answers.choose(["it"], [9], lambda *_: pytest.fail("nothing is to be chosen")).values()
+    assert step.id == LAYOUT.pad and answers.rows(["it"], [0], [9]) == ([], [])
+
+
+def test_requests_without_streams_are_left_to_vllm() -> None:
+    answers = Answers(LAYOUT)
+    assert answers.begin("it", None, 4, 4) == "" and "it" not in answers
+    assert answers.choose(["it"], [4], lambda *_: pytest.fail("nothing is to be chosen")) == {}
+    answers.end("it")
+    answers.park("it")
+    assert answers.kept == 0
+
+
+def test_a_position_beyond_the_answer_is_no_guess() -> None:
+    answers = Answers(LAYOUT)
+    begun(answers, "it")
+    with pytest.raises(ValueError, match="position 3 of an answer is asked for, which has 0 so far"):
+        answers.choose(["it"], [7], lambda *_: pytest.fail("nothing is to be chosen"))

@@ -1,0 +1,150 @@
+"""SpeechLM as a directory for vLLM: either form of the checkpoint as a Qwen3 model's directory, with tower and codec.
+
+`config.json` is of the language model alone, as vLLM reads it. `speechlm.json` describes the whole model in the form of
+the published directories, so this project's reader takes the directory for a checkpoint. All tensors have the
+checkpoint's names and types; the codec's are among them. The weights of the training's loss are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.conversion.vllm_checkpoint.directory import ServedModel
+from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored
+from workbench.core.errors import BadInput
+from workbench.families.language import read_json
+from workbench.families.speechlm import CODEC_PREFIX, SpeechLmModel, read_speechlm
+from workbench.families.speechlm_directory import SERVED, SERVED_CODEC, TEXT_TOKENIZER, WHOLE_TOKENIZER, config_file
+from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.speechlm import architecture, stream_table
+from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
+from workbench.runtimes.pytorch.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
+from workbench.runtimes.pytorch.weights import check_tensors, read_safetensors
+from workbench.speech.layout import SPECIAL
+
+ARCHITECTURE = "SpeechWorkbenchSpeechLM"
+OUTPUT = "lm_head.weight"  # may be missing if it equals the embeddings
+DEFAULTS = ("text_temperature", "text_topk", "audio_temperature", "audio_topk")  # of a checkpoint's config.json
+
+
+def plan(directory: Path) -> ServedModel:
+    """Plans the directory of a checkpoint; raises `BadInput` for a bad checkpoint."""
+    model = read_speechlm(directory)
+    parts = read_tensors(model.weights)
+    tensors = [*_network_tensors(model, parts), *_codec_tensors(model, parts)]
+    # vLLM also counts the last id of an answer, which is never fed to the network.
+    config = {**model.settings, "max_position_embeddings": model.context + 1}
+    return ServedModel(
+        family="speechlm",
+        language=model.language,
+        tensors=tensors,
+        where=parts.where,
+        architecture=ARCHITECTURE,
+        config={"model_type": "qwen3", "dtype": _dtype(parts), **config},
+        whole_config=True,
+        tokenizer=model.tokenizer.language,
+        preprocessor=_preprocessor(model),
+        files=_files(model),
+        sources=_sources(model),
+    )
+
+
+def _network_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[StoredTensor]:
+    """Returns language model, stream embeddings, tower and adaptor; raises `BadInput` if they do not fit."""
+    wanted = _language_shapes(model, parts.where)
+    language = dict(parts.language)
+    if model.settings["tie_word_embeddings"]:
+        language.pop(OUTPUT, None)
+        wanted.pop(OUTPUT, None)
+    check_tensors(wanted, language, parts.where, described_in="its configuration")
+    streams = stream_table(model, parts)
+    if model.tower is not None:  # which compares the tensors with its network
+        AudioEncoder(model.tower, parts.hearing, model.hidden_size, torch.device("cpu"), parts.where, parts.files)
+    elif parts.hearing:
+        raise BadInput(
+            f"{parts.where} has tensor {next(iter(parts.hearing))}, and its configuration has no audio tower"
+        )
+    regions = mapped_regions(*parts.files)
+    found_all = {**language, STREAM_TABLE: streams, **parts.hearing}
+    return [stored(name, value, regions, parts.where) for name, value in found_all.items()]
+
+
+def _language_shapes(model: SpeechLmModel, where: str) -> dict[str, Any]:
+    from transformers import Qwen3ForCausalLM
+
+    with torch.device("meta"):
+        return dict(Qwen3ForCausalLM(architecture(model, where)).state_dict())
+
+
+def _codec_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[StoredTensor]:
+    """Returns the codec's tensors, from the checkpoint or from its own folder."""
+    if model.codec is None:
+        return []
+    folder = model.codec.with_weights(bool(parts.codec))
+    files, tensors, where = list(parts.files), dict(parts.codec), parts.where
+    if folder is not None:
+        files, where = sorted(folder.glob("model*.safetensors")), folder.name
+        tensors = {name: value for file in files for name, value in read_safetensors(file).items()}
+    regions = mapped_regions(*files)
+    return [stored(f"{CODEC_PREFIX}{name}", value, regions, where) for name, value in tensors.items()]
+
+
+def _dtype(parts: SpeechLmTensors) -> str:
+    kinds = {str(value.dtype).removeprefix("torch.") for value in parts.language.values()}
+    return kinds.pop() if len(kinds) == 1 else "float32"
+
+
+def _preprocessor(model: SpeechLmModel) -> dict[str, Any]:
+    if model.tower is None:
+        return {}
+    mel = model.tower.mel
+    return {
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        "feature_size": mel.bins,
+        "sampling_rate": 16000,
+        "hop_length": mel.hop,
+        "n_fft": mel.window,
+        "padding_value": 0.0,
+        "do_normalize": mel.normalise,
+    }
+
+
+def _files(model: SpeechLmModel) -> dict[str, bytes]:
+    """Returns `speechlm.json`, the codec's configuration, and the checkpoint's files of settings for generation."""
+    layout = model.layout
+    config: dict[str, Any] = {
+        "model_type": "bagpiper",
+        "tokenizer": TEXT_TOKENIZER if model.tokenizer.offset else WHOLE_TOKENIZER,
+        "text_config": dict(model.settings),
+        "hidden_size": model.hidden_size,
+        "vocab_size": layout.vocabulary,
+        "text_token_offset": layout.text_first,
+        "text_token_end": layout.text_end,
+        "codec_base_offset": layout.codec_first,
+        "codec_layer_size": layout.layer_size,
+        "num_stream": layout.streams,
+        **{f"{name}_token_id": getattr(layout, name) for name in SPECIAL},
+    }
+    if model.tower is not None:
+        config |= {"audio_config": dict(model.tower.settings), "adaptor_input_dim": model.tower.width}
+    files: dict[str, bytes] = {}
+    if model.codec is not None:
+        config["xcodec_hf_model_tag"] = SERVED_CODEC
+        if model.codec.directory is not None:
+            files[f"{SERVED_CODEC}/config.json"] = (model.codec.directory / "config.json").read_bytes()
+    own = config_file(model.directory)
+    stated = read_json(own) if own.is_file() else {}
+    config |= {name: stated[name] for name in DEFAULTS if stated.get(name) is not None}
+    files[SERVED] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+    return files | {path.name: path.read_bytes() for path in sorted(model.directory.glob("inference*.yaml"))}
+
+
+def _sources(model: SpeechLmModel) -> Sequence[Path]:
+    """Returns the directories of what may come from outside of the checkpoint's."""
+    codec = model.codec.directory if model.codec else None
+    return (model.directory, *((codec,) if codec else ()))

@@ -1,0 +1,158 @@
+"""SpeechLM for vLLM: its front end, and the class with which vLLM loads this project's directory.
+
+The class is a language model over the ids of all streams. How a row of several streams enters and leaves it is in
+`workbench.runtimes.vllm.streams`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+from vllm.config import VllmConfig
+from vllm.model_executor.models.utils import WeightsMapper
+from vllm.multimodal import MULTIMODAL_REGISTRY
+
+from workbench.core.errors import BadInput
+from workbench.core.options import ListeningOptions
+from workbench.families.speechlm import CODEC_PREFIX, TOWER_PREFIX, SpeechLmModel, read_speechlm
+from workbench.pipelines.speechlm_hearing import Hearing
+from workbench.runtimes.vllm.models.audio import (
+    MODALITY,
+    AudioDummyInputs,
+    AudioInfo,
+    AudioProcessor,
+    FrontEnd,
+    Sound,
+    directory_of,
+)
+from workbench.runtimes.vllm.models.language import AroundLanguageModel
+from workbench.runtimes.vllm.models.refused import Refused
+from workbench.runtimes.vllm.models.speechlm_tower import SpeechLmTower
+from workbench.runtimes.vllm.streams.heads import StreamHeads
+
+
+class SpeechLmFrontEnd(FrontEnd):
+    """Whisper's features. Prompts come from the session, so a server's transcriptions have none."""
+
+    options_class = ListeningOptions
+
+    def __init__(self, model: SpeechLmModel):
+        self.model = model
+        self.hearing = Hearing(model.tower) if model.tower else None
+
+    @property
+    def name(self) -> str:
+        """The name of the directory."""
+        return self.model.directory.name
+
+    def sound(self, samples: np.ndarray, options: ListeningOptions) -> Sound:
+        """See `FrontEnd.sound`."""
+        if self.hearing is None:
+            raise BadInput(f"{self.name} has no audio encoder; expected messages of text")
+        self.hearing.check(samples)
+        features = self.hearing.features(samples)
+        return Sound(features, len(features), self.count(len(samples)))
+
+    def count(self, samples: int) -> int:
+        """See `FrontEnd.count`."""
+        return self.model.tower.rows(samples) if self.model.tower else 0
+
+    def request_ids(self, placeholder: int, language: str | None, hotwords: str | None, prompt: str) -> list[int]:
+        """See `FrontEnd.request_ids`."""
+        raise BadInput(f"{self.name} answers conversations, and the request asks for a transcript")
+
+
+@cache
+def open_front_end(directory: Path) -> SpeechLmFrontEnd:
+    """Opens the front end of a directory that vLLM loads; raises `BadInput` for a bad directory."""
+    return SpeechLmFrontEnd(read_speechlm(directory))
+
+
+class SpeechLmInfo(AudioInfo):
+    """Opens a SpeechLM's front end. A prompt may have any number of recordings."""
+
+    @staticmethod
+    def open(directory: Path) -> FrontEnd:
+        """See `AudioInfo.open`."""
+        return open_front_end(directory)
+
+    @cached_property
+    def placeholder(self) -> int:
+        """The pad, which stands nowhere else in a prompt's stream 0."""
+        return open_front_end(directory_of(self.ctx.model_config)).model.layout.pad
+
+    def get_supported_mm_limits(self) -> Mapping[str, int | None]:
+        """Returns no limit for the recordings of a conversation; none of a model that does not hear."""
+        front_end = open_front_end(directory_of(self.ctx.model_config))
+        return {MODALITY: None if front_end.hearing else 0}
+
+
+@MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=SpeechLmInfo, dummy_inputs=AudioDummyInputs)
+class SpeechWorkbenchSpeechLM(AroundLanguageModel):
+    """A Qwen3 language model over text and codec streams, and what it hears with."""
+
+    hf_to_vllm_mapper = WeightsMapper(
+        orig_to_new_prefix={
+            "model.": "language_model.model.",
+            "lm_head.": "language_model.lm_head.",
+            TOWER_PREFIX: "tower.audio_tower.",
+            "adaptor.continuous_audio.": "tower.adaptor.",
+            CODEC_PREFIX: None,  # it is outside of the engine
+        }
+    )
+
+    def __init__(self, *, vllm_config: VllmConfig, prefix: str = ""):
+        super().__init__(vllm_config=vllm_config, prefix=prefix)
+        model = read_speechlm(directory_of(vllm_config.model_config))
+        if vllm_config.parallel_config.tensor_parallel_size > 1:
+            raise BadInput("a SpeechLM in vLLM has its codec streams on one device; expected tensor_parallel of 1")
+        self.layout = model.layout
+        self.stream_emb = nn.Embedding(model.layout.streams, model.hidden_size)
+        self.hidden: Tensor | None = None  # after the last norm, of the rows whose logits were computed last
+        self.captures: Any = None  # set by the worker's extension while captures are on
+        if model.tower is not None:
+            with self._mark_tower_model(vllm_config, MODALITY):
+                self.tower = SpeechLmTower(model.tower, model.hidden_size)
+
+    @staticmethod
+    def get_model_state_cls() -> type[Any]:
+        """Returns how vLLM's model runner V2 computes several streams."""
+        from workbench.runtimes.vllm.streams.model_state import SpeechModelState
+
+        return SpeechModelState
+
+    @property
+    def table(self) -> Tensor:
+        """The embeddings of the ids of all streams."""
+        found: Tensor = self.language_model.model.embed_tokens.weight
+        return found
+
+    @cached_property
+    def heads(self) -> StreamHeads:
+        """The logits of the streams."""
+        language = self.language_model
+        matrix = language.model.embed_tokens if self.config.tie_word_embeddings else language.lm_head
+        return StreamHeads(matrix.weight, self.stream_emb.weight, self.layout)
+
+    @classmethod
+    def get_placeholder_str(cls, modality: str, i: int) -> str | None:
+        """Raises `Refused`: a template of text has no place for a recording."""
+        raise Refused("this model takes conversations through the workbench, not through a chat template")
+
+    def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
+        """Returns the embeddings [n, H] of each recording of a batch, from the fields of `audio.AudioProcessor`."""
+        recorders = None
+        if self.captures is not None:
+            recorders = [self.captures.recorder(int(number)) if number else None for number in kwargs["capture"]]
+        heard = self.tower(list(kwargs["features"]), [int(length) for length in kwargs["lengths"]], recorders)
+        return [rows.to(self.table.dtype) for rows in heard]
+
+    def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
+        """Returns the logits of stream 0, and keeps the hidden states for those of the others."""
+        self.hidden = hidden_states
+        return super().compute_logits(hidden_states)

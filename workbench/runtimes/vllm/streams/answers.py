@@ -1,0 +1,205 @@
+"""The answers that an engine is generating: their rows by absolute position, and what comes next in each.
+
+An engine may compute a position several times: it cuts long prompts into pieces, and takes a request out of the batch
+and starts it again later. So a position is chosen once, and kept until its request ends: asked again, it is the same.
+This file knows neither vLLM nor a network.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.runtimes.vllm.streams.asked import Asked, read
+from workbench.speech.choosing import Due, Step, chosen, forced
+from workbench.speech.layout import SpeechLayout
+from workbench.speech.masks import wanted
+from workbench.speech.network import Wanted
+from workbench.speech.phases import Cursor, Kind
+from workbench.speech.plan import AnswerPlan
+
+Logits = Callable[[Sequence[int], Wanted], tuple[np.ndarray, np.ndarray | None]]
+"""Returns logits of rows of the batch [n, ids], and those of streams 1 and above [n, streams - 1, layer size]."""
+
+
+class Answer:
+    """One request: its prompt's rows of several streams, and the rows generated so far."""
+
+    def __init__(self, asked: Asked, layout: SpeechLayout, prompt: int):
+        self.asked, self.layout, self.prompt = asked, layout, prompt
+        self.steps: list[Step] = []
+        self._cursor = Cursor(asked.plan, layout)
+
+    def rows(self, start: int, stop: int) -> list[tuple[int, np.ndarray]]:
+        """Returns (position, row [streams]) of the positions from `start` to `stop` that have streams 1 and above."""
+        found = []
+        for first, rows in self.asked.spans if start < self.prompt else ():
+            found += [(p, rows[p - first]) for p in range(max(start, first), min(stop, first + len(rows)))]
+        for position in range(max(start, self.prompt), min(stop, self.prompt + len(self.steps))):
+            step = self.steps[position - self.prompt]
+            if step.phase is Kind.AUDIO:
+                found.append((position, step.ids))
+        return found
+
+    def settled(self, length: int) -> Step | None:
+        """Returns the position that follows the first `length` ones, if the model has no choice there.
+
+        It has none where it has chosen before, inside a prompt of which only a piece is computed (nothing is kept of
+        what follows it there), where an id is forced, and after the end.
+        """
+        number = length - self.prompt
+        if number > len(self.steps):
+            raise ValueError(f"position {number} of an answer is asked for, which has {len(self.steps)} so far")
+        if number < 0:
+            return _end(self.layout)
+        if number < len(self.steps):
+            return self.steps[number]
+        phase = self._cursor.phase
+        if phase.kind is Kind.END:
+            return _end(self.layout)
+        if phase.forced is None:
+            return None
+        step = forced(phase, self.layout, self.asked.probabilities)
+        self.take(step)
+        return step
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows."""
+        return self._cursor.phase.kind is Kind.END
+
+    def due(self) -> Due:
+        """Returns the position that the model is to choose."""
+        return Due(self._cursor.phase, self.asked.plan, len(self.steps), self.asked.probabilities)
+
+    def take(self, step: Step) -> None:
+        """Appends a position."""
+        self._cursor.advance(step.id)
+        self.steps.append(step)
+
+
+class _Ended(Answer):
+    """A request that cannot be answered."""
+
+    ended = True
+
+    def __init__(self, prompt: int, layout: SpeechLayout):
+        super().__init__(Asked(AnswerPlan()), layout, prompt)
+
+    def settled(self, length: int) -> Step:
+        """Returns the end."""
+        return _end(self.layout)
+
+
+def _end(layout: SpeechLayout) -> Step:
+    """Returns what stands for no position: the pad, a stop token of every request."""
+    return Step(layout.row(layout.pad), Kind.END)
+
+
+class Answers:
+    """The requests in an engine, by id.
+
+    Args:
+        most: of the requests out of the batch. If there are more, one that has ended is forgotten, else the first one.
+    """
+
+    def __init__(self, layout: SpeechLayout, most: int = 0):
+        self.layout, self._most = layout, most
+        self._running: dict[str, Answer] = {}
+        self._parked: OrderedDict[str, Answer] = OrderedDict()
+
+    def __contains__(self, request: str) -> bool:
+        return request in self._running
+
+    @property
+    def kept(self) -> int:
+        """The number of requests that are known, those out of the batch included."""
+        return len(self._running) + len(self._parked)
+
+    def begin(self, request: str, extra: Mapping[str, Any] | None, prompt: int, positions: int) -> str:
+        """Takes up a request, new or parked; one that asks for no streams is left to vLLM.
+
+        Args:
+            prompt: the number of positions of its prompt.
+            positions: with those that it has generated.
+
+        Returns a sentence if what it asks for cannot be read, or if its rows are no longer known; then its answer ends
+        here. Otherwise returns an empty string.
+        """
+        if request in self._running:
+            return ""
+        if request in self._parked:
+            self._running[request] = self._parked.pop(request)
+            return ""
+        try:
+            asked = read(extra, self.layout, prompt)
+            if asked is None:
+                return ""
+            if positions > prompt:
+                raise BadInput(f"the streams of the {positions - prompt} rows so far are no longer known")
+        except BadInput as error:
+            self._running[request] = _Ended(prompt, self.layout)
+            return str(error)
+        self._running[request] = Answer(asked, self.layout, prompt)
+        return ""
+
+    def end(self, request: str) -> None:
+        """Forgets a request; unknown ones do nothing."""
+        self._running.pop(request, None)
+
+    def park(self, request: str) -> None:
+        """Takes a request out of the batch that may come back or not; unknown ones do nothing."""
+        answer = self._running.pop(request, None)
+        if answer is None:
+            return
+        self._parked[request] = answer
+        if len(self._parked) > self._most:
+            ended = (name for name, each in self._parked.items() if each.ended)
+            del self._parked[next(ended, next(iter(self._parked)))]
+
+    def rows(self, requests: Sequence[str], starts: Sequence[int], stops: Sequence[int]) -> tuple[list[int], list[Any]]:
+        """Returns where in a step's tokens there are rows of several streams, and these rows.
+
+        Args:
+            requests: in the order of the batch; a request's tokens stand together.
+            starts, stops: the positions of each request that are computed.
+        """
+        places: list[int] = []
+        found: list[np.ndarray] = []
+        at = 0
+        for request, start, stop in zip(requests, starts, stops):
+            if (answer := self._running.get(request)) is not None:
+                for position, row in answer.rows(start, stop):
+                    places.append(at + position - start)
+                    found.append(row)
+            at += stop - start
+        return places, found
+
+    def choose(self, requests: Sequence[str], lengths: Sequence[int], logits: Logits) -> dict[int, Step]:
+        """Returns the next position of each of these requests, by its row in the batch.
+
+        Args:
+            requests: in the order of the batch.
+            lengths: the number of positions of each that are computed, those of this step included.
+        """
+        found: dict[int, Step] = {}
+        together: dict[Any, list[tuple[int, Answer, Due]]] = {}
+        for row, (request, length) in enumerate(zip(requests, lengths)):
+            if (answer := self._running.get(request)) is None:
+                continue
+            step = answer.settled(length)
+            if step is not None:
+                found[row] = step
+                continue
+            due = answer.due()
+            together.setdefault(due.manner, []).append((row, answer, due))
+        for manner, group in together.items():
+            main, codec = logits([row for row, _, _ in group], wanted(manner[0], self.layout))
+            for (row, answer, _), step in zip(group, chosen(main, codec, [due for _, _, due in group], self.layout)):
+                answer.take(step)
+                found[row] = step
+        return found

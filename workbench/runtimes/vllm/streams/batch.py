@@ -1,0 +1,58 @@
+"""One step of an engine, as both model runners see it: which requests, which positions; rows in, chosen positions out.
+
+This file knows no vLLM but the form of its sampler's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from workbench.runtimes.vllm.streams.asked import columns
+from workbench.speech.choosing import Step
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The requests of a step in the order of its rows."""
+
+    names: Sequence[str]
+    starts: Sequence[int]  # the first position of each that is computed
+    stops: Sequence[int]  # and the one after the last
+
+
+@torch.inference_mode()
+def put_rows(model: Any, embeddings: Tensor | None, places: Sequence[int], rows: Sequence[np.ndarray]) -> None:
+    """Overwrites embeddings [tokens, H] with those of rows of several streams.
+
+    A row's embedding is the sum of those of its ids. Streams 1 and above do not count where they hold the pad.
+
+    Args:
+        model: has `layout` and the embeddings' `table`.
+        places: where the rows stand among the tokens.
+    """
+    if not places or embeddings is None:
+        return
+    ids = torch.from_numpy(np.stack(rows).astype(np.int64)).to(embeddings.device)
+    counts = (ids != model.layout.pad).to(embeddings.dtype)
+    counts[:, 0] = 1
+    embeddings[list(places)] = F.embedding_bag(ids, model.table, mode="sum", per_sample_weights=counts)
+
+
+def written(sampled: Any, chosen: Mapping[int, Step]) -> None:
+    """Writes positions, by row, into a sampler's output: ids of stream 0 as its tokens, the others as alternatives."""
+    told = sampled.logprobs_tensors
+    for row, step in chosen.items():
+        sampled.sampled_token_ids[row, 0] = step.id
+        if told is None or told.logprob_token_ids.shape[1] < len(step.ids):
+            continue  # the request did not ask for the streams
+        ids, numbers = columns(step.ids, step.probabilities)
+        told.logprob_token_ids[row, : len(ids)] = torch.from_numpy(ids).to(told.logprob_token_ids)
+        told.logprobs[row, : len(ids)] = torch.from_numpy(numbers).to(told.logprobs)
+        told.selected_token_ranks[row] = 0

@@ -1,0 +1,83 @@
+"""Answers of several streams on vLLM's model runner V2, which is current on a GPU.
+
+The model's class offers `SpeechModelState` to vLLM. That runner removes a request that it takes out of the batch, and
+adds it again later, so the answers are parked in between.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from vllm.logger import init_logger
+from vllm.v1.worker.gpu.model_states.default import DefaultModelState
+
+from workbench.runtimes.vllm.streams.answers import Answers
+from workbench.runtimes.vllm.streams.batch import put_rows, written
+
+logger = init_logger("vllm.speech_workbench")
+PARKED = 4  # answers for each request of a full batch, as many requests may end while one waits
+
+
+class SpeechModelState(DefaultModelState):
+    """The state of a model runner; uses the interface of vLLM 0.32."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        speech: Any = self.model
+        self.speech = speech
+        self.answers = Answers(speech.layout, PARKED * self.max_num_reqs)
+
+    def add_request(self, req_index: int, new_req_data: Any) -> None:
+        """Takes up a request, or takes it up again."""
+        super().add_request(req_index, new_req_data)
+        params = new_req_data.sampling_params
+        prompt = len(new_req_data.prompt_token_ids or ())
+        positions = len(new_req_data.prefill_token_ids or ()) or prompt
+        name = new_req_data.req_id
+        if problem := self.answers.begin(name, params.extra_args if params else None, prompt, positions):
+            logger.warning("request %s ends: %s", name, problem)
+
+    def remove_request(self, req_id: str) -> None:
+        """Parks a request: it has ended, or will be added again."""
+        super().remove_request(req_id)
+        self.answers.park(req_id)
+
+    def prepare_inputs_embeds(self, scheduled_encoder_inputs: Any, input_batch: Any, req_states: Any) -> Tensor:
+        """Returns the embeddings of a step; those of rows of several streams are the sums of their ids'."""
+        found: Tensor = super().prepare_inputs_embeds(scheduled_encoder_inputs, input_batch, req_states)
+        starts, stops = _positions(input_batch)
+        put_rows(self.speech, found, *self.answers.rows(input_batch.req_ids, starts, stops))
+        return found
+
+    def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
+        """Returns a sampler that chooses the positions of answers of several streams."""
+        return SpeechSampler(sampler, self), None
+
+
+class SpeechSampler:
+    """vLLM's sampler, whose choices are replaced where a request asks for several streams."""
+
+    def __init__(self, sampler: Any, state: SpeechModelState):
+        self._sampler, self._state = sampler, state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sampler, name)
+
+    def __call__(self, logits: Tensor, input_batch: Any) -> Any:
+        """Returns the next position of each request."""
+        sampled = self._sampler(logits, input_batch)
+        state = self._state
+        names = list(input_batch.req_ids)
+        if any(name in state.answers for name in names):
+            heads = state.speech.heads.of(state.speech.hidden, logits)
+            _, stops = _positions(input_batch)
+            written(sampled, state.answers.choose(names, stops, heads))
+        return sampled
+
+
+def _positions(input_batch: Any) -> tuple[list[int], list[int]]:
+    """Returns the first position of each request that a step computes, and the one after the last."""
+    count = input_batch.num_reqs
+    starts = [int(number) for number in input_batch.num_computed_tokens_np[:count]]
+    return starts, [start + int(n) for start, n in zip(starts, input_batch.num_scheduled_tokens[:count])]

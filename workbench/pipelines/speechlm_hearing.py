@@ -32,13 +32,17 @@ class Hearing:
         self.features = WhisperMel(mel.bins, mel.hop, mel.window, mel.normalise)
         self.shortest = max(mel.hop, mel.window // 2 + 1)  # samples; the edges are reflected by half a window
 
-    def check(self, samples: np.ndarray) -> None:
-        """Raises `BadInput` for a recording that is too short, silent, or holds values that are no numbers."""
+    def check_length(self, samples: np.ndarray) -> None:
+        """Raises `BadInput` for a recording that is too short for the features, or not mono."""
         if samples.ndim != 1 or len(samples) < self.shortest:
             raise BadInput(
                 f"the recording has {samples.size} samples at {SAMPLE_RATE} Hz; expected mono and at least "
                 f"{self.shortest} ({1000 * self.shortest / SAMPLE_RATE:.1f} ms)"
             )
+
+    def check(self, samples: np.ndarray) -> None:
+        """Raises `BadInput` for a recording that is too short, silent, or holds values that are no numbers."""
+        self.check_length(samples)
         if not np.isfinite(samples).all():
             raise BadInput("the recording has values that are not finite (NaN or infinity); expected samples")
         if samples.min() == samples.max():

@@ -280,7 +280,7 @@ class Engine:
 
     def follow(
         self, requests: Sequence[Request], params: Sequence[SamplingParams]
-    ) -> Generator[tuple[int, list[int], Sequence[Any]], None, list[Finished]]:
+    ) -> Generator[tuple[int, list[int], Any], None, list[Finished]]:
         """Yields the same as `stream`, and vLLM's log-probabilities of each id, with vLLM's own parameters of requests
         in place of decodings. Raises the same errors.
         """

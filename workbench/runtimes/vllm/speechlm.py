@@ -17,6 +17,7 @@ from workbench.families.family import load
 from workbench.families.speechlm import CODEC_ON_TORCH, read_speechlm
 from workbench.pipelines.conversation_session import ConversationSession
 from workbench.runtimes.vllm.session import started_engine
+from workbench.runtimes.vllm.streams.asked import width
 from workbench.runtimes.vllm.streams.network import EngineNetwork, engine_steps
 from workbench.speech.network import Codec
 from workbench.trace.recorder import Recorder
@@ -38,7 +39,7 @@ def open_session(directory: Path, name: str, settings: Settings) -> Conversation
         name,
         settings,
         limit_mm_per_prompt={"audio": MOST_RECORDINGS if model.tower else 0},
-        max_logprobs=model.layout.streams,  # by which the streams come back
+        max_logprobs=width(model.layout, evidence=True),  # by which the streams come back
         worker_cls=WORKER,
     )
     try:

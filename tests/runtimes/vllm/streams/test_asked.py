@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 
 from tests.support.speech_layouts import LAYOUT
 from workbench.core.errors import BadInput
-from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, columns, read, row_of, spans_of
+from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, columns, position, read, spans_of, width
+from workbench.speech.choosing import Due, chosen, forced
+from workbench.speech.masks import allowed, wanted
+from workbench.speech.phases import Kind, Phase
 from workbench.speech.plan import AnswerPlan
 
 
 @given(st.lists(st.booleans(), max_size=12), st.integers(0, 3))
 def test_the_rows_of_a_prompt_arrive(spoken: list[bool], start: int) -> None:
     rows = np.array([LAYOUT.pads + n % 5 if each else LAYOUT.row(n) for n, each in enumerate(spoken)]).reshape(-1, 5)
-    asked = Asked(AnswerPlan("audio", seed=7), spans_of(rows, start, LAYOUT), True)
+    asked = Asked(AnswerPlan("audio", seed=7), spans_of(rows, start, LAYOUT), True, True)
     found = read({ARGUMENT: asked.written(), "other": 1}, LAYOUT, start + len(rows))
-    assert found is not None and found.plan == asked.plan and found.probabilities
+    assert found is not None and found.plan == asked.plan and found.probabilities and found.evidence
     told = {first + n: row.tolist() for first, each in found.spans for n, row in enumerate(each)}
     assert told == {start + n: row.tolist() for n, row in enumerate(rows) if spoken[n]}
     assert len(found.spans) == sum(now and not before for before, now in zip([False, *spoken], spoken))
@@ -33,15 +36,16 @@ def test_the_rows_of_a_prompt_arrive(spoken: list[bool], start: int) -> None:
         7,
         [],
         {},
-        {"plan": {"modalities": "smell"}, "spans": [], "probabilities": False},
-        {"plan": {"modality": "text"}, "spans": [], "probabilities": False},
-        {"plan": {"cfg": 3.0}, "spans": [], "probabilities": False},
-        {"plan": {}, "spans": [[0, 2, b"short"]], "probabilities": False},
-        {"plan": {}, "spans": [[0, 1, "text"]], "probabilities": False},
-        {"plan": {}, "spans": [[9, 1, bytes(20)]], "probabilities": False},
-        {"plan": {}, "spans": [[-1, 1, bytes(20)]], "probabilities": False},
-        {"plan": {}, "spans": [[0, 1, b"\xff" * 20]], "probabilities": False},
-        {"plan": {}, "spans": 3, "probabilities": False},
+        {"plan": {"modalities": "smell"}, "spans": [], "probabilities": False, "evidence": False},
+        {"plan": {"modality": "text"}, "spans": [], "probabilities": False, "evidence": False},
+        {"plan": {"cfg": 3.0}, "spans": [], "probabilities": False, "evidence": False},
+        {"plan": {}, "spans": [[0, 2, b"short"]], "probabilities": False, "evidence": False},
+        {"plan": {}, "spans": [[0, 1, "text"]], "probabilities": False, "evidence": False},
+        {"plan": {}, "spans": [[9, 1, bytes(20)]], "probabilities": False, "evidence": False},
+        {"plan": {}, "spans": [[-1, 1, bytes(20)]], "probabilities": False, "evidence": False},
+        {"plan": {}, "spans": [[0, 1, b"\xff" * 20]], "probabilities": False, "evidence": False},
+        {"plan": {}, "spans": [], "probabilities": False},
+        {"plan": {}, "spans": 3, "probabilities": False, "evidence": False},
     ],
 )
 def test_other_values_are_refused(given: Any) -> None:
@@ -50,11 +54,25 @@ def test_other_values_are_refused(given: Any) -> None:
     assert read({}, LAYOUT, 9) is None and read(None, LAYOUT, 9) is None
 
 
-@pytest.mark.parametrize("spoken", [True, False])
-def test_a_position_comes_back(spoken: bool) -> None:
-    row = LAYOUT.pads + [3, 0, 1, 5, 2] if spoken else LAYOUT.row(LAYOUT.eos)
-    told = np.array([0.5, 0.25, 1.0, 0.125, 0.0625]) if spoken else np.array([0.75, *[np.nan] * 4])
-    ids, numbers = columns(row, told)
-    found, probabilities = row_of(int(row[0]), dict(zip(ids.tolist(), numbers.tolist())), LAYOUT)
-    assert found.tolist() == row.tolist()
-    np.testing.assert_array_equal(probabilities, told)
+@pytest.mark.parametrize("evidence", [True, False])
+@pytest.mark.parametrize("phase", [Phase(Kind.AUDIO), Phase(Kind.TEXT, closes=True), Phase(Kind.MARKER, 7)])
+def test_a_position_comes_back(phase: Phase, evidence: bool) -> None:
+    plan = AnswerPlan(text_temperature=0.5, audio_temperature=0.5, audio_top_k=3)
+    if phase.forced is not None:
+        step = forced(phase, LAYOUT, True, evidence)
+    else:
+        draw = np.random.default_rng(0)
+        main = draw.normal(size=(1, len(allowed(wanted(phase, LAYOUT).main)))).astype(np.float32)
+        codec = draw.normal(size=(1, LAYOUT.streams - 1, LAYOUT.layer_size)).astype(np.float32)
+        [step] = chosen(
+            main, codec if phase.kind is Kind.AUDIO else None, [Due(phase, plan, 3, True, evidence)], LAYOUT
+        )
+    ids, numbers = columns(step, LAYOUT)
+    assert len(set(ids.tolist())) == len(ids) and ids.min() >= 0
+    assert ids[0] == step.id and len(ids) == len(numbers) == width(LAYOUT, evidence)
+    found = position(ids.astype(np.int32), numbers, step.phase, Asked(plan, (), True, evidence), LAYOUT)
+    assert found.ids.tolist() == step.ids.tolist() and found.phase is step.phase
+    np.testing.assert_allclose(found.probabilities, step.probabilities, rtol=1e-6)
+    assert (found.evidence is not None) == evidence
+    for name in ("alternatives", "logprobs", "temperatures", "candidates", "rooms") if evidence else ():
+        np.testing.assert_allclose(getattr(found.evidence, name), getattr(step.evidence, name), rtol=1e-6)

@@ -7,6 +7,7 @@ The class is a language model over the ids of all streams. How a row of several 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from vllm.config import VllmConfig
 from vllm.model_executor.models.utils import WeightsMapper
 from vllm.multimodal import MULTIMODAL_REGISTRY
+from vllm.multimodal.processing.inputs import ProcessorInputs
 
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
@@ -54,7 +56,7 @@ class SpeechLmFrontEnd(FrontEnd):
         """See `FrontEnd.sound`."""
         if self.hearing is None:
             raise BadInput(f"{self.name} has no audio encoder; expected messages of text")
-        self.hearing.check(samples)
+        self.hearing.check_length(samples)  # vLLM measures memory with silence
         features = self.hearing.features(samples)
         return Sound(features, len(features), self.count(len(samples)))
 
@@ -92,7 +94,16 @@ class SpeechLmInfo(AudioInfo):
         return {MODALITY: None if front_end.hearing else 0}
 
 
-@MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=SpeechLmInfo, dummy_inputs=AudioDummyInputs)
+class SpeechLmProcessor(AudioProcessor):
+    """Turns recordings into a request's fields, as `AudioProcessor` does."""
+
+    def get_dummy_inputs(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> ProcessorInputs:
+        """Returns the input with which vLLM measures memory. The placeholder is an id, and no text becomes it."""
+        found = super().get_dummy_inputs(seq_len, mm_counts, mm_options)
+        return replace(found, prompt=[self.info.placeholder] * mm_counts.get(MODALITY, 0))
+
+
+@MULTIMODAL_REGISTRY.register_processor(SpeechLmProcessor, info=SpeechLmInfo, dummy_inputs=AudioDummyInputs)
 class SpeechWorkbenchSpeechLM(AroundLanguageModel):
     """A Qwen3 language model over text and codec streams, and what it hears with."""
 

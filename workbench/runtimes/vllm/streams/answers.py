@@ -63,7 +63,7 @@ class Answer:
             return _end(self.layout)
         if phase.forced is None:
             return None
-        step = forced(phase, self.layout, self.asked.probabilities)
+        step = forced(phase, self.layout, self.asked.probabilities, self.asked.evidence)
         self.take(step)
         return step
 
@@ -74,7 +74,8 @@ class Answer:
 
     def due(self) -> Due:
         """Returns the position that the model is to choose."""
-        return Due(self._cursor.phase, self.asked.plan, len(self.steps), self.asked.probabilities)
+        asked = self.asked
+        return Due(self._cursor.phase, asked.plan, len(self.steps), asked.probabilities, asked.evidence)
 
     def take(self, step: Step) -> None:
         """Appends a position."""

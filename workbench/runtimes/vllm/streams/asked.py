@@ -1,13 +1,12 @@
 """What a request for an answer of several streams carries into the engine, and how its rows come back.
 
 A request's `SamplingParams.extra_args` hold the plan of the answer, and those rows of the prompt that have more than
-stream 0. Streams 1 and above come back as the alternatives of each token, which vLLM has for log-probabilities. This
+stream 0. All streams come back as the columns of each token that vLLM has for log-probabilities of alternatives. This
 file imports neither vllm nor torch.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,11 +14,14 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.speech.choosing import Step
+from workbench.speech.evidence import MOST, Evidence
 from workbench.speech.layout import SpeechLayout
+from workbench.speech.phases import Kind
 from workbench.speech.plan import AnswerPlan
 
 ARGUMENT = "workbench_speech"  # the entry of `extra_args`
-UNKNOWN = -1.0  # stands for the probability of an id that the model did not choose; JSON has no NaN
+NUMBERS = 3  # of each stream, that the evidence of a choice has besides its alternatives
 Span = tuple[int, np.ndarray]  # the first position, and rows of ids [n, streams]
 
 
@@ -30,11 +32,13 @@ class Asked:
     plan: AnswerPlan
     spans: Sequence[Span] = ()  # the rows of the prompt that have streams 1 and above
     probabilities: bool = False
+    evidence: bool = False
 
     def written(self) -> dict[str, Any]:
         """Returns the entry of `extra_args`, of plain values."""
         spans = [[start, len(rows), rows.astype("<i4").tobytes()] for start, rows in self.spans]
-        return {"plan": asdict(self.plan), "spans": spans, "probabilities": self.probabilities}
+        told = {"probabilities": self.probabilities, "evidence": self.evidence}
+        return {"plan": asdict(self.plan), "spans": spans, **told}
 
 
 def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) -> Asked | None:
@@ -49,7 +53,7 @@ def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) 
     if given is None:
         return None
     try:
-        plan, spans, told = AnswerPlan(**given["plan"]), given["spans"], given["probabilities"]
+        plan, spans, told = AnswerPlan(**given["plan"]), given["spans"], (given["probabilities"], given["evidence"])
         found = [
             (int(start), np.frombuffer(rows, "<i4").reshape(count, layout.streams)) for start, count, rows in spans
         ]
@@ -62,7 +66,7 @@ def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) 
             raise BadInput(f"{ARGUMENT} has rows {start} to {start + len(rows)} of a prompt of {positions}")
         if rows.size and not 0 <= rows.min() <= rows.max() < layout.vocabulary:
             raise BadInput(f"{ARGUMENT} has ids from {rows.min()} to {rows.max()}; expected those of the vocabulary")
-    return Asked(plan, found, bool(told))
+    return Asked(plan, found, *map(bool, told))
 
 
 def spans_of(rows: np.ndarray, start: int, layout: SpeechLayout) -> list[Span]:
@@ -72,30 +76,41 @@ def spans_of(rows: np.ndarray, start: int, layout: SpeechLayout) -> list[Span]:
     return [(start + int(part[0]), rows[part[0] : part[-1] + 1]) for part in parts if len(part)]
 
 
-def columns(row: np.ndarray, probabilities: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a position as (ids, numbers) of its token and alternatives, [streams] each."""
-    if probabilities is None:
-        return row, np.zeros(len(row), dtype=np.float32)
-    known = np.where(np.isnan(probabilities), UNKNOWN, probabilities)
-    return row, known.astype(np.float32)
+def width(layout: SpeechLayout, evidence: bool) -> int:
+    """Returns the number of columns of a position that comes back."""
+    return layout.streams * (1 + (MOST + NUMBERS if evidence else 0))
 
 
-def row_of(token: int, told: Mapping[int, float], layout: SpeechLayout) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (ids [streams], probabilities [streams]) of a position that came back.
+def columns(step: Step, layout: SpeechLayout) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a position as (ids, numbers), both [columns], the id of stream 0 first.
 
-    Args:
-        token: its id of stream 0.
-        told: numbers by id, of the token and its alternatives.
+    The first columns are the ids and their probabilities. Those of the evidence follow, if it was asked for. vLLM keeps
+    one of several columns with the same id, so the ids of each column, which may be -1, have a range of their own.
     """
-    row, numbers = layout.row(token), np.full(layout.streams, math.nan)
-    for number, value in told.items():
-        stream = (number - layout.codec_first) // layout.layer_size
-        if number == token:
-            stream = 0
-        elif not 1 <= stream < layout.streams:
-            continue  # the pad of streams that are not in use
-        else:
-            row[stream] = number
-        if value != UNKNOWN:
-            numbers[stream] = value
-    return row, numbers
+    told = step.probabilities
+    ids, numbers = [step.ids], [np.full(len(step.ids), np.nan) if told is None else told]
+    if (why := step.evidence) is not None:
+        ids += [why.alternatives.ravel(), np.zeros(NUMBERS * len(step.ids), dtype=np.int64)]
+        numbers += [why.logprobs.ravel(), why.temperatures, why.candidates, why.rooms]
+    found = np.concatenate(ids)
+    found[1:] += 1 + (layout.vocabulary + 1) * np.arange(1, len(found))
+    return found, np.concatenate(numbers).astype(np.float32)
+
+
+def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, asked: Asked, layout: SpeechLayout) -> Step:
+    """Returns the position of columns that came back."""
+    count = layout.streams
+    ids = np.concatenate([ids[:1], ids[1:] % (layout.vocabulary + 1) - 1])
+    evidence = None
+    if asked.evidence:
+        end = count * (1 + MOST)
+        temperatures, candidates, rooms = numbers[end:].astype(np.float64).reshape(NUMBERS, count)
+        evidence = Evidence(
+            ids[count:end].reshape(count, MOST),
+            numbers[count:end].astype(np.float32).reshape(count, MOST),
+            temperatures,
+            candidates.astype(np.int64),
+            rooms,
+        )
+    told = numbers[:count].astype(np.float64) if asked.probabilities else None
+    return Step(ids[:count], phase, told, evidence)

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from workbench.runtimes.vllm.streams.asked import columns
 from workbench.speech.choosing import Step
+from workbench.speech.layout import SpeechLayout
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,16 @@ def put_rows(model: Any, embeddings: Tensor | None, places: Sequence[int], rows:
     embeddings[list(places)] = F.embedding_bag(ids, model.table, mode="sum", per_sample_weights=counts)
 
 
-def written(sampled: Any, chosen: Mapping[int, Step]) -> None:
+def written(sampled: Any, chosen: Mapping[int, Step], layout: SpeechLayout) -> None:
     """Writes positions, by row, into a sampler's output: ids of stream 0 as its tokens, the others as alternatives."""
     told = sampled.logprobs_tensors
     for row, step in chosen.items():
         sampled.sampled_token_ids[row, 0] = step.id
-        if told is None or told.logprob_token_ids.shape[1] < len(step.ids):
+        if told is None:
+            continue
+        ids, numbers = columns(step, layout)
+        if (count := len(ids)) > told.logprob_token_ids.shape[1]:
             continue  # the request did not ask for the streams
-        ids, numbers = columns(step.ids, step.probabilities)
-        told.logprob_token_ids[row, : len(ids)] = torch.from_numpy(ids).to(told.logprob_token_ids)
-        told.logprobs[row, : len(ids)] = torch.from_numpy(numbers).to(told.logprobs)
+        told.logprob_token_ids[row, :count] = torch.from_numpy(ids).to(told.logprob_token_ids)
+        told.logprobs[row, :count] = torch.from_numpy(numbers).to(told.logprobs)
         told.selected_token_ranks[row] = 0

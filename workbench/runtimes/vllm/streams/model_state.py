@@ -72,7 +72,7 @@ class SpeechSampler:
         if any(name in state.answers for name in names):
             heads = state.speech.heads.of(state.speech.hidden, logits)
             _, stops = _positions(input_batch)
-            written(sampled, state.answers.choose(names, stops, heads))
+            written(sampled, state.answers.choose(names, stops, heads), state.speech.layout)
         return sampled
 
 

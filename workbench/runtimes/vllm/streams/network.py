@@ -19,7 +19,7 @@ from workbench.families.speechlm import SpeechLmModel
 from workbench.pipelines.speechlm_hearing import Hearing
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
-from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, Span, row_of, spans_of
+from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, Span, position, spans_of, width
 from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.speech.choosing import Step, forced
 from workbench.speech.dialogue import Recording
@@ -97,7 +97,11 @@ class EngineNetwork:
 
 
 def engine_steps(
-    network: EngineNetwork, prompt: Sequence[Any], plan: AnswerPlan, probabilities: bool = False
+    network: EngineNetwork,
+    prompt: Sequence[Any],
+    plan: AnswerPlan,
+    probabilities: bool = False,
+    evidence: bool = False,
 ) -> Generator[Step, None, str]:
     """Yields the positions of an answer as the engine chooses them, and returns why it has ended: stop or length.
 
@@ -115,24 +119,25 @@ def engine_steps(
     request, spans = network.request(prompt)
     request = replace(request, salt=_salt(plan, spans))
     cursor = Cursor(plan, layout)
-    stream = network.engine.follow([request], [_params(plan, Asked(plan, spans, probabilities), layout)])
+    asked = Asked(plan, spans, probabilities, evidence)
+    stream = network.engine.follow([request], [_params(asked, layout)])
     try:
         for _, ids, told in stream:
-            for token, alternatives in zip(ids, told, strict=True):
+            for token, start, end in zip(ids, told.start_indices, told.end_indices, strict=True):
                 phase = cursor.phase
                 if phase.kind is Kind.END:
                     continue  # a stop token of our own
                 kind = Kind.CLOSE if phase.closes and token in (layout.eos, layout.eot) else phase.kind
-                row, numbers = row_of(token, {n: each.logprob for n, each in alternatives.items()}, layout)
+                columns = np.array(told.token_ids[start:end]), np.array(told.logprobs[start:end])
                 try:
                     cursor.advance(token)
                 except ValueError as error:
                     raise WorkbenchError(f"the engine broke an answer off (its log: {network.engine.log})") from error
-                yield Step(row, kind, numbers if probabilities else None)
+                yield position(*columns, kind, asked, layout)
     finally:
         stream.close()
     while (phase := cursor.phase).forced is not None:  # at the end of the context
-        step = forced(phase, layout, probabilities)
+        step = forced(phase, layout, probabilities, evidence)
         yield step
         cursor.advance(step.id)
     return phase.finish or LENGTH
@@ -148,10 +153,11 @@ def _salt(plan: AnswerPlan, spans: Sequence[Span]) -> str:
     return digest.hexdigest() if spans else ""
 
 
-def _params(plan: AnswerPlan, asked: Asked, layout: SpeechLayout) -> SamplingParams:
+def _params(asked: Asked, layout: SpeechLayout) -> SamplingParams:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
+    plan = asked.plan
     # After the end of an answer the pad comes. Where an id alone says that the answer ends, it stops the request.
     last = {"auto": (layout.eos,), "text_audio": ()}.get(plan.modalities, (layout.eos, layout.eot))
     return SamplingParams(
@@ -159,7 +165,8 @@ def _params(plan: AnswerPlan, asked: Asked, layout: SpeechLayout) -> SamplingPar
         stop_token_ids=[layout.pad, *last],
         ignore_eos=True,
         temperature=0.0,  # the plan has its own
-        logprobs=layout.streams - 1,
+        logprobs=width(layout, asked.evidence) - 1,
+        flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
         extra_args={ARGUMENT: asked.written()},

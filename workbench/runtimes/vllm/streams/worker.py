@@ -83,8 +83,8 @@ class SpeechRunner:
         if len(chosen) < len(step.names):
             sampled = super()._sample(logits, spec_decode_metadata)  # type: ignore[misc]
         else:
-            sampled = _empty(len(step.names), self.answers.layout.streams, logits.device)
-        written(sampled, chosen)
+            sampled = _empty(len(step.names), self.input_batch.max_num_logprobs, logits.device)
+        written(sampled, chosen, self.answers.layout)
         return sampled
 
     def _on_request_state_removed(self, req_id: str, req_state: Any) -> None:
@@ -94,7 +94,8 @@ class SpeechRunner:
             self.answers.end(req_id)
 
 
-def _empty(requests: int, streams: int, device: torch.device) -> SamplerOutput:
-    ids = torch.zeros(requests, streams, dtype=torch.int32, device=device)
-    told = LogprobsTensors(ids, torch.zeros(requests, streams, device=device), torch.zeros_like(ids[:, 0]))
-    return SamplerOutput(torch.zeros(requests, 1, dtype=torch.int32, device=device), told)
+def _empty(requests: int, alternatives: int | None, device: torch.device) -> SamplerOutput:
+    """Returns the form of a sampler's output for requests with so many alternatives of each token at most."""
+    ids = torch.zeros(requests, 1 + (alternatives or 0), dtype=torch.int32, device=device)
+    told = LogprobsTensors(ids, torch.zeros(ids.shape, device=device), torch.zeros_like(ids[:, 0]))
+    return SamplerOutput(torch.zeros_like(ids[:, :1]), told)

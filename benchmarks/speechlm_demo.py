@@ -1,5 +1,8 @@
 """Error rates and speed of the shipped demo SpeechLM: what it says, what it writes, what it says back.
 
+Error rates are measured with the training's generator, which answers in batches; a test holds that it generates what a
+session does. Speed is measured with the session.
+
 What it says is heard by demo/sensevoice and, where the package is installed, by pocketsphinx with a grammar of digits;
 beside it stand the voices' own takes through the codec, heard by the same.
 """
@@ -12,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
+from workbench.session.conversation import AudioPiece
 from workbench.speech.delay import delayed
-from workbench.training.digits import WORDS, load_fsdd, split_by_speaker
+from workbench.training.digits import WORDS, load_fsdd, split_by_speaker, words_of
 from workbench.training.speechlm_files import LAYOUT
 from workbench.training.speechlm_generate import Choice
 from workbench.training.speechlm_measure import (
@@ -27,7 +31,6 @@ from workbench.training.speechlm_measure import (
     measure_writing,
     rates_of,
     recordings_to_hear,
-    requests,
     sensevoice,
     strings_to_say,
 )
@@ -72,14 +75,28 @@ def say(demo: Demo, speaker: Speaker, count: int) -> None:
             print(f"says, {voice}, heard by {name}: {', '.join(row)}", flush=True)
 
 
-def speed(demo: Demo, threads: int) -> None:
-    """Prints how much faster than real time the demo says 20 strings, one after another."""
-    torch.set_num_threads(threads)
-    seconds, begun = 0.0, time.monotonic()
-    with torch.inference_mode():
-        for request in requests(strings_to_say(20), VOICES[0]):
-            seconds += len(demo.sound(next(demo.say([request])))) / 16_000
-    print(f"{seconds / (time.monotonic() - begun):.1f} x real time with {threads} threads, in the training's generator")
+def speed(checkpoint: Path, threads: int) -> None:
+    """Prints how much faster than real time a loaded session says 20 strings, and how soon one hears the first of it.
+
+    The session is the one that every user has, in a process of its own. Each request has 5 words.
+    """
+    asked = [f"say {words_of(digits)}" for digits in strings_to_say(400) if len(digits) == 4][:20]
+    with Registry() as registry, registry.open(str(checkpoint), "pytorch", threads=threads) as session:
+        session.converse(asked[0], modalities="audio", seed=1)  # loads the model
+        seconds, firsts, begun = 0.0, [], time.perf_counter()
+        for text in asked:
+            sent, first = time.perf_counter(), None
+            for event in session.converse_stream(text, modalities="audio", seed=1):
+                if isinstance(event, AudioPiece) and len(event.samples):
+                    seconds += len(event.samples) / event.sample_rate
+                    first = first or time.perf_counter() - sent
+            firsts.append(first or np.nan)
+        passed = time.perf_counter() - begun
+    print(
+        f"speaks {seconds / passed:.1f} s of audio per second with {threads} threads, end to end; the first audio "
+        f"comes {np.median(firsts):.2f} s after a request of 5 words (median of {len(firsts)}; "
+        f"at most {np.max(firsts):.2f} s)"
+    )
 
 
 def main() -> None:
@@ -99,7 +116,7 @@ def main() -> None:
         f"says back, heard by demo/sensevoice: {measure_repeating(demo, recordings, sensevoice()).wer:.1%}", flush=True
     )
     say(demo, Speaker.of(demo.codec, voice_clips(human)), options.strings)
-    speed(demo, options.threads)
+    speed(options.checkpoint, options.threads)
 
 
 if __name__ == "__main__":

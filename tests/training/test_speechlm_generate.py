@@ -1,0 +1,27 @@
+"""The training's generator, which works in batches, against the session's, which works row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.core.settings import SessionSpec, Settings
+from workbench.isolation.loader import open_here
+from workbench.registry.sources import assets
+from workbench.training.speechlm_measure import Demo, requests, strings_to_say
+from workbench.training.speechlm_voices import VOICES
+
+DEMO = assets() / "demo-speechlm"
+STRINGS = strings_to_say(40)[:20]  # the shorter half
+
+
+def test_it_generates_what_the_session_does() -> None:
+    """In float64, where no two ids are nearly equally likely."""
+    asked = requests(STRINGS, VOICES[0])
+    demo = Demo.read(DEMO)
+    demo.network.double()
+    batched = list(demo.say(asked))
+    session = open_here(SessionSpec("demo/speechlm", "speechlm", "pytorch", DEMO, settings=Settings(dtype="float64")))
+    for digits, [(_, text)], rows in zip(STRINGS, asked, batched, strict=True):
+        answer = session.converse(text, modalities="audio", temperature=0, max_audio_rows=400)
+        np.testing.assert_array_equal(rows, answer.streams, err_msg=f"said {digits}")
+    session.close()

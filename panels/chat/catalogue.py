@@ -1,6 +1,6 @@
-"""What the Chat tab offers, as plain data: the models that converse, their options, and examples.
+"""The offer of the Chat tab as plain data: the models that converse, their options, and examples.
 
-The browser draws the inputs from it, and sends the values back to `panels.chat.request`. This file draws nothing.
+The browser draws the inputs from it and sends the values to `panels.chat.request`. This file draws nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOBODY = (
 
 
 def catalogue(registry: Registry, samples: Iterable[Sample]) -> dict[str, Any]:
-    """Returns the models that can converse now, with their options, examples, and why there is no model if so."""
+    """Returns the models that can converse now, with their options and examples; without a model, the reason."""
     models = [_model(offer) for offer in sorted(offers(registry, CONVERSE), key=_order) if offer.possible]
     return {
         "models": models,

@@ -1,7 +1,7 @@
-"""The websocket of the Chat tab: the page sends a turn, and gets text, speech and the answer as they are made.
+"""The websocket of the Chat tab: the page sends a turn and receives text, speech and the answer during generation.
 
 One connection is one turn. Its first message is a parcel (see `panels.chat.wire`); later ones are
-`{"type": "stop", "column": number or null}`. A page that goes away stops its turn. This file knows no model.
+`{"type": "stop", "column": number or null}`. If the page goes away, its turn stops. This file knows no model.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _work(
 
 
 async def _carry(socket: WebSocket, queue: asyncio.Queue[Message | None], stops: list[threading.Event]) -> None:
-    """Sends what is made until its end, and takes the page's stops meanwhile."""
+    """Sends all messages of a turn until its end, and receives the stops of the page at the same time."""
     listening = asyncio.create_task(_listen(socket, stops))
     try:
         while (message := await queue.get()) is not None:

@@ -1,7 +1,7 @@
-"""Reads what the page asks for: one turn of a conversation, answered by one or several models or settings.
+"""Reads the request of the page: one turn of a conversation, for one or several models or settings.
 
-The page keeps the conversation and sends all of it with every turn. This file checks its form; the session checks what
-the messages hold. It loads no model.
+The page keeps the conversation and sends all of it with every turn. This file checks its form; the session checks the
+content of the messages. It loads no model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Column:
 
 
 def read_request(registry: Registry, content: Mapping[str, Any], sounds: Sequence[Sound]) -> tuple[Column, ...]:
-    """Returns the answers that the page asks for; raises `BadInput` that says what is wrong."""
+    """Returns the answers that the page asks for; raises `BadInput` for a malformed request."""
     asked = content.get("columns")
     if not isinstance(asked, list) or not asked or not all(isinstance(each, dict) for each in asked):
         raise BadInput("the page asked for no answer; reload it")
@@ -65,7 +65,7 @@ def _column(
 def read_messages(given: Any, sounds: Sequence[Sound]) -> tuple[Mapping[str, Any], ...]:
     """Returns messages of the page as a session takes them: `{"type": "audio", "sound": number}` becomes samples.
 
-    Paths are refused: a page must not open files of the server.
+    It refuses paths, because a page must not open files of the server.
     """
     if not isinstance(given, list) or not given or len(given) > MOST_MESSAGES:
         raise BadInput(f"the conversation is empty or longer than {MOST_MESSAGES} messages; write or record something")

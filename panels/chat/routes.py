@@ -1,4 +1,4 @@
-"""The addresses of the Chat tab beside its websocket: what it offers, reading of recordings, replay bundles, scripts.
+"""The addresses of the Chat tab beside its websocket: the offer, recordings, replay bundles, scripts.
 
 All errors are `{"error": sentence}`. This file computes nothing itself.
 """
@@ -39,7 +39,7 @@ ZIP = "application/zip"
 
 
 class Scripts(StaticFiles):
-    """The tab's scripts. A browser asks each time whether its copy is still right."""
+    """The scripts of the tab. A browser asks each time whether its copy is up to date."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -66,7 +66,7 @@ def chat_routes(pool: SessionPool) -> list[BaseRoute]:
 
 
 async def _answered(work: Callable[[bytes, Request], Response], request: Request) -> Response:
-    """Reads the body of a request within bounds, and works on it in a thread."""
+    """Reads the body of a request up to a limit, and works on it in a thread."""
     try:
         if not same_origin(request.headers):
             raise BadInput("the request comes from another site")

@@ -1,7 +1,7 @@
-"""Answers one turn with one or several models or settings, and tells every event as it comes.
+"""Answers one turn with one or several models or settings, and reports every event at once.
 
-Columns run one after another, so that the times of each are its own. What was made before a stop stays. This file knows
-neither the web server nor HTML.
+The columns run one after another, so that they do not slow each other down. A stop keeps the answer so far. This
+file knows neither the web server nor HTML.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def answer_columns(
 
     Args:
         stops: one for each column; setting it ends that answer within one row.
-        tell: receives objects with `type`: `state` (what is waited for), `loaded` (seconds, if the model was loaded for
-            this answer), `text` (a piece and its tokens), `memory` (what the model's process has resident after the
-            answer, in words), `answer` (the fields of the answer, without audio, and `replay` if it was compared),
-            `failed` (a sentence); and chunks of speech.
-        finished: receives each answer whole.
+        tell: receives objects with `type`: `state` (what the page waits for), `loaded` (seconds, if the model was
+            loaded for this answer), `text` (a piece and its tokens), `memory` (what the model's process has resident
+            after the answer, in words), `answer` (the fields of the answer, without audio, and `replay` if it was
+            compared), `failed` (a sentence). It also receives chunks of speech.
+        finished: receives each complete answer.
     """
     for number, (column, stop) in enumerate(zip(columns, stops)):
         so_far = AnswerSoFar(column.offer.card.id, column.offer.cell.runtime, column.options)

@@ -230,7 +230,7 @@ def test_a_chat_in_a_terminal() -> None:
     third = expected([{"role": "system", "content": "be brief"}, {"role": "user", "content": "say three"}])
     assert third.text in terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
     terminal.say("/help")
-    terminal.until("Ctrl-C stops an answer and keeps what was made.\n.*> ")
+    terminal.until("Ctrl-C stops an answer and keeps the answer so far.\n.*> ")
     terminal.say("/quit")
     assert terminal.end() == 0
 
@@ -241,7 +241,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_it() -> None:
     terminal.say("say three")
     terminal.until("speaking: 20 rows")
     terminal.interrupt()
-    terminal.until("stopped; what was made is part of the conversation\n")
+    terminal.until("stopped; the answer so far stays in the conversation\n")
     terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
     terminal.say("/save stopped.wav")
     terminal.until("wrote stopped.wav\n.*> ")

@@ -32,7 +32,7 @@ LARGEST_JSON = 1 << 30  # bytes of a file of messages, which may hold recordings
 
 
 def chat(parsed: argparse.Namespace, opened: Opened, say: Say) -> int:
-    """Answers once, or in a terminal until the user ends the chat; returns the exit status."""
+    """Answers once, or chats in a terminal until the user ends the chat; returns the exit status."""
     place = sound_place(parsed.out) if parsed.out else None
     if parsed.text is None and not parsed.audio and parsed.messages is None:
         if parsed.json or not sys.stdin.isatty():
@@ -98,7 +98,7 @@ def read_messages(file: Path) -> list[Mapping[str, Any]]:
 
 
 def sound_place(path: Path) -> Path:
-    """Returns where audio is written; raises `BadInput` if no WAV file can be there."""
+    """Returns the path of the WAV file to write; raises `BadInput` if no WAV file can be there."""
     if path.suffix.lower() != ".wav":
         raise BadInput(f"{path} is no name of a WAV file; expected one that ends in .wav")
     if path.is_dir() or not path.absolute().parent.is_dir():
@@ -108,9 +108,9 @@ def sound_place(path: Path) -> Path:
 
 
 def print_answer(session: OpenSession, messages: Any, options: Mapping[str, Any], shown: bool, say: Say) -> Answer:
-    """Prints the text of an answer while it comes, and returns the answer.
+    """Prints the text of an answer while the model generates it, and returns the answer.
 
-    Ctrl-C stops the model within one row; the answer then has the finish `cancelled` and what was made so far.
+    Ctrl-C stops the model within one row. The answer then has the finish `cancelled` and everything up to there.
 
     Args:
         shown: whether to print the text.
@@ -140,10 +140,10 @@ def print_answer(session: OpenSession, messages: Any, options: Mapping[str, Any]
 
 
 def report(answer: Answer, place: Path | None, say: Say, writes: str = "--out FILE.wav") -> None:
-    """Writes the answer's audio, and says what is to know about the answer.
+    """Writes the answer's audio, and passes the answer's notes and limits to `say`.
 
     Args:
-        writes: what the user can do to write the audio if there is no place.
+        writes: the option or command that writes the audio, for the message if there is no place.
     """
     for note in answer.notes:
         say(f"{answer.model}: {note}")

@@ -1,6 +1,6 @@
-"""A chat in a terminal: what the user writes is answered at once; lines that begin with a slash are commands.
+"""A chat in a terminal: the model answers each line that the user writes. Lines that begin with a slash are commands.
 
-Ctrl-C stops an answer and keeps what was made of it. Ctrl-D ends the chat.
+Ctrl-C stops an answer and keeps the answer so far. Ctrl-D ends the chat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HELP = """\
 /save FILE.wav  write the audio of the last answer
 /new            forget the conversation
 /quit           end the chat, as Ctrl-D does
-Ctrl-C stops an answer and keeps what was made."""
+Ctrl-C stops an answer and keeps the answer so far."""
 
 
 class TerminalChat:
@@ -84,7 +84,7 @@ class TerminalChat:
             self._answer(line)
 
     def _answer(self, text: str) -> None:
-        """Asks the model; a question that it refuses is not part of the conversation."""
+        """Asks the model. A question that the model refuses does not become part of the conversation."""
         asked = [*self.messages, user_message(text, self.recordings)]
         system = [{"role": "system", "content": self.system}] if self.system else []
         answer = print_answer(self.session, [*system, *asked], self.options, True, self.say)
@@ -92,7 +92,7 @@ class TerminalChat:
         self.messages = [*asked, answer.message()]
         self.last = answer
         if answer.finish == "cancelled":
-            self.say("stopped; what was made is part of the conversation")
+            self.say("stopped; the answer so far stays in the conversation")
         report(answer, self.place, self.say, "/save FILE.wav")
 
     def _attach(self, name: str) -> None:

@@ -1,6 +1,7 @@
 """A conversation in text and speech: prompt, generation step by step, text and audio as they come, times, stages.
 
-Every runtime's session is this class around that runtime's network and codec. This file knows no network and no masks.
+The sessions of all runtimes are of this class; each runtime brings its network and its codec. This file knows no
+network and no masks.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class ConversationSession(Session, Converses, Traces):
     Args:
         described: the checkpoint without its weights.
         codec: None if the checkpoint does not speak.
-        audio_notes: sentences on how recordings are heard, which answers to conversations with recordings carry.
+        audio_notes: sentences on how the model hears recordings. Answers to conversations with recordings have them.
         steps: generates an answer with the network; takes and returns the same as `answer_steps`.
     """
 
@@ -119,7 +120,8 @@ class ConversationSession(Session, Converses, Traces):
         clock: WorkClock,
         positions: list[Step] | None = None,
     ) -> Generator[ConversationEvent, None, None]:
-        """Generates after a prompt that is ready; yields the same as `converse_stream`, and tells `made`.
+        """Generates the answer to a prompt; yields the same events as `converse_stream` after `Begun`, and adds them to
+        `made`.
 
         Args:
             positions: gets every position of the answer, if given.
@@ -300,7 +302,7 @@ class _Unfolding:
         self._open: Kind | None = None  # the segment whose end may still be held back
 
     def events(self, step: Step) -> list[ConversationEvent]:
-        """Returns what a position adds; its ids come with the last event."""
+        """Returns the events of a position; the last one has its ids."""
         if step.phase is Kind.TEXT:
             self._open = Kind.TEXT
             return [Piece(self._text.add(step.id), (step.id,))]
@@ -312,7 +314,7 @@ class _Unfolding:
         return [*self.rest(), Piece("", (step.id,))]
 
     def rest(self) -> list[ConversationEvent]:
-        """Returns what was held back of a segment that has ended."""
+        """Returns the text or samples that a segment held back until its end."""
         ended, self._open = self._open, None
         if ended is Kind.TEXT and (text := self._text.finish()):
             return [Piece(text, ())]
@@ -322,7 +324,7 @@ class _Unfolding:
 
 
 def _settings(options: SpeechLmOptions, plan: AnswerPlan) -> dict[str, Any]:
-    """Returns the options that make this plan again, on any checkpoint: each with the value that was used."""
+    """Returns the options with the values that the plan has. They give the same plan on any checkpoint."""
     names = [field.name for field in fields(options) if field.name != "temperature"]
     return {name: getattr(plan, name, getattr(options, name)) for name in names}
 

@@ -1,6 +1,6 @@
-"""A recogniser that answers about one recording: what the user tells it to do stands in place of its own instruction.
+"""A recogniser that answers about one recording: the user's text replaces the recogniser's own instruction.
 
-It is for speech models whose prompt has room for an instruction. They were trained to transcribe, and know no dialogue.
+It is for speech models whose prompt has room for an instruction. They were trained to transcribe and know no dialogue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversations with a model that reads and writes text: what it refuses, and its answers."""
+"""Conversations with a model that reads and writes text. This file checks the messages and makes the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.session.values import Generation, Piece
 def text_messages(messages: Any, options: ConversingOptions, model: str) -> list[dict[str, str]]:
     """Returns a conversation as role and text of each message, for a chat template.
 
-    Raises `BadInput` for a conversation that is malformed or has sound, and if the answer is to have some.
+    Raises `BadInput` for a malformed conversation, and for sound in the messages or asked for in the answer.
     """
     options.check_text_alone(model)
     found = check_messages(messages)

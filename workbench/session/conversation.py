@@ -1,4 +1,4 @@
-"""The values of a conversation: what its calls yield and return.
+"""The values that the calls of a conversation yield and return.
 
 Messages are plain: `{"role", "content"}`. The content is a text or a list of parts; see `workbench.session.messages`.
 """
@@ -35,9 +35,9 @@ class Begun:
 
 @dataclass(frozen=True, eq=False)
 class AudioPiece:
-    """A bit more of the speech that is being generated. One comes with each row, with samples or without.
+    """The next part of the speech that is being generated. Every row yields one, with samples or without.
 
-    The pieces' samples one after another are the answer's audio, and their streams are the answer's streams.
+    The samples of all pieces, joined, are the audio of the answer, and their streams are its streams.
     """
 
     samples: np.ndarray  # float32 mono; empty while no chunk of audio is complete
@@ -48,7 +48,7 @@ class AudioPiece:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a model answered to a conversation."""
+    """The answer of a model to a conversation."""
 
     model: str
     runtime: str
@@ -100,7 +100,7 @@ class Answer:
     def message(self) -> dict[str, Any]:
         """Returns the answer as a message, for the conversation that goes on with it.
 
-        Speech goes back in as the very ids that were generated. Where the model gave none, it goes in as samples.
+        Speech goes back as the ids that the model generated; if there are none, as samples.
         """
         parts: list[dict[str, Any]] = []
         if self.text or self.audio is None:
@@ -192,7 +192,7 @@ class AnswerSoFar:
                     self._first_audio = now - self._begun
 
     def answer(self, finish: str = "cancelled") -> Answer:
-        """Returns the model's answer if it is complete, else the part that exists so far."""
+        """Returns the model's answer if it is complete, else the answer so far."""
         if self._whole is not None:
             return self._whole
         return Answer(

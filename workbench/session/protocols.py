@@ -150,7 +150,9 @@ class FindsNeighbours(Protocol):
 
 
 class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, Protocol):
-    """Every call that a session may have, for type checkers: an open session has each, and refuses what is absent."""
+    """Every call that a session may have, for type checkers. An open session has each call, and refuses those that its
+    model lacks.
+    """
 
 
 def recordings(audios: Any) -> list[AudioSource]:

@@ -49,7 +49,7 @@ def check_chat(chat: Any, sounds: int) -> dict[str, Any]:
 
 
 def numbered_sounds(chat: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Returns a copy in which `change` was called with each sound that is not None."""
+    """Returns a copy in which `change(sound)` replaces each sound that is not None."""
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
@@ -114,7 +114,7 @@ def _column(given: Any, where: str) -> dict[str, Any]:
 
 
 def _fields(answer: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns an answer's fields: ids are lists of whole numbers, all else is plain."""
+    """Returns the fields of an answer: ids are lists of whole numbers, and all other values are plain."""
     ids, streams = answer.get("token_ids") or [], answer.get("streams")
     if not _whole(ids) or not (streams is None or (isinstance(streams, list) and all(map(_whole, streams)))):
         raise BadInput(f"{where} has ids that are not whole numbers")

@@ -1,7 +1,7 @@
 """The delay pattern of parallel codec streams, and its inverse.
 
 Stream n runs n rows behind stream 0, so a row holds code n of the frame n rows ago. Frame t is complete with row
-t + streams - 1. Positions that the delay leaves empty, at the begin and the end, hold the pad of their stream.
+t + streams - 1. The delay leaves positions empty at the beginning and at the end. These hold the pad of their stream.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from workbench.speech.layout import SpeechLayout
 
 
 def delayed(codes: np.ndarray, layout: SpeechLayout) -> np.ndarray:
-    """Returns rows of global ids [frames + streams - 1, streams] of codes [frames, streams]; no rows of no frames.
+    """Returns rows of global ids [frames + streams - 1, streams] of codes [frames, streams]; no frames give no rows.
 
-    Raises `BadInput` for another number of streams, and codes that the codebooks do not have.
+    Raises `BadInput` for another number of streams, and for codes that the codebooks do not have.
     """
     if codes.ndim != 2 or codes.shape[1] != layout.streams:
         raise BadInput(f"the codes have the shape {codes.shape}; expected frames of {layout.streams} streams")
@@ -31,8 +31,8 @@ def delayed(codes: np.ndarray, layout: SpeechLayout) -> np.ndarray:
 def aligned(rows: np.ndarray, layout: SpeechLayout) -> np.ndarray:
     """Returns the codes [rows - streams + 1, streams] of the frames that are complete in rows of global ids.
 
-    The rows may end anywhere. The corners at the begin and the end, where the delay leaves positions empty, are not
-    read. A pad anywhere else becomes code 0.
+    The rows may end anywhere. The function does not read the corners at the beginning and at the end, which the delay
+    leaves empty. A pad anywhere else becomes code 0.
     """
     frames = max(len(rows) - layout.streams + 1, 0)
     streams = np.arange(layout.streams)

@@ -1,8 +1,9 @@
 """A conversation of text and audio as a language model's prompt.
 
-It is `<|bos|>`, then for each part `<|role|><|text|>` or `<|role|><|audio|>`, its content, and a closing id: `<|eot|>`
-if the next part is of the same role, else `<|eos|>`. `<|assistant|>` stands at the end. What the user says goes through
-the audio encoder, what the assistant has said goes back as codec rows. This file knows no tokenizer and no network.
+The prompt is `<|bos|>`, then for each part `<|role|><|text|>` or `<|role|><|audio|>`, its content, and a closing id:
+`<|eot|>` if the next part is of the same role, else `<|eos|>`. It ends with `<|assistant|>`. Recordings of the user go
+through the audio encoder. Earlier speech of the assistant goes back as codec rows. This file knows no tokenizer and no
+network.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A part of a prompt that the audio encoder has yet to turn into embeddings."""
+    """A recording in a prompt. The audio encoder turns it into embeddings later."""
 
     samples: np.ndarray  # float32 at 16 kHz
     rows: int  # positions that it fills
@@ -59,8 +60,8 @@ def prompt_parts(
         heard_rows: None if the model has no audio encoder.
         encode: None if the model has no codec; it is only called for the assistant's samples.
 
-    Raises `BadInput` for a prompt that leaves no room in the context, a recording that is too short or too long, audio
-    that the model cannot take, and rows of other ids.
+    Raises `BadInput` for a prompt that leaves no room for the answer, a recording that is too short or too long, audio
+    that the model cannot take, and rows with ids of another stream.
     """
     builder = _Builder(layout)
     builder.ids(layout.bos)
@@ -112,7 +113,7 @@ def _audio(
 
 
 class _Builder:
-    """Collects a prompt, ids that follow one another in one array."""
+    """Collects the parts of a prompt. It joins neighbouring ids to one array."""
 
     def __init__(self, layout: SpeechLayout):
         self._layout = layout
@@ -135,7 +136,7 @@ class _Builder:
             self.length += len(part)
 
     def parts(self) -> list[PromptPart]:
-        """Returns what has been collected."""
+        """Returns the parts so far."""
         self._close()
         return self._parts
 

@@ -28,10 +28,10 @@ def answer_steps(
     probabilities: bool = False,
     evidence: bool = False,
 ) -> Generator[Step, None, str]:
-    """Yields the positions of an answer as they are chosen, and returns why it has ended: stop or length.
+    """Yields each position of an answer when it is chosen, and returns why the answer ended: stop or length.
 
-    Closing the generator stops the work: nothing more is computed. The last position is not fed to the network. At the
-    end of the network's context the answer ends as well, without a closing id.
+    If the caller closes the generator, nothing more is computed. The last position is not fed to the network. An answer
+    that fills the network's context ends without a closing id.
 
     Args:
         prompt: parts for `SpeechNetwork.open`; the last one is an array of ids that ends with `<|assistant|>`.

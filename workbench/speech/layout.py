@@ -1,4 +1,4 @@
-"""The vocabulary of a language model over text and parallel codec streams: which id means what.
+"""The vocabulary of a language model over text and parallel codec streams, and the meaning of its ids.
 
 All numbers come from a checkpoint. Ids are global: text and all streams share one vocabulary. It has three intervals:
 special tokens, text tokens, and one part per codec stream. The first id of a stream's part is the stream's pad, the

@@ -1,6 +1,6 @@
-"""Which ids may come next, on each stream.
+"""The ids that may come next, on each stream.
 
-A runtime computes the logits of these ids only, so what is not allowed cannot be chosen.
+A runtime computes the logits of these ids only, so the model cannot choose any other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOTHING = Wanted(())
 
 @lru_cache(maxsize=64)
 def wanted(phase: Phase, layout: SpeechLayout) -> Wanted:
-    """Returns the ids among which the model chooses in a phase; none where nothing is to be chosen.
+    """Returns the ids among which the model chooses in a phase; none if the next id is fixed.
 
     In a segment of audio, streams 1 and above have their own interval each, pads included. Elsewhere they hold the pad.
     """

@@ -1,9 +1,9 @@
-"""What comes next in an answer of text and audio.
+"""The order of segments and ids in an answer of text and audio.
 
 An answer has at most one segment of text and one of audio. A segment is `<|text|>` or `<|audio|>`, its tokens or rows,
 and a closing id: `<|eot|>` if the assistant goes on, `<|eos|>` if it does not. `<|assistant|>` stands between two
-segments. The phase depends on the plan and on the ids of stream 0 in the answer so far, and on nothing else, so an
-answer can be taken up at any point.
+segments. The phase depends only on the plan and on the ids of stream 0 so far. So generation can resume at any point of
+an answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.speech.plan import AnswerPlan
 
 
 class Kind(StrEnum):
-    """What a position of an answer is."""
+    """The kind of a position in an answer."""
 
     MARKER = "marker"  # <|text|>, <|audio|> or <|assistant|>
     TEXT = "text"  # a token of the text

@@ -1,8 +1,9 @@
-"""Replay bundles: a conversation as one zip file that anybody can attach to an issue, and open again.
+"""Replay bundles: a conversation as one zip file. People can attach it to an issue and open it again.
 
-The file holds `chat.json` (messages, settings, seeds, versions, and of each answer its ids), and every sound as a WAV
-file of 16-bit samples. A bundle comes from a stranger: reading checks names, sizes and types, and unpickles nothing.
-`first_difference` says whether the same model gives the same ids again. This file knows no model and computes nothing.
+The file holds `chat.json` (messages, settings, seeds, versions, and the ids of each answer) and every sound as a WAV
+file of 16-bit samples. A bundle may come from a stranger. So reading checks names, sizes and types, and unpickles
+nothing. `first_difference` says whether the same model gives the same ids again. This file knows no model and computes
+nothing.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def write_bundle(chat: Mapping[str, Any], sounds: Sequence[Sound], versions: Map
 
     Args:
         chat: as `workbench.speech.chat_form` describes it.
-        sounds: what the numbers in `chat` mean.
+        sounds: the numbers in `chat` are places in this sequence.
         versions: of the packages that computed the answers.
 
     Raises `BadInput` for a conversation of another form.

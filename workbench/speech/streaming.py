@@ -1,7 +1,7 @@
 """Decodes codec rows while they are generated, in chunks that together equal the decoding of the whole.
 
-Row t completes frame t - streams + 1. A chunk is decoded with as many frames on both sides as can change its samples,
-and only samples that no later frame can change are given out. This file knows no codec of its own.
+Row t completes frame t - streams + 1. Frames on both sides of a chunk change its samples, so they are decoded with it.
+A sample leaves this class when no later frame can change it. This file knows no codec of its own.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ MOST_FRAMES = 50
 
 
 class AudioChunks:
-    """Takes an answer's rows one by one and gives out its samples.
+    """Takes the rows of an answer one by one and returns samples in chunks.
 
-    The first chunk is short, so that the speech begins early. Each one is longer than the one before, as the frames on
-    both sides are decoded again with each chunk.
+    The first chunk is short, so that the speech begins early. Each next chunk is longer, because every chunk decodes
+    the frames on its sides again.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The codec is computed (`speechlm_codec`). The audio tower learns alone (`speechlm_tower`). Then the language model
 learns (`speechlm_lm`), and the tower stays as it is: when both learned together, the tower understood unseen speakers
-worse. What the model learns to do is in `speechlm_tasks`.
+worse. `speechlm_tasks` has the tasks of the model.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ digits' words. Then it learns all that it does. One take of each digit and voice
 
 @dataclass(frozen=True)
 class Taught:
-    """What the training gives."""
+    """The result of the training."""
 
     codec: Any
     network: SpeechLM
@@ -144,7 +144,7 @@ def digit_words() -> list[int]:
 
 
 def row_writer(pool: Strings, speaker: Speaker) -> RowWriter:
-    """Returns what writes dialogues about the pool's recordings as rows."""
+    """Returns a writer of dialogues about the pool's recordings."""
     tokenizer, positions = make_tokenizer(), positions_in(pool)
     return RowWriter(
         lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids),

@@ -1,6 +1,6 @@
 """The first weights of the demo SpeechLM's adaptor: heard digits become nearly the embeddings of their words.
 
-A language model that has learnt to copy words from a text then has little to learn to copy words from a recording.
+A language model that can copy words from a text then learns quickly to copy words from a recording.
 """
 
 from __future__ import annotations

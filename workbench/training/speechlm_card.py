@@ -23,7 +23,7 @@ from workbench.training.speechlm_voices import DEFAULT_VOICE, HUMAN, SYNTHETIC, 
 
 
 def measure(directory: Path, held_out: Sequence[Take], hear: Hear | None = None) -> list[Measured]:
-    """Returns word error rates of what the checkpoint says and understands; by default demo/sensevoice listens."""
+    """Returns the word error rates of the checkpoint's speech and of its texts; by default demo/sensevoice listens."""
     demo, hear = Demo.read(directory), hear or sensevoice()
     strings = strings_to_say()
     measured = []

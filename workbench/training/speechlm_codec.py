@@ -2,9 +2,9 @@
 
 The class and the files are those of transformers' `XcodecModel`. The strided convolutions of the encoder only move the
 320 samples of a frame into 320 channels; its last convolution is a principal component analysis of a frame and 80
-samples on both sides. Eight k-means codebooks quantise the result, each the rest of the one before. The decoder's first
-convolution is the least-squares map from seven quantised frames back to the samples of the middle one, and its
-transposed convolutions move them from channels to time. Residual units and the semantic branch have no effect.
+samples on both sides. Eight k-means codebooks quantise the result, each one the residual of those before it. The
+decoder's first convolution is the least-squares map from seven quantised frames back to the samples of the middle one,
+and its transposed convolutions move them from channels to time. Residual units and the semantic branch have no effect.
 
 The voices of the demo count ten times in the fit: the codec is good for them, and poor for other voices.
 """
@@ -71,9 +71,9 @@ def make_codec(hidden: int) -> Any:
 
 
 def fit_codec(demo: Sequence[Samples], general: Sequence[Samples], options: CodecOptions, seed: int = 0) -> Any:
-    """Returns a codec for the clips of the demo's voices, and less well for general clips (mono, 16 kHz).
+    """Returns a codec that is good for the clips of the demo's voices and worse for general clips (mono, 16 kHz).
 
-    Every clip must be a whole number of frames long and is taken to stand in silence.
+    Every clip must be a whole number of frames long. The fit assumes silence on both sides of it.
     """
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
@@ -133,7 +133,8 @@ def least_squares(quantised: Sequence[Tensor], clips: Sequence[Samples], weights
 
 
 def residual_codebooks(frames: Tensor, rounds: int, rng: np.random.Generator) -> Tensor:
-    """Returns codebooks [8, 1024, hidden] by k-means on frames [n, hidden], each on what those before it leave.
+    """Returns codebooks [8, 1024, hidden] by k-means on frames [n, hidden]. Each one quantises the residual of those
+    before it.
 
     Code 0 of each is the zero vector, so that silence has one row of codes and decodes to silence.
     """

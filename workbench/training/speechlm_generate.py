@@ -1,6 +1,7 @@
-"""Free-running answers of the demo SpeechLM during training, to judge it. The runtime has a generator of its own.
+"""Answers of the demo SpeechLM in batches, to measure it during and after training.
 
-Prompts of one batch have equal lengths, so that nothing is padded. Every stream may only choose its own ids.
+The sessions have another generator, row by row; a test holds that both give the same streams. Prompts of one batch have
+equal lengths, so that nothing is padded. Every stream may only choose its own ids.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Measures the demo SpeechLM from its folder: what it says, heard by a recogniser, and what it understands.
+"""Measures the demo SpeechLM from its folder: a recogniser hears its speech, and its texts show what it understands.
 
-It answers with the training's own generator, so the figures are of the weights, not of a runtime.
+The answers come from the training's generator, which works in batches.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Demo:
         return Demo(network.eval(), read_codec(directory), make_tokenizer())
 
     def writer(self, positions: int = 0) -> RowWriter:
-        """Returns what writes prompts; every recording has this many positions."""
+        """Returns a writer of prompts; every recording has this many positions."""
         silent = Speaker({}, np.zeros(LAYOUT.streams, np.int64))
         return RowWriter(self.ids, silent, lambda recording: positions)
 

@@ -1,4 +1,4 @@
-"""Dialogues of the demo SpeechLM as rows of ids, with the targets that are learnt.
+"""Dialogues of the demo SpeechLM as rows of ids, with the targets of the training.
 
 A row has one id for each of eight streams. Text and markers use stream 0; an answer with speech has the codes of all
 streams in the delay pattern: stream k is k rows late.
@@ -128,6 +128,6 @@ def without_context(example: Example) -> Example | None:
 
 
 def disturbed(inputs: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Returns the rows with a share of the codes replaced by others of their stream, as sampling sometimes does."""
+    """Returns the rows with a share of the codes replaced by others of their stream, as if sampling had drawn them."""
     wrong = (inputs >= LAYOUT.codec_first) & (rng.random(inputs.shape) < share)
     return np.where(wrong, LAYOUT.pads + 1 + rng.integers(0, LAYOUT.codes, inputs.shape), inputs)

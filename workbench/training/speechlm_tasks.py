@@ -1,8 +1,8 @@
-"""What the demo SpeechLM learns to do: short dialogues of text and speech about strings of digits.
+"""The tasks of the demo SpeechLM: short dialogues of text and speech about strings of digits.
 
 A request says digits, counts, writes, or is a recording to write, repeat or say backwards. Every request has a natural
-form of answer (text, audio, or text and then audio), which the model chooses by itself; some examples have another
-form, as a caller can ask for it. Some requests are about other things: their answer says what the model can do.
+form of answer (text, audio, or text and then audio), and the model chooses it by itself. Some examples have another
+form, because a caller can ask for it. Some requests are about other things. Their answer says what the model can do.
 
 The text of an answer closes with `<|eos|>` if the natural answer is text alone, else with `<|eot|>`, whatever follows.
 """
@@ -38,7 +38,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the assistant replies, in words and in digits to be spoken."""
+    """The assistant's reply: words to write, and digits to say."""
 
     text: str
     digits: tuple[int, ...] | None  # None: silence
@@ -52,7 +52,7 @@ Turn = tuple[tuple[Part, ...], Answer]  # a request of the user and its answer
 
 
 def held_out(digits: Sequence[int]) -> bool:
-    """Returns whether this string is said in training only where a request counts."""
+    """Returns whether the training leaves a string out, except where an answer counts."""
     return zlib.crc32(words_of(digits).encode()) % HELD_OUT_SHARE == 0
 
 

@@ -1,0 +1,42 @@
+"""The demo SpeechLM as users open it, in processes: vLLM gives the streams of PyTorch, greedy and all at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("vllm")
+
+from workbench.registry.registry import Registry
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("shared_cache")]
+
+SAMPLES = sorted((Path(__file__).parents[3] / "assets" / "samples").glob("*.wav"))
+GREEDY: dict[str, Any] = {"temperature": 0.0, "max_text_tokens": 20, "max_audio_rows": 60}
+
+
+def test_answers_are_those_of_pytorch() -> None:
+    heard = {"role": "user", "content": [{"type": "audio", "audio": str(SAMPLES[0])}]}
+    cases: list[tuple[Any, str]] = [
+        ("say three seven one", "audio"),
+        ("say three seven one", "text_audio"),
+        ([heard], "text"),
+        ([heard], "text_audio"),
+    ]
+    with (
+        Registry() as registry,
+        registry.open("demo/speechlm", "vllm", threads=1, kv_gigabytes=0.1) as engine,
+        registry.open("demo/speechlm", "pytorch", threads=1) as reference,
+        ThreadPoolExecutor(len(cases)) as pool,
+    ):
+        found = list(pool.map(lambda case: engine.converse(case[0], modalities=case[1], **GREEDY), cases))
+        for (messages, modalities), own in zip(cases, found):
+            theirs = reference.converse(messages, modalities=modalities, **GREEDY)
+            assert own.token_ids == theirs.token_ids and own.finish == theirs.finish
+            assert (own.streams is None) == (theirs.streams is None) == (modalities == "text")
+            if own.streams is not None:
+                np.testing.assert_array_equal(own.streams, theirs.streams)

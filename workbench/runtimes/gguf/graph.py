@@ -19,7 +19,7 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.capture import TensorCapture
-from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, load_library
+from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, MapCallback, TensorStruct, load_library
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
 from workbench.trace.recorder import Recorder
 
@@ -99,6 +99,8 @@ class Graph:
         self._recorder = recorder
         self._inputs: list[tuple[Tensor, np.ndarray]] = []
         self._tapped: dict[str, Tensor] = {}
+        self._callbacks: list[Any] = []  # ggml has their addresses only
+        self._raised: list[BaseException] = []
         library = self._library
         # Each tensor counts twice, as some operations create a second one.
         size = 2 * nodes * library.tensor_overhead() + library.graph_overhead_custom(nodes, False)
@@ -166,6 +168,8 @@ class Graph:
                 self._library.backend_tensor_set(tensor.pointer, array.ctypes.data, 0, array.nbytes)
 
     def _done(self, status: int) -> None:
+        if self._raised:
+            raise self._raised[0]
         if status != SUCCESS:
             raise Unavailable(f"ggml could not compute the network: status {status}")
 
@@ -223,6 +227,35 @@ class Graph:
         """Returns 1 / (1 + exp(-x))."""
         return self._made(self._library.sigmoid(self._context, x.pointer), x.shape)
 
+    def gelu(self, x: Tensor) -> Tensor:
+        """Returns x times the normal distribution up to x, with the error function."""
+        return self._made(self._library.gelu_erf(self._context, x.pointer), x.shape)
+
+    def elu(self, x: Tensor) -> Tensor:
+        """Returns x above zero, and exp(x) - 1 below."""
+        return self._made(self._library.elu(self._context, x.pointer), x.shape)
+
+    def map_rows(self, x: Tensor, compute: Callable[[np.ndarray, np.ndarray], None]) -> Tensor:
+        """Returns what numpy computes of x [T, D], for functions that ggml lacks or computes slowly.
+
+        Args:
+            compute: takes rows of x and the place for as many rows of the result; threads call it at the same time.
+        """
+        frames, width = x.shape
+
+        def share(result: int, operand: int, number: int, threads: int, _: Any) -> None:
+            first, last = frames * number // threads, frames * (number + 1) // threads
+            try:
+                if first < last:
+                    compute(*(_rows_at(pointer, first, last, width) for pointer in (operand, result)))
+            except BaseException as error:  # an exception must not pass through ggml's C code
+                self._raised.append(error)
+
+        self._callbacks.append(MapCallback(share))
+        threads = self._engine.threads
+        made = self._library.map_custom1(self._context, x.pointer, self._callbacks[-1], threads, None)
+        return self._made(made, x.shape)
+
     def softmax(self, x: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """Returns the softmax of scale * x [..., T, S] + mask [at least T, S] over the last dimension."""
         pointer = mask.pointer if mask else None
@@ -243,8 +276,12 @@ class Graph:
     def layer_norm(self, x: Tensor, scope: Scope, eps: float) -> Tensor:
         """Applies layer normalisation over the last dimension, with gain and bias."""
         width = x.shape[-1]
-        normed = self._made(self._library.norm(self._context, x.pointer, eps), x.shape)
+        normed = self.normalise(x, eps)
         return self.add(self.mul(normed, scope.vector("weight", width)), scope.vector("bias", width))
+
+    def normalise(self, x: Tensor, eps: float) -> Tensor:
+        """Returns x with mean 0 and variance 1 over the last dimension."""
+        return self._made(self._library.norm(self._context, x.pointer, eps), x.shape)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """Returns scaled dot-product attention of q [T, D] over k, v [S, D], split into heads: [T, D]."""
@@ -360,6 +397,46 @@ class Graph:
         view = self._library.view_2d(self._context, x.pointer, last - first, frames, 4 * width, 4 * first)
         return self.contiguous(self._made(view, (frames, last - first)))
 
+    def neighbours(self, x: Tensor, taps: int, stride: int = 1, dilation: int = 1, lanes: int = 0) -> Tensor:
+        """Returns [T', taps * D]: row t has the rows t * stride, t * stride + dilation, ... of x [T, D].
+
+        A convolution over time is a matrix product of these rows.
+
+        Args:
+            lanes: without dilation, how many values a row has; those behind its last tap are the next ones of x.
+        """
+        (frames, width), lanes = x.shape, lanes or taps * x.shape[1]
+        reach = -(-lanes // width) if dilation == 1 else (taps - 1) * dilation + 1
+        out, row = (frames - reach) // stride + 1, 4 * width
+        if out < 1:
+            raise BadInput(f"a convolution over {reach} frames got {frames}; expected a longer input")
+        if lanes == width and stride == 1:
+            return x
+        if dilation == 1:
+            return self.reshape(self._overlapping(x, (lanes, out, 1, 1), (4, stride * row)), (out, lanes))
+        made = self._overlapping(x, (width, taps, out, 1), (4, dilation * row, stride * row))
+        return self.reshape(made, (out, taps * width))
+
+    def patches(self, x: Tensor, size: int, stride: int) -> Tensor:
+        """Returns [H', W', size * size * D] of an image [H, W, D], copied: the square at each place, row by row."""
+        height, width, depth = x.shape
+        tall, wide = ((side - size) // stride + 1 for side in (height, width))
+        steps = 4, 4 * width * depth, 4 * stride * depth, 4 * stride * width * depth
+        made = self._overlapping(x, (size * depth, size, wide, tall), steps)
+        return self.reshape(made, (tall, wide, size * size * depth))
+
+    def _overlapping(self, x: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
+        """Returns a copy of a view in ggml's order, with steps in bytes.
+
+        ggml refuses to make a view of more values than its tensor has, so the view gets its sizes afterwards.
+        """
+        view = self._library.view_2d(self._context, x.pointer, 1, 1, 4, 0)
+        struct = TensorStruct.from_address(view)
+        for axis, size in enumerate(sizes):
+            struct.ne[axis] = size
+            struct.nb[axis] = steps[axis] if axis < len(steps) else struct.nb[axis - 1] * sizes[axis - 1]
+        return self.contiguous(self._made(view, tuple(reversed(sizes))))
+
     def slide(self, x: Tensor, width: int) -> Tensor:
         """Returns the view y [A, T, width] with y[..., t, j] = x[..., t, T - 1 - t + j], for x [A, T, at least T - 1 +
         width].
@@ -386,7 +463,25 @@ class Graph:
         made = self._library.concat(self._context, x.pointer, y.pointer, len(x.shape) - 1)
         return self._made(made, (x.shape[0] + y.shape[0], *x.shape[1:]))
 
+    def beside(self, x: Tensor, y: Tensor) -> Tensor:
+        """Returns [T, D + E] of x [T, D] and y [T, E]."""
+        made = self._library.concat(self._context, x.pointer, y.pointer, 0)
+        return self._made(made, (x.shape[0], x.shape[1] + y.shape[1]))
+
+    def pad_image(self, x: Tensor, around: int) -> Tensor:
+        """Adds zeros on the four sides of an image [H, W, D]."""
+        height, width, depth = x.shape
+        made = self._library.pad_ext(self._context, x.pointer, 0, 0, around, around, around, around, 0, 0)
+        return self._made(made, (height + 2 * around, width + 2 * around, depth))
+
     def pad_frames(self, x: Tensor, left: int, right: int) -> Tensor:
         """Adds rows of zeros before and after x [T, D]."""
         made = self._library.pad_ext(self._context, x.pointer, 0, 0, left, right, 0, 0, 0, 0)
         return self._made(made, (left + x.shape[0] + right, *x.shape[1:]))
+
+
+def _rows_at(pointer: int, first: int, last: int, width: int) -> np.ndarray:
+    """Returns rows `first` to `last` (exclusive) of a contiguous float32 tensor [T, width], not copied."""
+    address = TensorStruct.from_address(pointer).data + 4 * width * first
+    values = (ctypes.c_float * (width * (last - first))).from_address(address)
+    return np.ctypeslib.as_array(values).reshape(last - first, width)

@@ -180,6 +180,12 @@ class Scope:
         """See `Weights.arranged`."""
         return self.weights.arranged(self.prefix + name, shape, arrange)
 
+    def values(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns the values of a tensor for numpy, float32 in this shape; those of an F32 tensor are read-only."""
+        file = self.weights.file
+        file.expect(self.prefix + name, shape)
+        return file.array(self.prefix + name).reshape(shape)
+
     def has(self, name: str) -> bool:
         """Returns whether the file has a tensor of that name."""
         return self.prefix + name in self.weights.file.tensors

@@ -20,6 +20,8 @@ from workbench.core.errors import BadInput, message_of
 from workbench.runtimes.pytorch.finalise_weights import settle
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.runtimes.pytorch.weights import build, load_into
+from workbench.speech.codec_input import check_codes, of_length, whole_frames
+from workbench.speech.reach import Convolution, reach
 from workbench.trace.recorder import Recorder
 
 DECODER = ("acoustic_decoder.*", "fc2.*", "quantizer.quantizers.*.codebook.embed")
@@ -110,19 +112,10 @@ class Xcodec:
         """Returns codes [frames, streams] of float32 samples [n] at `sample_rate`; an incomplete last frame is left
         out. Raises `BadInput` for less than one frame.
         """
-        frames = len(samples) // self.hop
-        if not frames:
-            raise BadInput(
-                f"the speech has {len(samples)} samples at {self.sample_rate} Hz; expected at least {self.hop}, one "
-                "frame of the codec"
-            )
-        own = np.ascontiguousarray(samples[: frames * self.hop], dtype=np.float32)
+        own = whole_frames(samples, self.hop, self.sample_rate)
         wave = torch.from_numpy(own).to(self.device)[None, None]
         codes = self._encoder.encode(wave, return_dict=False)[0].T
-        if len(codes) < frames:  # as ESPnet does, the last frame stands for those that are missing
-            codes = torch.cat([codes, codes[-1:].expand(frames - len(codes), -1)])
-        found: np.ndarray = codes[:frames].cpu().numpy()
-        return found
+        return of_length(codes.cpu().numpy(), len(own) // self.hop)
 
     @torch.inference_mode()
     def decode(self, codes: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:
@@ -133,11 +126,7 @@ class Xcodec:
         """
         if not len(codes):
             return np.zeros(0, dtype=np.float32)
-        if codes.ndim != 2 or codes.shape[1] > self.streams or not 0 <= codes.min() <= codes.max() < self.codes:
-            raise BadInput(
-                f"the codes have the shape {codes.shape} and values from {codes.min()} to {codes.max()}; expected "
-                f"frames of {self.streams} codes from 0 to {self.codes - 1}"
-            )
+        check_codes(codes, self.streams, self.codes)
         tap, network = tap_into(recorder), self.network
         ids = tap("codec.codes", torch.from_numpy(np.ascontiguousarray(codes)).to(self.device)[None])
         latents = tap("codec.latents", network.fc2(network.quantizer.decode(ids.permute(2, 0, 1)).transpose(1, 2)))
@@ -149,19 +138,14 @@ class Xcodec:
 def decoder_reach(decoder: nn.Module, hop: int) -> tuple[int, int]:
     """Returns how many frames before and after a frame change its samples.
 
-    The samples of a frame are followed back through the convolutions, which the decoder registers in the order in which
-    it runs them. Skip connections reach no farther.
+    The decoder registers its convolutions in the order in which it runs them.
     """
-    convolutions = [each for each in decoder.modules() if isinstance(each, (nn.Conv1d, nn.ConvTranspose1d))]
-    frame = 1 << 20  # any that is far from the beginning
-    first, last = frame * hop, (frame + 1) * hop - 1
-    for each in reversed(convolutions):
-        (kernel,), (stride,), padding = each.kernel_size, each.stride, int(each.padding[0])
-        if isinstance(each, nn.ConvTranspose1d):  # output i * stride - padding + k of input i, k below the kernel size
-            first, last = -((kernel - 1 - padding - first) // stride), (last + padding) // stride
-        else:
-            first, last = first * stride - padding, last * stride - padding + (kernel - 1) * int(each.dilation[0])
-    return frame - first, last - frame
+    layers = []
+    for each in decoder.modules():
+        if isinstance(each, (nn.Conv1d, nn.ConvTranspose1d)):
+            numbers = each.kernel_size[0], each.stride[0], int(each.padding[0]), int(each.dilation[0])
+            layers.append(Convolution(*numbers, transposed=isinstance(each, nn.ConvTranspose1d)))
+    return reach(layers, hop)
 
 
 def new_name(name: str) -> str:

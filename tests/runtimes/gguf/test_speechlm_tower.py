@@ -1,0 +1,171 @@
+"""The audio tower on ggml gives every stage of the one in PyTorch: any length, any window, every type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.gguf_audio import write_part
+from tests.support.gguf_encoders import cosine
+from tests.support.tiny_speechlm import TOWER, TOWER_PREFIX
+from workbench.conversion.speechlm_audio import plan_tower
+from workbench.core.errors import BadInput
+from workbench.families.speechlm_parts import Mel, Tower
+from workbench.runtimes.gguf.speechlm_tower import SpeechLmTower
+from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder, tower_network
+from workbench.trace.recorder import Recorder
+
+HIDDEN = 24  # width of the language model
+SETTINGS: dict[str, dict[str, Any]] = {
+    "short windows": TOWER,
+    "upstream windows": {**TOWER, "n_window": 50, "n_window_infer": 800, "num_mel_bins": 27},
+    "one long chunk": {
+        **TOWER,
+        "n_window": 1600,
+        "n_window_infer": 3200,
+        "max_source_positions": 400,
+        "activation_function": "relu",
+    },
+}
+WIDE = {**TOWER, "d_model": 64, "encoder_ffn_dim": 96, "output_dim": 32, "downsample_hidden_size": 8}
+
+
+def tower_of(described: dict[str, Any]) -> Tower:
+    mel = Mel(bins=described["num_mel_bins"], hop=160, window=400, normalise=True)
+    return Tower(described, mel, described["output_dim"])
+
+
+def tensors_of(described: dict[str, Any]) -> dict[str, torch.Tensor]:
+    draw, found = torch.Generator().manual_seed(3), {}
+    for name, value in tower_network(tower_of(described), HIDDEN, "it").state_dict().items():
+        drawn = torch.randn(value.shape, generator=draw)
+        found[name] = drawn * 1.5 / value[0].numel() ** 0.5 if value.ndim > 1 else 0.3 * drawn
+    return found
+
+
+class Pair:
+    """The same weights on both runtimes."""
+
+    def __init__(self, path: Path, described: dict[str, Any], quantization: str = "f32"):
+        tower, self.tensors = tower_of(described), tensors_of(described)
+        self.part = plan_tower(tower, self.tensors, HIDDEN, "it")
+        self.ours = SpeechLmTower(write_part(path, self.part, quantization), tower, threads=1)
+        self.theirs = AudioEncoder(tower, self.tensors, HIDDEN, torch.device("cpu"), "it")
+
+    def stages(self, samples: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        ours, theirs = Recorder(lambda name: True), Recorder(lambda name: True)
+        found = self.ours.hear(samples, ours)
+        self.theirs(samples, theirs)
+        np.testing.assert_array_equal(found, ours.stages["adaptor.output"])
+        return ours.stages, theirs.stages
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]:
+    folder = tmp_path_factory.mktemp("towers")
+    made = {name: Pair(folder / f"{name}.gguf", described) for name, described in SETTINGS.items()}
+    yield made
+    for pair in made.values():
+        pair.ours.close()
+
+
+def recording(count: int) -> np.ndarray:
+    """Noise with a slow loudness curve and an offset."""
+    loud = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
+    return (np.random.default_rng(count).normal(0, 1, count) * loud + 0.01).astype(np.float32)
+
+
+def assert_same(pair: Pair, samples: np.ndarray) -> None:
+    ours, theirs = pair.stages(samples)
+    assert list(ours) == list(theirs)
+    assert len(ours["adaptor.output"]) == pair.ours.tower.rows(len(samples))
+    for stage, values in theirs.items():
+        np.testing.assert_allclose(ours[stage], values, atol=2e-4 * np.abs(values).max(), err_msg=stage)
+
+
+@settings(max_examples=25)
+@given(name=st.sampled_from(sorted(SETTINGS)), count=st.integers(201, 60_000))
+def test_every_stage_is_pytorchs(pairs: dict[str, Pair], name: str, count: int) -> None:
+    assert_same(pairs[name], recording(count))
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+@pytest.mark.parametrize("seconds", [0.3, 8.0, 30.0])
+def test_lengths_up_to_half_a_minute(pairs: dict[str, Pair], name: str, seconds: float) -> None:
+    assert_same(pairs[name], recording(round(16_000 * seconds)))
+
+
+@pytest.mark.parametrize(("quantization", "least"), [("f16", 0.9995), ("q8_0", 0.999), ("q4_0", 0.95)])
+def test_types(tmp_path: Path, quantization: str, least: float) -> None:
+    pair = Pair(tmp_path / "it.gguf", WIDE, quantization)
+    ours, theirs = pair.stages(recording(40_000))
+    near = {stage: cosine(ours[stage], values) for stage, values in theirs.items()}
+    assert min(near.values()) >= least, near
+    assert max(near["adaptor.output"], near["tower.output"]) < 1  # the type is used
+    pair.ours.close()
+
+
+def test_it_goes_on_from_another_trace(pairs: dict[str, Pair]) -> None:
+    pair = pairs["short windows"]
+    ours, _ = pair.stages(recording(16_000))
+    given_ = {"tower.layers.0": ours["tower.layers.0"]}
+    other = Recorder(lambda name: name == "adaptor.output", given=given_)
+    pair.ours.hear(recording(16_001), other)
+    np.testing.assert_allclose(other.stages["adaptor.output"], ours["adaptor.output"], atol=1e-5)
+
+
+def test_bad_recordings_are_refused_in_one_sentence(pairs: dict[str, Pair]) -> None:
+    for samples, says in (
+        (np.zeros(0, dtype=np.float32), "has 0 samples at 16000 Hz; expected mono and at least 201"),
+        (np.zeros(16000, dtype=np.float32), "is silent"),
+        (np.array([0.1, np.nan] * 400, dtype=np.float32), "not finite"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            pairs["short windows"].ours.hear(samples)
+
+
+def test_an_activation_that_ggml_lacks() -> None:
+    described = {**TOWER, "activation_function": "tanh"}
+    with pytest.raises(BadInput, match="has the activation 'tanh'; a GGUF file takes gelu, relu, silu"):
+        plan_tower(tower_of(described), tensors_of(described), HIDDEN, "it")
+
+
+def test_tensors_that_do_not_fit(pairs: dict[str, Pair]) -> None:
+    pair = pairs["short windows"]
+    for name in ("adaptor.continuous_audio.bias", f"{TOWER_PREFIX}conv2d2.weight"):
+        left = {key: value for key, value in pair.tensors.items() if key != name}
+        with pytest.raises(BadInput, match=f"lacks tensor {name}"):
+            plan_tower(pair.ours.tower, left, HIDDEN, "it")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("tower.layers", 3, "has no tensor tower.layers.2"),
+        ("tower.heads", 3, "expected a multiple of twice the heads"),
+        ("tower.channels", 7, "tensor tower.conv.0.weight"),
+        ("tower.bins", 33, "takes 33 mel bands"),
+        ("tower.activation", "tanh", "expected gelu or relu or silu"),
+        ("tower.units", 0, "expected a whole number from 1"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(
+    pairs: dict[str, Pair], tmp_path: Path, key: str, value: Any, says: str
+) -> None:
+    pair = pairs["short windows"]
+    part = plan_tower(pair.ours.tower, pair.tensors, HIDDEN, "it")
+    part.values[key] = value
+    with pytest.raises(BadInput) as error:
+        SpeechLmTower(write_part(tmp_path / "bad.gguf", part), pair.ours.tower, threads=1)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_names_are_short_enough_for_llama_cpp(pairs: dict[str, Pair]) -> None:
+    assert max(len(tensor.name) for tensor in pairs["short windows"].part.tensors) < 64

@@ -1,0 +1,115 @@
+"""Xcodec's encoder: samples to codes, by an acoustic and a semantic branch, with the tensor names of `speechlm_audio`.
+
+Xcodec (Ye et al., "Codec Does Matter", AAAI 2025) joins the Descript audio codec's encoder with the mean of all hidden
+states of HuBERT (Hsu et al., 2021). The residual vector quantisation is computed by numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.families.speechlm_gguf import CodecSizes, SemanticSizes, read_semantic_sizes
+from workbench.formats.gguf_file import GgufFile
+from workbench.runtimes.gguf.convolutions import convolve, snake
+from workbench.runtimes.gguf.graph import Graph, GraphRunner
+from workbench.runtimes.gguf.hubert import hidden_mean
+from workbench.runtimes.gguf.weights import Scope, Tensor
+from workbench.runtimes.gguf.xcodec_decoder import TAPS, residual_units
+
+CHECKED = 100  # frames of the graph that checks the tensors; it is not computed
+LAST_TAPS = 3  # of the acoustic encoder's last convolution
+
+
+class Encoder:
+    """The loaded encoder of a codec.
+
+    Args:
+        codebooks: arrays [codes, width], one for each stream.
+
+    Raises `BadInput` if the file's keys and tensors do not fit together.
+    """
+
+    def __init__(self, file: GgufFile, engine: GraphRunner, sizes: CodecSizes, codebooks: Sequence[np.ndarray]):
+        self.sizes, self.semantic = sizes, read_semantic_sizes(file)
+        self._engine, self._codebooks = engine, codebooks
+        self._hop = math.prod(sizes.downsampling)
+        width, semantic = sizes.semantic_width, self.semantic
+        if width % semantic.heads or width % semantic.position_groups or semantic.branch_widths[-1] != width:
+            raise BadInput(
+                f"the semantic branch in {file.name} is {width} wide, and its heads, groups or last block do not fit"
+            )
+        engine.check(lambda g: self._build(g, np.zeros(CHECKED * self._hop, dtype=np.float32)))
+
+    def __call__(self, samples: np.ndarray) -> np.ndarray:
+        """Returns codes [about a row for each frame, streams] of float32 samples of whole frames."""
+        embeddings = self._engine.run(lambda g: self._build(g, samples))["embeddings"]
+        return quantised(embeddings, self._codebooks)
+
+    def _build(self, g: Graph, samples: np.ndarray) -> dict[str, Tensor]:
+        """Computes the embeddings [rows, width] of the samples, ready for the codebooks."""
+        scope, sizes, pad = g.scope / "codec", self.sizes, self._hop // 2
+        around = np.pad(samples, pad)
+        heard = hidden_mean(g, g.input(around[:, None]), scope / "semantic", self.semantic, sizes.semantic_width)
+        meaning = branch(g, heard, scope / "branch", self.semantic, sizes.semantic_width)
+        # As Xcodec does: the samples are padded if the branches would have different lengths.
+        plain = acoustic_rows(len(samples), sizes) == meaning.shape[0]
+        x = g.input((samples if plain else around)[:, None])
+        sound = encode(g, x, scope / "encoder", sizes)
+        if sound.shape[0] != meaning.shape[0]:
+            raise BadInput(
+                f"the codec makes {sound.shape[0]} rows of a speech by its acoustic branch and {meaning.shape[0]} by "
+                "its semantic one; expected as many"
+            )
+        layer, width = scope / "fc", sizes.acoustic_width + sizes.semantic_width
+        joined = g.beside(sound, meaning)
+        product = g.matmul(layer.array("weight", (width, width)), joined)
+        return {"embeddings": g.add(product, layer.vector("bias", width))}
+
+
+def encode(g: Graph, x: Tensor, scope: Scope, sizes: CodecSizes) -> Tensor:
+    """Applies the acoustic encoder: samples [T, 1] to [rows, width]."""
+    width = sizes.encoder_width
+    x = convolve(g, x, scope / "conv1", width, TAPS, padding=TAPS // 2)
+    for number, stride in enumerate(sizes.downsampling):
+        block = scope / "block" / number
+        x = snake(g, residual_units(g, x, block), block / "snake")
+        width *= 2
+        x = convolve(g, x, block / "down", width, 2 * stride, padding=(stride + 1) // 2, stride=stride)
+    x = snake(g, x, scope / "snake")
+    return convolve(g, x, scope / "conv2", sizes.acoustic_width, LAST_TAPS, padding=LAST_TAPS // 2)
+
+
+def acoustic_rows(samples: int, sizes: CodecSizes) -> int:
+    """Returns how many rows the acoustic encoder makes of so many samples."""
+    for stride in sizes.downsampling:
+        samples = (samples + 2 * ((stride + 1) // 2) - 2 * stride) // stride + 1
+    return samples
+
+
+def branch(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes, width: int) -> Tensor:
+    """Applies the convolutions behind HuBERT: [T, D] to [T', D']."""
+    x = convolve(g, x, scope / "conv", width, sizes.kernel, padding=sizes.kernel // 2, bias=False)
+    for number, (out, stride) in enumerate(zip(sizes.branch_widths, sizes.branch_strides, strict=True)):
+        block, taps = scope / number, sizes.unit_kernel
+        for unit, dilation in enumerate(sizes.dilations):
+            own = block / "res" / unit
+            padding = (taps - 1) // 2 * dilation
+            inner = convolve(g, g.elu(x), own / "conv1", width, taps, padding, dilation=dilation, bias=False)
+            x = g.add(x, convolve(g, g.elu(inner), own / "conv2", width, 1, bias=False))
+        taps = 3 if stride == 1 else 2 * stride
+        x, width = convolve(g, x, block / "conv", out, taps, (taps - 1) // 2, stride=stride), out
+    return x
+
+
+def quantised(embeddings: np.ndarray, codebooks: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns codes [rows, codebooks]: each codebook's nearest row to what the ones before left over."""
+    left, codes = embeddings, np.empty((len(embeddings), len(codebooks)), dtype=np.int64)
+    for number, book in enumerate(codebooks):
+        distances = (left**2).sum(1, keepdims=True) - 2 * left @ book.T + (book**2).sum(1)
+        codes[:, number] = distances.argmin(axis=1)
+        left = left - book[codes[:, number]]
+    return codes

@@ -1,0 +1,37 @@
+"""What a codec of any runtime takes: codes within its codebooks, and recordings of at least a frame."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+
+
+def check_codes(codes: np.ndarray, streams: int, count: int) -> None:
+    """Raises `BadInput` if these are not frames of at most `streams` codes from 0 to `count` - 1."""
+    if codes.ndim != 2 or codes.shape[1] > streams or not 0 <= codes.min() <= codes.max() < count:
+        raise BadInput(
+            f"the codes have the shape {codes.shape} and values from {codes.min()} to {codes.max()}; expected "
+            f"frames of {streams} codes from 0 to {count - 1}"
+        )
+
+
+def whole_frames(samples: np.ndarray, hop: int, sample_rate: int) -> np.ndarray:
+    """Returns the samples [n] without those of an incomplete last frame, float32.
+
+    Raises `BadInput` if there is no frame.
+    """
+    frames = len(samples) // hop
+    if not frames:
+        raise BadInput(
+            f"the speech has {len(samples)} samples at {sample_rate} Hz; expected at least {hop}, one "
+            "frame of the codec"
+        )
+    return np.ascontiguousarray(samples[: frames * hop], dtype=np.float32)
+
+
+def of_length(codes: np.ndarray, frames: int) -> np.ndarray:
+    """Returns exactly so many rows of codes: as ESPnet does, the last one stands for those that are missing."""
+    if len(codes) < frames:
+        codes = np.concatenate([codes, np.repeat(codes[-1:], frames - len(codes), axis=0)])
+    return codes[:frames]

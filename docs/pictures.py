@@ -1,4 +1,4 @@
-"""Takes the pictures of the README: the page after a transcription, and a parity verdict.
+"""Takes the pictures of the README: the page after a transcription, an answer of the Chat tab, and a parity verdict.
 
 Needs Debian's `chromium` and `fonts-noto-color-emoji`. Run it from the checkout: `.venv/bin/python docs/pictures.py`.
 """
@@ -27,6 +27,22 @@ def transcribed(page: Page) -> None:
     page.screenshot(path=FOLDER / "page.png")
 
 
+def answered(page: Page) -> None:
+    """Takes the picture of a spoken answer, with its tokens and codec streams."""
+    page.get_by_role("tab", name="Chat").click()
+    expect(page.locator(".chat[data-ready]")).to_be_visible()
+    answer = page.locator(".chat .answer")
+    for _ in range(2):  # the first answer loads the model
+        page.locator(".chat .new-chat").click()
+        page.locator(".chat button.sample").first.click()
+        expect(answer.locator(".glance")).to_be_visible()
+    answer.get_by_label("Look inside").click()
+    expect(answer.locator(".inside canvas")).to_be_visible()
+    page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
+    page.mouse.move(0, 0)
+    page.screenshot(path=FOLDER / "chat.png")
+
+
 def compared(page: Page) -> None:
     """Takes the picture of a quantised candidate and of one without CMVN, with the table of stages."""
     page.get_by_role("tab", name="Parity").click()
@@ -41,7 +57,7 @@ def compared(page: Page) -> None:
 
 
 def main() -> None:
-    """Serves the page, takes both pictures, and ends what it started."""
+    """Serves the page, takes the pictures, and ends what it started."""
     sys.path.insert(0, str(ROOT))
     from panels.page import build_page
     from panels.running.sessions import SessionPool
@@ -61,6 +77,7 @@ def main() -> None:
         expect.set_options(timeout=PATIENCE)
         page.goto(url)
         transcribed(page)
+        answered(page)
         compared(page)
         browser.close()
         served.close()

@@ -52,6 +52,8 @@ def _cell(each: StageComparison | None) -> str:
         return "other shape"
     if each.sequence:
         return "equal" if not each.differs else f"{each.sequence.errors} of {each.sequence.reference_length} differ"
+    if each.streams:
+        return "equal" if not each.differs else f"{100 * each.streams.error_rate:.2g} % differ"
     if each.logprobs:
         return f"{each.logprobs.worst:.1e} nats" if each.logprobs.worst else "0"
     assert each.numbers

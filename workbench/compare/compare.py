@@ -12,6 +12,26 @@ from typing import Any
 
 import numpy as np
 
+from workbench.compare.answers import (
+    FOLLOWING,
+    ROWS,
+    SETTINGS,
+    TEMPERATURES,
+    Answers,
+    FirstId,
+    answers_of,
+    first_id,
+    guidance_of,
+    layout_of,
+)
+from workbench.compare.answers import LOGPROBS as CHOICES
+from workbench.compare.choices import (
+    explain_choices,
+    explain_temperatures,
+    measure_choices,
+    setting_changes,
+    tells_choices,
+)
 from workbench.compare.discrete import as_tokens
 from workbench.compare.inputs import Whose, whose_inputs
 from workbench.compare.logits import Choice, choice_among, choice_at, deciding_row, spread_of
@@ -24,7 +44,7 @@ from workbench.trace.order import computation_order, is_aside, layer_counts
 from workbench.trace.trace import StageFilter, Trace
 
 AS_ASKED = "as asked"  # the reason for a tolerance that was chosen
-_WRITTEN = ("tokens", "tokens.logprobs", "text")  # results of the whole model, not of one stage
+_WRITTEN = ("tokens", "tokens.logprobs", "text", ROWS)  # results of the whole model, not of one stage
 _FLOOR = 0.1  # share of a stage's limit, but at least one rounding; smaller errors do not count
 
 
@@ -56,6 +76,7 @@ class Comparison:
     first_token: FirstToken | None
     warnings: tuple[str, ...]
     inputs: Whose | None = None  # see `whose_inputs`
+    first_id: FirstId | None = None  # of answers with parallel streams
 
     def __getitem__(self, stage: str) -> StageComparison:
         try:
@@ -64,9 +85,14 @@ class Comparison:
             raise KeyError(f"no stage {stage!r} was compared") from None
 
     def passes(self, stage: StageComparison) -> bool:
-        """Returns whether a stage is within tolerance: by its limits, or, for tokens and text, by a near tie."""
-        excused = stage.kind in ("tokens", "text") and not stage.stage.startswith("prompt.")
-        return stage.passes or (excused and self.first_token is not None and self.first_token.near_tie)
+        """Returns whether a stage is within tolerance: by its limits, or by a near tie, which excuses tokens, text, and
+        what is made of an answer's ids.
+        """
+        if stage.passes:
+            return True
+        if stage.kind in ("tokens", "text") and not stage.stage.startswith("prompt."):
+            return self.first_token is not None and self.first_token.near_tie
+        return stage.stage in (ROWS, *FOLLOWING) and self.first_id is not None and self.first_id.near_tie
 
     @property
     def isolated(self) -> bool:
@@ -123,6 +149,11 @@ def compare(
         held.discard(LOGPROBS)
         compared.remove(LOGPROBS)
         both.remove(LOGPROBS)
+    if CHOICES in both and not all(map(tells_choices, (reference, candidate))):
+        warnings.append(f"not compared, since a trace does not name the ids (answer.alternatives): {CHOICES}")
+        held.discard(CHOICES)
+        compared.remove(CHOICES)
+        both.remove(CHOICES)
     if not both:
         raise BadInput(_nothing_common(reference, candidate, stages))
     for pattern in wanted.patterns:
@@ -137,13 +168,16 @@ def compare(
     surplus = [
         stage for stage in candidate if stage in held and wanted(stage) and stage not in shared and not is_aside(stage)
     ]
-    written = [stage for stage in lacking if stage in _WRITTEN] if inputs else []
+    written = [stage for stage in lacking if stage in _WRITTEN or stage.startswith("answer.")] if inputs else []
     if written:
         warnings.append(f"not compared, since the whole model writes them, not one stage: {_names(written)}")
     others = [stage for stage in lacking if stage not in written]
     for missing, whose in ((others, "candidate"), (surplus, "reference")):
         if missing:
             warnings.append(f"not compared, since the {whose} does not have them: {_names(missing)}")
+    if changes := setting_changes(reference.meta, candidate.meta):
+        warnings.append(f"the answers were made with different settings: {changes}")
+    answers = None if inputs else answers_of(reference, candidate)
     order = computation_order(both, recorded=bool(reference.meta))
     found = list[StageComparison]()
     guess = True
@@ -153,8 +187,15 @@ def compare(
         if stage == LOGPROBS:
             found.append(compare_logprobs(reference, candidate, tolerances.of(stage)))
             continue
-        found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess))
+        if stage == CHOICES or (answers and answers.comparable(stage) is not None):
+            found.append(_compared_choice(reference, candidate, stage, answers, tolerances, found, guess))
+            continue
+        layout = layout_of(reference.meta) if stage == ROWS else None
+        found.append(compare_stage(stage, reference[stage], candidate[stage], tolerances.of(stage), guess, layout))
         guess = guess and (found[-1].passes or found[-1].sequence is not None)  # later errors have the same cause
+    part = first_id(reference, candidate, answers, tolerances) if answers else None
+    if part:
+        found = _tokens_first(found, part)
     return Comparison(
         stages=tuple(_alone(found) if inputs else _with_growth(found, tolerances)),
         tolerances=tolerances,
@@ -163,10 +204,58 @@ def compare(
         candidate=dict(candidate.meta),
         only_reference=tuple(lacking),
         only_candidate=tuple(surplus),
-        first_token=_first_token(reference, candidate, found, tolerances),
+        first_token=_first_token(reference, candidate, found, tolerances, part),
         warnings=tuple(warnings),
         inputs=inputs,
+        first_id=part,
     )
+
+
+def _compared_choice(
+    reference: Trace,
+    candidate: Trace,
+    stage: str,
+    answers: Answers | None,
+    tolerances: Tolerances,
+    before: list[StageComparison],
+    guess: bool,
+) -> StageComparison:
+    """Compares a stage `answer.*` at the positions that follow the same ids; without answers, at all positions."""
+    limits = tolerances.of(stage)
+    arrays = reference[stage], candidate[stage]
+    count = answers.comparable(stage) if answers else None
+    positions = min(map(len, arrays)) if count is None else min(count, *map(len, arrays))
+    if stage != CHOICES:
+        each = compare_stage(
+            stage, arrays[0][:positions], arrays[1][:positions], limits, guess and stage not in SETTINGS
+        )
+        if stage == TEMPERATURES and answers and not each.passes and not each.mismatch:
+            each = replace(each, hint=explain_temperatures(reference, candidate, positions, answers))
+        return each
+    limits = replace(limits, logprob=limits.logprob * guidance_of(reference.meta))
+    measured = measure_choices(reference, candidate, positions, limits.logprob)
+    passing = [each.stage for each in before if each.passes]
+    hint = None
+    if answers and guess:
+        hint = explain_choices(reference, candidate, measured, answers, "answer.norm" in passing)
+    return StageComparison(
+        stage=stage,
+        kind="logprobs",
+        shapes=(arrays[0].shape, arrays[1].shape),
+        dtypes=(arrays[0].dtype.name, arrays[1].dtype.name),
+        limits=limits,
+        logprobs=measured,
+        hint=hint,
+    )
+
+
+def _tokens_first(found: list[StageComparison], part: FirstId) -> list[StageComparison]:
+    """Returns the stages with the tokens before the rows of audio, if the answers part before the audio."""
+    rows = next((n for n, each in enumerate(found) if each.stage == ROWS), None)
+    tokens = next((n for n, each in enumerate(found) if each.stage == "tokens"), None)
+    if part.row is not None or rows is None or tokens is None or tokens < rows:
+        return found
+    return [*found[:rows], found[tokens], *found[rows:tokens], *found[tokens + 1 :]]
 
 
 def _alone(found: list[StageComparison]) -> Iterable[StageComparison]:
@@ -185,9 +274,14 @@ def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterab
     """
     before: float | None = 0.0
     first = True
+    other_ids = False  # what is made of other ids is no arithmetic error
     floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
     for each in found:
-        if each.sequence or each.logprobs:
+        if each.sequence or each.streams or each.logprobs or each.stage in SETTINGS:
+            other_ids = other_ids or (each.streams is not None and each.differs)
+            yield each
+            continue
+        if other_ids and each.stage in FOLLOWING:
             yield each
             continue
         if each.numbers is None or each.numbers.nonfinite_differences:
@@ -205,7 +299,11 @@ def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterab
 
 
 def _first_token(
-    reference: Trace, candidate: Trace, found: list[StageComparison], tolerances: Tolerances
+    reference: Trace,
+    candidate: Trace,
+    found: list[StageComparison],
+    tolerances: Tolerances,
+    part: FirstId | None = None,
 ) -> FirstToken | None:
     differing = next((each for each in found if each.stage == "tokens" and each.differs), None)
     if differing is None or differing.sequence is None or differing.sequence.first_difference is None:
@@ -214,6 +312,9 @@ def _first_token(
     tokens = tuple(as_tokens("tokens", trace["tokens"]) for trace in (reference, candidate))
     ids = [int(each[place]) if place < len(each) else None for each in tokens]
     choice = None
+    if part is not None:  # a later difference follows from the first one
+        choice = part.choice if (part.position, part.stream) == (place, 0) else None
+        return FirstToken(place, ids[0], ids[1], choice, part.near_tie)
     if any(each.stage == "logits" and each.numbers is not None for each in found):
         logits = reference["logits"], candidate["logits"]
         row = deciding_row(*logits, (tokens[0], tokens[1]), place, _prompt_positions(reference))

@@ -27,6 +27,10 @@ class LogprobMeasures:
     mean: float  # mean of all absolute differences
     steps: int  # number of compared steps
     tokens: int  # compared tokens: reported by both sides, or by one and bounded by the other's least likely
+    # Of parallel streams; see `workbench.compare.choices`.
+    worst_stream: int | None = None
+    first_step: int | None = None  # the first step beyond the limit
+    first_stream: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,10 @@ def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
     steps = min(len(ours.ids), len(theirs.ids), _same_context(reference, candidate, ours, theirs))
     worst, place, total, tokens = 0.0, -1, 0.0, 0
     for step in range(steps):
-        apart = _differences(
+        apart = differences(
             *(dict(zip(side.ids[step].tolist(), side.logprobs[step].tolist())) for side in (ours, theirs))
         )
-        found = math.sqrt(sum(each * each for each in apart) / max(len(apart), 1))
+        found = root_mean_square(apart)
         if place < 0 or found > worst:
             worst, place = found, step
         total += sum(apart)
@@ -89,7 +93,12 @@ def _same_context(reference: Trace, candidate: Trace, ours: ReportedTokens, thei
     return int(differing[0]) + 1 if len(differing) else max(map(len, written))
 
 
-def _differences(ours: dict[int, float], theirs: dict[int, float]) -> list[float]:
+def root_mean_square(values: list[float]) -> float:
+    """Returns the root mean square of some values; 0 of none."""
+    return math.sqrt(sum(each * each for each in values) / max(len(values), 1))
+
+
+def differences(ours: dict[int, float], theirs: dict[int, float]) -> list[float]:
     """Returns the absolute differences of a step's tokens.
 
     If a side does not report a token, its least likely reported token is an upper bound. The difference is then how far

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.compare.answers import FOLLOWING, SETTINGS, same_answer
 from workbench.compare.distances import Distances, by_channel, distances
 from workbench.compare.inputs import computed_from, whose_inputs
 from workbench.compare.presets import PRESETS, Preset, half_of, preset_of
@@ -270,12 +271,15 @@ def noise_or_bug(
     entering = (
         least_of_all  # the error of the candidate's front end, which float64 does not judge, enters all later stages
     )
+    alike = isolated or same_answer(reference, candidate, exact, yardstick)
     for stage in computation_order([s for s in reference if wanted(s)], recorded=bool(reference.meta)):
         if is_aside(stage) or any(stage not in each for each in (candidate, exact, yardstick)):
             continue
         truth, near, other = exact[stage], yardstick[stage], candidate[stage]
-        if kind_of(stage, truth) in ("tokens", "text", "logprobs"):
+        if kind_of(stage, truth) in ("tokens", "streams", "text", "logprobs") or stage in SETTINGS:
             continue
+        if not alike and (stage in FOLLOWING or stage.startswith("answer.")):
+            continue  # another answer, which `workbench.compare.answers` judges
         ours, theirs = (distances(truth, side) for side in (near, other))
         factors = usual.of(len(truth) if truth.ndim else 1)
         # Quantisation does not affect the front end, which has no weights.

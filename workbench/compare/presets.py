@@ -84,6 +84,7 @@ PRESETS: Mapping[str, Preset] = {
 }
 """All presets, from the strictest to the loosest."""
 
+_SETTINGS = ("answer.temperatures", "answer.candidates")  # stages that no arithmetic changes
 _BLOCKS = ("q8_0", "q4")  # presets of quantised weights
 
 _ARITHMETIC = {
@@ -138,7 +139,8 @@ def _arithmetic(value: str) -> str | None:
 class Tolerances:
     """The limits of every stage: those of a preset, changed by rules for the stages of a glob. Later rules win.
 
-    The front end has no quantised weights, so under presets of blocks it has the limits of float32.
+    The front end has no quantised weights, so under presets of blocks it has the limits of float32. So have the
+    settings of draws, `answer.temperatures` and `answer.candidates`, under every preset but `exact`.
     """
 
     preset: Preset
@@ -148,6 +150,8 @@ class Tolerances:
         """Returns the limits of a stage."""
         limits = self.preset.limits
         if self.preset.name in _BLOCKS and stage.startswith("frontend."):
+            limits = PRESETS["f32"].limits
+        if stage in _SETTINGS and self.preset is not EXACT:
             limits = PRESETS["f32"].limits
         for glob, changes in self.rules:
             if fnmatchcase(stage, glob):

@@ -44,6 +44,7 @@ def to_dict(
         "only_in_reference": list(comparison.only_reference),
         "only_in_candidate": list(comparison.only_candidate),
         "first_token": asdict(comparison.first_token) if comparison.first_token else None,
+        "first_id": asdict(comparison.first_id) if comparison.first_id else None,
         "stages": [_stage(comparison, each, profiles) for each in comparison.stages],
         "noise": _noise(noise) if noise else None,
     }
@@ -80,6 +81,8 @@ def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dic
         found["logits"] = asdict(each.logits)
     if each.logprobs:
         found["logprobs"] = asdict(each.logprobs)
+    if each.streams:
+        found["streams"] = asdict(each.streams)
     if each.sequence:
         found["sequence"] = asdict(each.sequence)
     return found
@@ -254,10 +257,18 @@ def _remark(each: StageComparison) -> str:
                 f"{found.errors} edits, {found.reference_length} and {found.candidate_length} tokens, "
                 f"first at {found.first_difference}"
             )
+    if streams := each.streams:
+        if not streams.errors:
+            return f"equal, {streams.reference_rows} rows of {streams.streams} streams"
+        parts.append(
+            f"{streams.errors} ids differ, {streams.reference_rows} and {streams.candidate_rows} rows, first row "
+            f"{streams.row}, stream {streams.stream}"
+        )
     if logprobs := each.logprobs:
+        stream = "" if logprobs.worst_stream is None else f", stream {logprobs.worst_stream}"
         parts.append(
             f"{logprobs.steps} steps, at most {logprobs.worst:.2g} nats apart"
-            + (f", step {logprobs.worst_step}" if logprobs.worst else "")
+            + (f", step {logprobs.worst_step}{stream}" if logprobs.worst else "")
         )
     if each.numbers and (each.numbers.reference_nonfinite or each.numbers.candidate_nonfinite):
         parts.append(

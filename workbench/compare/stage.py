@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from workbench.compare.discrete import SequenceMeasures, as_text, as_tokens, measure_text, measure_tokens
-from workbench.compare.hints import explain_numbers, explain_shape
+from workbench.compare.hints import explain_numbers, explain_shape, shapes
 from workbench.compare.logits import LogitMeasures, explain_logits, measure_logits
 from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.logprobs import LogprobMeasures, measure_logprobs
 from workbench.compare.measures import Measures, measure
 from workbench.compare.presets import PRESETS, Limits
+from workbench.compare.streams import StreamMeasures, as_streams, explain_streams, measure_streams
 from workbench.core.errors import BadInput
+from workbench.speech.layout import SpeechLayout
 from workbench.trace.order import Kind, kind_of
 from workbench.trace.trace import Trace
 
@@ -32,7 +34,9 @@ class Beyond:
 
 @dataclass(frozen=True)
 class StageComparison:
-    """The result for one stage. Among `numbers`, `logits`, `sequence`, `logprobs`, those of its kind are set."""
+    """The result for one stage. Among `numbers`, `logits`, `sequence`, `streams`, `logprobs`, those of its kind are
+    set.
+    """
 
     stage: str
     kind: Kind
@@ -42,6 +46,7 @@ class StageComparison:
     numbers: Measures | None = None
     logits: LogitMeasures | None = None
     sequence: SequenceMeasures | None = None
+    streams: StreamMeasures | None = None
     logprobs: LogprobMeasures | None = None
     mismatch: str | None = None  # why the stage could not be measured
     hint: str | None = None  # what may have happened
@@ -68,6 +73,8 @@ class StageComparison:
             found |= {"kl": self.logits.kl_mean, "top1": self.logits.top1_agreement}
         if self.logprobs:
             found["logprob"] = self.logprobs.worst
+        if self.streams:
+            found["token_errors"] = self.streams.error_rate
         if self.sequence:
             found["text_errors" if self.kind == "text" else "token_errors"] = self.sequence.error_rate
         return found
@@ -79,6 +86,8 @@ class StageComparison:
             return True
         if self.sequence:
             return self.sequence.first_difference is not None
+        if self.streams:
+            return self.streams.errors > 0
         if self.logprobs:
             return self.logprobs.worst > 0
         return self.numbers is not None and not self.numbers.identical
@@ -140,12 +149,18 @@ def _rounded(value: float, up: bool) -> float:
 
 
 def compare_stage(
-    stage: str, reference: np.ndarray, candidate: np.ndarray, limits: Limits, guess: bool = True
+    stage: str,
+    reference: np.ndarray,
+    candidate: np.ndarray,
+    limits: Limits,
+    guess: bool = True,
+    layout: SpeechLayout | None = None,
 ) -> StageComparison:
     """Compares one stage of a candidate with the reference's.
 
     Args:
         guess: whether to search for an explanation if the numbers are beyond the limits; doubles the time.
+        layout: of the vocabulary, for streams of its ids.
 
     Raises `BadInput` if the reference holds no finite number, or if either side holds what its stage cannot hold.
     """
@@ -171,6 +186,8 @@ def compare_stage(
     if kind == "tokens":
         ids = as_tokens(f"{stage} of the reference", reference), as_tokens(f"{stage} of the candidate", candidate)
         return StageComparison(**found, sequence=measure_tokens(*ids))
+    if kind == "streams":
+        return _compare_streams(found, reference, candidate, layout)
     for array, whose in ((reference, "reference"), (candidate, "candidate")):
         if array.dtype.kind not in "biufc":
             raise BadInput(f"stage {stage} of the {whose} holds {array.dtype}; expected numbers")
@@ -185,6 +202,19 @@ def compare_stage(
         hint = hint or explain_numbers(reference, candidate, numbers)
     logits = measure_logits(reference, candidate) if kind == "logits" else None
     return StageComparison(**found, numbers=numbers, logits=logits, hint=hint)
+
+
+def _compare_streams(
+    found: dict[str, Any], reference: np.ndarray, candidate: np.ndarray, layout: SpeechLayout | None
+) -> StageComparison:
+    stage = found["stage"]
+    ids = as_streams(f"{stage} of the reference", reference), as_streams(f"{stage} of the candidate", candidate)
+    if ids[0].shape[1] != ids[1].shape[1]:
+        said = f"the shapes are {shapes(reference, candidate)}: the numbers of streams differ"
+        return StageComparison(**found, mismatch=said)
+    measured = measure_streams(*ids)
+    hint = explain_streams(*ids, layout) if measured.errors else None
+    return StageComparison(**found, streams=measured, hint=hint)
 
 
 def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> StageComparison:

@@ -83,7 +83,7 @@ def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     elif first and largest:
         where = "there too" if largest is first else f"at {largest.stage}"
         parts.append(f"the error grows most {where}, {_step(largest)}")
-    parts += _about_tokens(comparison)
+    parts += _about_ids(comparison) if comparison.first_id else _about_tokens(comparison)
     if noise and not hidden:
         parts.append(noise.sentence + (", so no stage is at fault" if first and not (faulty or rounded) else ""))
     within = [each.stage for each in faulty[1:] if comparison.passes(each)]
@@ -177,14 +177,19 @@ def _tolerance(comparison: Comparison) -> str:
 
 def _opening(comparison: Comparison, first: StageComparison | None) -> str:
     name, count = _tolerance(comparison), len(comparison.stages)
-    if first and not comparison.tolerances.rules and first.limits != comparison.tolerances.preset.limits:
+    if (
+        first
+        and not comparison.tolerances.rules
+        and first.stage.startswith("frontend.")
+        and (first.limits != comparison.tolerances.preset.limits)
+    ):
         name += ", with the limits of f32 for the front end"
     if first is None:
         how = f", each {_inputs(comparison)}" if comparison.isolated else ""
         if not any(each.differs for each in comparison.stages):
             return f"Identical: {_stages(count)}{how}"
         said = f"Within tolerance {name}: {_stages(count)}{how}"
-        errors = [each for each in comparison.stages if each.numbers]
+        errors = [each for each in comparison.stages if each.numbers and each.passes]
         if errors:
             worst = max(errors, key=lambda each: each.numbers.relative_l2 if each.numbers else 0.0)
             assert worst.numbers
@@ -220,11 +225,29 @@ def _about_tokens(comparison: Comparison) -> list[str]:
     if agree is None:
         return []
     if agree:
-        return ["the tokens agree"]
+        rows = next((each.streams for each in comparison.stages if each.stage == "codec.rows" and each.streams), None)
+        return [f"the tokens and all {rows.streams} streams agree" if rows else "the tokens agree"]
     first = comparison.first_token
     if first is None:
         return ["the tokens differ"]
     return [f"the tokens differ from place {first.place} on, {_choice(first, _unknown(comparison))}"]
+
+
+def _about_ids(comparison: Comparison) -> list[str]:
+    """Returns where two answers of parallel streams part, and why."""
+    first = comparison.first_id
+    assert first
+    ids = f"{_said(first.reference, first.reference_name)} and {_said(first.candidate, first.candidate_name)}"
+    said = f"the answers differ from {first.place} on, {ids}"
+    if first.change:
+        return [f"{said}: {first.change}"]
+    if first.choice is None:
+        return [f"{said}, and the traces do not hold that choice"]
+    return [f"{said}, {'a near tie' if first.near_tie else 'no near tie'} (margins {margins_of(first.choice)})"]
+
+
+def _said(number: int | None, name: str) -> str:
+    return name if number is None or name == str(number) else f"{number} ({name})"
 
 
 def _unknown(comparison: Comparison) -> str:

@@ -32,7 +32,9 @@ def worth_a_look(
     largest errors relative to their limits.
     """
     numeric = [
-        each for each in comparison.stages if not (each.sequence or each.logprobs) and (each.differs or each.mismatch)
+        each
+        for each in comparison.stages
+        if not (each.sequence or each.streams or each.logprobs) and (each.differs or each.mismatch)
     ]
     first = [each for each in numeric if each.stage == faulty]
     first += [each for each in numeric if not comparison.passes(each)][:1]
@@ -51,7 +53,10 @@ def _excess(each: StageComparison) -> float:
 
 def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) -> Iterator[str]:
     """Yields both arrays, their difference, and the error over positions and channels, as HTML figures."""
-    one, other = as_table(np.asarray(reference[each.stage])), as_table(np.asarray(candidate[each.stage]))
+    arrays = [np.asarray(trace[each.stage]) for trace in (reference, candidate)]
+    if each.stage.startswith("answer."):  # the positions that are comparable
+        arrays = [array[: shape[0]] for array, shape in zip(arrays, each.shapes)]
+    one, other = map(as_table, arrays)
     if each.numbers is None:  # the shapes differ
         for table, whose in ((one, "reference"), (other, "candidate")):
             yield picture(plots.array_figure(table), f"{whose}, {_size(table)}", f"{each.stage} of the {whose}")

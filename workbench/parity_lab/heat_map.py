@@ -178,6 +178,9 @@ def _cells(each: StageComparison | None) -> tuple[_Cell, ...]:
     if each.sequence:
         said = f"{each.sequence.errors} of {each.sequence.reference_length} differ" if each.differs else "equal"
         return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", said, across=whole),)
+    if each.streams:
+        said = f"{100 * each.streams.error_rate:.2g} % differ" if each.differs else "equal"
+        return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", said, across=whole),)
     if each.logprobs:
         said = f"{each.logprobs.worst:.2g} nats" if each.differs else "0"
         return (_Cell("h0" if not each.differs else "h4" if each.passes else "h5", said, across=whole),)

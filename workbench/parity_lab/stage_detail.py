@@ -18,6 +18,7 @@ from workbench.parity_lab.tables import short, table
 from workbench.trace.trace import Trace
 
 _TOKENS = 400  # most tokens of a sequence that are shown
+_ROWS, _ROWS_BEFORE = 12, 3  # of streams that are shown, and those before the first difference
 
 
 def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]:
@@ -28,6 +29,8 @@ def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]
     yield f'<p class="faint">{escape(about(each, verdict.first_divergent, verdict.largest_own))}</p>'
     if each.sequence:
         yield from written(each, run.reference.trace, computed.trace, comparison.first_token)
+    elif each.streams:
+        yield from streams(each, run.reference.trace, computed.trace)
     elif not each.logprobs:
         yield '<div class="pictures">'
         yield from stage_pictures(each, run.reference.trace, computed.trace)
@@ -57,6 +60,10 @@ def about(each: StageComparison, first: str | None, largest: str | None) -> str:
             parts.append(f"not finite: {found.reference_nonfinite} and {found.candidate_nonfinite} values")
     if logprobs := each.logprobs:
         parts.append(f"{logprobs.steps} steps after the same tokens, at most {short(logprobs.worst)} nats apart")
+    if ids := each.streams:
+        lengths = f"{ids.reference_rows} and {ids.candidate_rows} rows of {ids.streams} streams"
+        where = f"{ids.errors} ids differ, first in row {ids.row}, stream {ids.stream}"
+        parts.append(f"{where}; {lengths}" if ids.errors else f"equal, {lengths}")
     if each.sequence:
         found_edits = each.sequence
         lengths = f"{found_edits.reference_length} and {found_edits.candidate_length}"
@@ -134,6 +141,25 @@ def written(each: StageComparison, reference: Trace, candidate: Trace, first_tok
     yield _edits(each.sequence.edits)
     if each.stage == "tokens" and first_token:
         yield _first_token(first_token)
+
+
+def streams(each: StageComparison, reference: Trace, candidate: Trace) -> Iterator[str]:
+    """Yields the rows around the first id that differs, as a table with a column for each stream."""
+    found = each.streams
+    assert found
+    begin = 0 if found.row is None else max(found.row - _ROWS_BEFORE, 0)
+    sides = [np.asarray(trace[each.stage]) for trace in (reference, candidate)]
+    lines, over = [], []
+    for row in range(begin, min(begin + _ROWS, max(map(len, sides)))):
+        held = [side[row].tolist() if row < len(side) else ["the end"] * found.streams for side in sides]
+        cells = [str(one) if one == other else f"{one} → {other}" for one, other in zip(*held)]
+        lines.append((str(row), *cells))
+        over.append(held[0] != held[1])
+    head = ("row", *(f"stream {number}" for number in range(found.streams)))
+    said = (
+        "The same on both sides" if not found.errors else "Where two ids stand, they are the reference's → candidate's"
+    )
+    yield f'<p class="faint">{said}.</p><div class="scroll">{table(head, lines, over)}</div>'
 
 
 def _shown(each: StageComparison, trace: Trace) -> str:

@@ -1,4 +1,4 @@
-"""The order in which stages are computed, and the kind of each: numbers, logits, token ids or a text.
+"""The order in which stages are computed, and the kind of each: numbers, logits, token ids, streams of ids or a text.
 
 The names are those of `Trace`. This file knows no models. It sorts by groups of names, then by layer number; parts of a
 layer come before the layer.
@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-Kind = Literal["numbers", "logits", "tokens", "text", "logprobs"]
+Kind = Literal["numbers", "logits", "tokens", "streams", "text", "logprobs"]
 
 GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "tower", "adaptor", "decoder", "llm", "codec")
 """The first words of stage names in the order of the computation; `_LAST` come at the end."""
@@ -22,9 +22,17 @@ _WITHIN = {
     "predictor": ("alphas", "embeddings"),
     "decoder": ("input", "layers", "output"),
     "llm": ("embeddings", "layers", "norm"),
-    "codec": ("logits", "rows", "codes", "latents", "audio"),
 }
-_LAST = ("logits", "ctc.posteriors", "tokens", "tokens.logprobs", "text")
+_ANSWER = ("embeddings", "norm", "logprobs", "alternatives", "temperatures", "candidates", "rooms")
+_CODEC = ("rows", "codes", "latents", "audio")  # of an answer; `codec.logits` belong to the prompt
+_LAST = (
+    *("logits", "ctc.posteriors"),
+    *(f"answer.{name}" for name in _ANSWER),
+    *(f"codec.{name}" for name in _CODEC),
+    *("tokens", "tokens.logprobs", "text"),
+)
+STREAMS = ("codec.rows", "codec.codes")
+"""Stages of parallel streams of ids [rows, streams]."""
 
 
 def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str]:
@@ -60,18 +68,23 @@ def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
 
 
 def is_aside(stage: str) -> bool:
-    """Returns whether a stage only adds to another: `tokens.alternatives`, the ids of `tokens.logprobs`.
+    """Returns whether a stage only adds to another, as `tokens.alternatives` does, the ids of `tokens.logprobs`.
 
     It is not compared.
     """
-    return stage.startswith("tokens.") and stage != "tokens.logprobs"
+    return (stage.startswith("tokens.") and stage != "tokens.logprobs") or stage in (
+        "answer.alternatives",
+        "answer.rooms",
+    )
 
 
 def kind_of(stage: str, array: np.ndarray) -> Kind:
     """Returns the kind of a stage, by its name and type."""
     last = stage.rpartition(".")[2]
-    if stage == "tokens.logprobs":
+    if stage in ("tokens.logprobs", "answer.logprobs"):
         return "logprobs"
+    if stage in STREAMS and array.ndim == 2:
+        return "streams"
     if array.dtype.kind in "US" or stage == "text":
         return "text"
     if last == "tokens" or (array.dtype.kind in "iu" and array.ndim == 1):

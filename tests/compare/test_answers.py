@@ -1,0 +1,127 @@
+"""Answers of parallel streams: where two part, near ties, streams against slow definitions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.speech_layouts import LAYOUT
+from workbench.compare import Comparison, compare, judge
+from workbench.compare.streams import explain_streams, measure_streams
+from workbench.speech.delay import delayed
+from workbench.speech.evidence import MOST
+from workbench.trace.trace import Trace
+
+STEP = 6  # position of the row that differs: marker, four rows, this one
+GAP = 1e-4
+
+
+def answer(changed: int = 0, gap: float = 1.0, **meta: Any) -> Trace:
+    """An answer of a marker, rows of audio and the end. Stream 2 of one row takes its second likeliest id if changed;
+    the log-probabilities of the two are `gap` apart, in favour of the one that is taken.
+    """
+    codes = np.random.default_rng(5).integers(0, LAYOUT.codes, (6, LAYOUT.streams))
+    rows = delayed(codes, LAYOUT)
+    first, other = rows[STEP - 1, 2], rows[STEP - 1, 2] + (1 if codes[STEP - 3, 2] + 1 < LAYOUT.codes else -1)
+    taken, left = (other, first) if changed else (first, other)
+    rows[STEP - 1, 2] = taken
+    tokens = np.array([LAYOUT.audio, *rows[:, 0], LAYOUT.eos])
+    ids = np.full((len(tokens), LAYOUT.streams, MOST), -1)
+    logprobs = np.full(ids.shape, np.nan, dtype=np.float32)
+    ids[1:-1, :, 0], logprobs[1:-1, :, 0] = rows, -0.5
+    ids[STEP, 2, :2], logprobs[STEP, 2, :2] = (taken, left), (-0.5, -0.5 - gap)
+    stages = {
+        "answer.logprobs": logprobs,
+        "answer.alternatives": ids,
+        "answer.temperatures": np.zeros(ids.shape[:2]),
+        "codec.logits": np.random.default_rng(1).normal(0, 3, (2, LAYOUT.streams - 1, LAYOUT.layer_size)),
+        "codec.rows": rows,
+        "codec.codes": np.maximum(codes + (changed * np.eye(*codes.shape, dtype=int)), 0) % LAYOUT.codes,
+        "codec.audio": np.sin(np.arange(20) + changed),
+        "tokens": tokens,
+        "text": np.array(""),
+    }
+    return Trace(stages, {"dtype": "float32", "input_digest": "x", "layout": asdict(LAYOUT), **meta})
+
+
+def compared(reference: Trace, candidate: Trace) -> tuple[Comparison, str]:
+    comparison = compare(reference, candidate)
+    return comparison, judge(comparison).sentence
+
+
+def test_a_near_tie_excuses_the_answer() -> None:
+    comparison, said = compared(answer(gap=GAP), answer(1, GAP))
+    first = comparison.first_id
+    assert first and first.near_tie and (first.position, first.row, first.stream) == (STEP, STEP - 1, 2)
+    assert comparison.within and judge(comparison).within
+    assert f"the answers differ from row {STEP - 1} of the audio, stream 2 on" in said and "a near tie" in said
+    assert "of stream 2)" in said
+
+
+def test_a_clear_choice_excuses_nothing() -> None:
+    comparison, said = compared(answer(gap=1.0), answer(1, 1.0))
+    assert comparison.first_id and not comparison.first_id.near_tie and not comparison.within
+    assert judge(comparison).faulty_stage == "answer.logprobs" and "no near tie (margins 1 and 1)" in said
+
+
+def test_guidance_widens_a_near_tie() -> None:
+    gap = 4e-3
+    assert not compared(answer(gap=gap), answer(1, gap))[0].within
+    guided = {"answer": {"cfg": 3.0}}
+    assert compared(answer(gap=gap, **guided), answer(1, gap, **guided))[0].within
+
+
+def test_other_settings_are_a_warning() -> None:
+    sides = (answer(answer={"cfg": 1.0, "seed": 1}), answer(answer={"cfg": 1.0, "seed": 2}))
+    assert "the answers were made with different settings: seed 1 and 2" in compare(*sides).warnings
+
+
+@pytest.mark.parametrize(
+    "layout", [None, {"streams": 5}, {**asdict(LAYOUT), "pad": "0"}, {**asdict(LAYOUT), "pad": True}]
+)
+def test_a_layout_that_is_none_is_not_used(layout: Any) -> None:
+    sides = (answer(gap=1.0, layout=layout), answer(1, 1.0, layout=layout))
+    assert "code" not in compared(*sides)[1]
+
+
+def test_rows_without_their_tokens_are_still_compared() -> None:
+    sides = [Trace({k: v for k, v in each.items() if k == "codec.rows"}, each.meta) for each in (answer(), answer(1))]
+    comparison, said = compared(*sides)
+    assert (
+        not comparison.within and comparison.first_id is None and said.startswith("codec.rows is the first of 1 stage")
+    )
+
+
+@given(st.integers(1, 4), st.integers(0, 6), st.integers(0, 6), st.integers(0, 1000))
+def test_streams_are_measured_as_the_definition_says(streams: int, one: int, other: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    a, b = (draw.integers(0, 2, (rows, streams)) for rows in (one, other))
+    cells = [(row, n) for row in range(max(one, other)) for n in range(streams)]
+    wrong = [(row, n) for row, n in cells if row >= min(one, other) or a[row, n] != b[row, n]]
+    found = measure_streams(a, b)
+    assert found.errors == len(wrong) and found.error_rate == len(wrong) / max(len(cells), 1)
+    assert (found.row, found.stream) == (wrong[0] if wrong else (None, None))
+
+
+@given(st.lists(st.integers(-3, 3), min_size=3, max_size=3).filter(any), st.integers(0, 99))
+def test_another_delay_is_recognised(shifts: list[int], seed: int) -> None:
+    ids = np.random.default_rng(seed).integers(0, 1000, (30, 3))
+    late = np.stack([np.roll(ids[:, n], shift) for n, shift in enumerate(shifts)], axis=1)[4:-4]
+    said = explain_streams(ids[4:-4], late, None) or ""
+    for n, shift in enumerate(shifts):
+        if shift:
+            assert f"{abs(shift)} row{'s' if abs(shift) > 1 else ''} {'late' if shift > 0 else 'early'}" in said
+            assert str(n) in said
+
+
+def test_ids_of_another_stream_are_named() -> None:
+    rows = delayed(np.zeros((4, LAYOUT.streams), dtype=np.int64), LAYOUT)
+    wrong = rows.copy()
+    wrong[3, 2] += LAYOUT.layer_size
+    said = explain_streams(rows, wrong, LAYOUT) or ""
+    assert said == f"1 id is not of its own stream: {wrong[3, 2]} in row 3, stream 2, which is of stream 3"

@@ -1,0 +1,305 @@
+"""Two answers of a conversation, position by position: where they part, and whether both ids were equally likely there.
+
+A position has one id in each stream. A text token or a special token is in stream 0 alone. The positions that follow
+the same ids are comparable; after the first difference, the answers are different answers. This file knows the stages
+of answers; it measures no arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from workbench.compare.discrete import as_tokens
+from workbench.compare.logits import Choice, choice_among, spread_of
+from workbench.compare.presets import Tolerances
+from workbench.speech.layout import SPECIAL, SpeechLayout
+from workbench.trace.trace import Trace
+
+ROWS = "codec.rows"
+LOGPROBS, ALTERNATIVES, ROOMS = "answer.logprobs", "answer.alternatives", "answer.rooms"
+TEMPERATURES, CANDIDATES = "answer.temperatures", "answer.candidates"
+SETTINGS = (TEMPERATURES, CANDIDATES)
+"""Stages that hold how ids were chosen. No arithmetic changes them."""
+FOLLOWING = ("codec.codes", "codec.latents", "codec.audio")  # stages that are made of the ids
+LEAST_NOISE = 1e-4  # of float32: under the preset `exact`, a near tie is still no clear choice
+_UNUSED = -1
+_RUN = 3  # ids that have to agree after one that is left out; one is enough after a special token
+
+
+@dataclass(frozen=True, eq=False)
+class Ids:
+    """The ids of an answer."""
+
+    table: np.ndarray  # int64 [positions, streams]; -1 where a stream is not in use
+    audio: int  # the position of the first row of audio
+    rows: int  # rows of audio
+
+    def row(self, position: int) -> int | None:
+        """Returns the row of audio at a position; None in text and at special tokens."""
+        row = position - self.audio
+        return row if 0 <= row < self.rows else None
+
+
+@dataclass(frozen=True)
+class FirstId:
+    """The first id in which two answers differ, with the choice that decided it.
+
+    If several streams differ at that position, it is the first one whose difference is no near tie, if there is one.
+    """
+
+    position: int  # in the answer, from its first marker on
+    row: int | None  # of the audio; None in text and at special tokens
+    stream: int
+    reference: int | None  # None if the answer has ended
+    candidate: int | None
+    reference_name: str  # the id in words
+    candidate_name: str
+    choice: Choice | None  # margins as natural logarithms of probabilities; None if a trace does not tell it
+    near_tie: bool  # whether the tolerance's arithmetic explains every difference at that position
+    change: str = ""  # what happened, where that is plain: an id is left out, or is not what its side finds likely
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        if self.row is None:
+            return f"position {self.position} of the answer"
+        return f"row {self.row} of the audio, stream {self.stream}"
+
+
+def ids_of(trace: Trace) -> Ids | None:
+    """Returns the ids of an answer of parallel streams; None if a trace holds none, or holds rows without its tokens.
+
+    The positions of the audio are those whose ids of stream 0 are the rows'.
+    """
+    rows = _rows(trace)
+    if rows is None or "tokens" not in trace:
+        return None
+    tokens = as_tokens("tokens", trace["tokens"])
+    table = np.full((len(tokens), rows.shape[1]), _UNUSED, dtype=np.int64)
+    table[:, 0] = tokens
+    if not len(rows):
+        return Ids(table, len(tokens), 0)
+    for begin in np.flatnonzero(tokens[: len(tokens) - len(rows) + 1] == rows[0, 0]).tolist():
+        if np.array_equal(tokens[begin : begin + len(rows)], rows[:, 0]):
+            table[begin : begin + len(rows)] = rows
+            return Ids(table, begin, len(rows))
+    return None
+
+
+def _rows(trace: Trace) -> np.ndarray | None:
+    """Returns the rows of audio [rows, streams]; without audio none, but as wide as the answer's streams."""
+    if ROWS in trace:
+        rows = trace[ROWS]
+        if rows.ndim != 2 or not rows.shape[1] or rows.dtype.kind not in "iuf":
+            return None
+        return as_tokens(ROWS, rows).reshape(rows.shape)
+    told = trace.get(ALTERNATIVES)
+    return None if told is None or told.ndim != 3 else np.empty((0, told.shape[1]), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The answers of two traces."""
+
+    reference: Ids
+    candidate: Ids
+
+    @property
+    def equal(self) -> int:
+        """The number of positions before the first one that differs."""
+        ours, theirs = self.reference.table, self.candidate.table
+        common = min(len(ours), len(theirs))
+        streams = min(ours.shape[1], theirs.shape[1])
+        differing = np.flatnonzero((ours[:common, :streams] != theirs[:common, :streams]).any(axis=1))
+        return int(differing[0]) if len(differing) else common
+
+    @property
+    def differ(self) -> bool:
+        """Whether any id is different."""
+        return not np.array_equal(self.reference.table, self.candidate.table)
+
+    def comparable(self, stage: str) -> int | None:
+        """Returns how many positions of a stage `answer.*` are comparable; None for other stages.
+
+        A choice follows the ids before it. What is computed from an id needs that id, too.
+        """
+        if not stage.startswith("answer."):
+            return None
+        return self.equal + (stage in (LOGPROBS, *SETTINGS))
+
+
+def answers_of(reference: Trace, candidate: Trace) -> Answers | None:
+    """Returns the answers of two traces; None if one has none."""
+    ours, theirs = ids_of(reference), ids_of(candidate)
+    return None if ours is None or theirs is None else Answers(ours, theirs)
+
+
+def same_answer(*traces: Trace) -> bool:
+    """Returns whether no two of the traces have different answers; a trace without an answer has no other one."""
+    found = [ids for ids in map(ids_of, traces) if ids is not None]
+    return all(np.array_equal(found[0].table, each.table) for each in found[1:])
+
+
+def layout_of(meta: Mapping[str, Any]) -> SpeechLayout | None:
+    """Returns the vocabulary's layout that a trace names; None if it names none, or one with other values."""
+    held = meta.get("layout")
+    names = {each.name for each in fields(SpeechLayout)}
+    if not isinstance(held, Mapping) or set(held) != names or any(type(each) is not int for each in held.values()):
+        return None
+    layout = SpeechLayout(**held)
+    return layout if 0 < layout.streams < 1000 and layout.layer_size > 0 else None
+
+
+def name_of(number: int | None, layout: SpeechLayout | None) -> str:
+    """Returns an id in words, such as `<|assistant|>` or `code 17 of stream 3`."""
+    if number is None or number == _UNUSED:
+        return "the end" if number is None else "nothing"
+    if layout is None:
+        return str(number)
+    for name in SPECIAL:
+        if getattr(layout, name) == number:
+            return f"<|{name}|>"
+    stream, code = divmod(number - layout.codec_first, layout.layer_size)
+    if 0 <= stream < layout.streams:
+        return f"code {code - 1} of stream {stream}" if code else f"the pad of stream {stream}"
+    return str(number)
+
+
+def guidance_of(meta: Mapping[str, Any]) -> float:
+    """Returns by how much classifier-free guidance raises independent errors of logits: 1 without it.
+
+    Guidance is cfg * conditional + (1 - cfg) * null.
+    """
+    held = meta.get("answer")
+    cfg = held.get("cfg") if isinstance(held, Mapping) else None
+    if isinstance(cfg, bool) or not isinstance(cfg, (int, float)) or not math.isfinite(cfg):
+        return 1.0
+    return max(math.hypot(cfg, cfg - 1), 1.0)
+
+
+def first_id(reference: Trace, candidate: Trace, answers: Answers, tolerances: Tolerances) -> FirstId | None:
+    """Returns the first id in which two answers differ; None if they do not."""
+    if not answers.differ:
+        return None
+    position, layout = answers.equal, layout_of(reference.meta) or layout_of(candidate.meta)
+    tables = answers.reference.table, answers.candidate.table
+    rows = [each[position] if position < len(each) else None for each in tables]
+    if rows[0] is None or rows[1] is None:
+        differing = [0]
+    else:
+        common = min(len(rows[0]), len(rows[1]))
+        differing = np.flatnonzero(rows[0][:common] != rows[1][:common]).tolist() or [common]
+    found = []
+    for stream in differing:
+        ids = [None if row is None or stream >= len(row) else int(row[stream]) for row in rows]
+        choice, near = _choice(reference, candidate, position, stream, (ids[0], ids[1]), tolerances)
+        change = _change(tables[0][:, 0], tables[1][:, 0], position, layout) if stream == 0 else ""
+        for whose, trace, number in zip(("reference", "candidate"), (reference, candidate), ids):
+            told = None if number is None else _told(trace, position, stream)
+            if not change and told and len(told[0]) and number not in told[0]:
+                change = f"the {whose}'s id is not among its own likeliest"
+        found.append(
+            FirstId(
+                position=position,
+                row=answers.reference.row(position),
+                stream=stream,
+                reference=ids[0],
+                candidate=ids[1],
+                reference_name=name_of(ids[0], layout),
+                candidate_name=name_of(ids[1], layout),
+                choice=choice,
+                near_tie=near,
+                change=change,
+            )
+        )
+    return next((each for each in found if not each.near_tie), found[0])
+
+
+def _change(ours: np.ndarray, theirs: np.ndarray, place: int, layout: SpeechLayout | None) -> str:
+    """Returns whether a side goes on with what the other one has after one more id."""
+    for one, other, said in ((ours, theirs, "leaves out"), (theirs, ours, "puts in")):
+        if place >= len(one):
+            continue
+        name = name_of(int(one[place]), layout)
+        run = one[place + 1 : place + 1 + (1 if name.startswith("<|") else _RUN)]
+        if len(run) and np.array_equal(other[place : place + len(run)], run) and len(one) > len(other):
+            return f"the candidate {said} {name}"
+    return ""
+
+
+def _choice(
+    reference: Trace,
+    candidate: Trace,
+    position: int,
+    stream: int,
+    ids: tuple[int | None, int | None],
+    tolerances: Tolerances,
+) -> tuple[Choice | None, bool]:
+    """Returns the choice of a stream at a position, and whether it is a near tie."""
+    told = [_told(trace, position, stream) for trace in (reference, candidate)]
+    ours, theirs = told
+    if ours is None or theirs is None or ids[0] is None or ids[1] is None:
+        return None, False
+    choice = choice_among(ours, theirs, (ids[0], ids[1]), _spread(reference, candidate, stream, ours[1]))
+    if choice is None:
+        return None, False
+    noise = max(tolerances.preset.limits.relative_l2, LEAST_NOISE) * guidance_of(reference.meta)
+    heats = [_value(trace, TEMPERATURES, position, stream) for trace in (reference, candidate)]
+    if not any(heats):
+        return choice, choice.is_near_tie(noise)
+    if not math.isclose(*heats, rel_tol=LEAST_NOISE):
+        return choice, False
+    return choice, _drawn_near(reference, candidate, position, stream, choice, noise, heats[0])
+
+
+def _drawn_near(
+    reference: Trace, candidate: Trace, position: int, stream: int, choice: Choice, noise: float, temperature: float
+) -> bool:
+    """Returns whether rounding explains that one number drew two ids.
+
+    Either the two ids change places in the order, because they are equally likely. Or the number is near the end of an
+    id's share. Errors of logits move such an end by at most half of their size, divided by the temperature.
+    """
+    most = 4 * math.sqrt(2) * noise * choice.spread
+    bounded = choice.reference_at_least or choice.candidate_at_least
+    if not bounded and max(abs(choice.reference_margin), abs(choice.candidate_margin)) <= most:
+        return True
+    rooms = [_value(trace, ROOMS, position, stream) for trace in (reference, candidate)]
+    return bool(max(rooms) <= most / (2 * temperature))  # False if a trace does not tell it
+
+
+def _told(trace: Trace, position: int, stream: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns (ids, log-probabilities) of the likeliest ids of a stream; None if the trace does not hold them."""
+    if LOGPROBS not in trace or ALTERNATIVES not in trace:
+        return None
+    ids, logprobs = trace[ALTERNATIVES], trace[LOGPROBS]
+    if ids.ndim != 3 or ids.shape != logprobs.shape or position >= len(ids) or stream >= ids.shape[1]:
+        return None
+    there = ids[position, stream] >= 0
+    return ids[position, stream][there], logprobs[position, stream][there].astype(np.float64)
+
+
+def _value(trace: Trace, stage: str, position: int, stream: int) -> float:
+    """Returns a number of a stage [positions, streams]; NaN if the trace does not hold it."""
+    held = trace[stage] if stage in trace else np.empty((0, 0))
+    inside = held.ndim == 2 and position < held.shape[0] and stream < held.shape[1]
+    return float(held[position, stream]) if inside else math.nan if stage == ROOMS else 0.0
+
+
+def _spread(reference: Trace, candidate: Trace, stream: int, told: np.ndarray) -> float:
+    """Returns the deviation of a stream's logits: of the prompt's last position, or of the likeliest ids alone."""
+    stage = "codec.logits" if stream else "logits"
+    for trace in (reference, candidate):
+        if stage not in trace or not len(trace[stage]):
+            continue
+        row = trace[stage][-1]
+        if not stream and row.ndim == 1:
+            return spread_of(row)
+        if stream and row.ndim == 2 and stream <= len(row):
+            return spread_of(row[stream - 1])
+    return spread_of(told)

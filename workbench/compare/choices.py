@@ -1,0 +1,172 @@
+"""Compares how two sides chose the ids of an answer: their likeliest ids, and the settings that the draws used.
+
+Only positions that follow the same ids are compared (`workbench.compare.answers`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from workbench.compare.answers import ALTERNATIVES, LOGPROBS, TEMPERATURES, Answers, Ids, layout_of
+from workbench.compare.logprobs import LogprobMeasures, differences, root_mean_square
+from workbench.core.errors import BadInput
+from workbench.speech.layout import SpeechLayout
+from workbench.trace.trace import Trace
+
+_CLOSE = 0.02  # of the mean difference: differences of one position that vary less are a constant
+_SAME = 1e-3  # relative difference of temperatures that are one setting
+
+Told = list[dict[int, float]]
+"""For each stream, the log-probabilities of its likeliest ids."""
+
+
+def tells_choices(trace: Trace) -> bool:
+    """Returns whether a trace holds the likeliest ids of each position with their log-probabilities.
+
+    Raises `BadInput` if the two do not fit together.
+    """
+    if LOGPROBS not in trace or ALTERNATIVES not in trace:
+        return False
+    ids, logprobs = trace[ALTERNATIVES], trace[LOGPROBS]
+    if ids.ndim != 3 or ids.dtype.kind not in "iu" or logprobs.shape != ids.shape or logprobs.dtype.kind != "f":
+        raise BadInput(
+            f"{ALTERNATIVES} holds {ids.dtype} of shape {ids.shape} and {LOGPROBS} {logprobs.dtype} of shape "
+            f"{logprobs.shape}; expected whole numbers and floating point of one shape (positions, streams, likeliest)"
+        )
+    return True
+
+
+def measure_choices(reference: Trace, candidate: Trace, positions: int, limit: float) -> LogprobMeasures:
+    """Returns the measures of the log-probabilities of two answers.
+
+    Args:
+        positions: how many are comparable.
+        limit: of the root mean square of a stream at a position, to name the first one beyond it.
+    """
+    sides = _arrays(reference), _arrays(candidate)
+    steps = min(positions, *(len(ids) for ids, _ in sides))
+    worst, place, beyond = 0.0, (-1, 0), None
+    total, tokens = 0.0, 0
+    for step in range(steps):
+        for stream, (ours, theirs) in enumerate(zip(*(_told(*side, step) for side in sides))):
+            if not ours and not theirs:
+                continue
+            apart = differences(ours, theirs) if ours and theirs else [math.inf]
+            found = root_mean_square(apart)
+            if place[0] < 0 or found > worst:
+                worst, place = found, (step, stream)
+            if beyond is None and not found <= limit:
+                beyond = step, stream
+            total += sum(apart)
+            tokens += len(apart)
+    first = beyond or (None, None)
+    return LogprobMeasures(worst, place[0], total / max(tokens, 1), steps, tokens, place[1], *first)
+
+
+def explain_choices(
+    reference: Trace, candidate: Trace, measured: LogprobMeasures, answers: Answers, passes_agree: bool
+) -> str | None:
+    """Returns what may have happened at the first position beyond the limit.
+
+    Args:
+        passes_agree: whether one pass over the same ids gives both sides the same states.
+    """
+    step, stream = measured.first_step, measured.first_stream
+    if step is None or stream is None:
+        return None
+    ours, theirs = (_told(*_arrays(trace), step)[stream] for trace in (reference, candidate))
+    where = f"first at {_where(answers.reference, step, stream)}"
+    layout = layout_of(reference.meta) or layout_of(candidate.meta)
+    if not ours or not theirs:
+        return f"{where}, where {'the candidate' if ours else 'the reference'} chooses nothing"
+    if strange := _strangers(ours, theirs, stream, layout):
+        return f"{where}, where the candidate chooses among {strange}"
+    if (lower := _lower(ours, theirs)) is not None:
+        return (
+            f"{where}, where they are all {abs(lower):.2g} {'lower' if lower > 0 else 'higher'}, as if "
+            f"{'more' if lower > 0 else 'fewer'} ids were allowed: another mask"
+        )
+    if passes_agree:
+        return (
+            f"{where}; one pass over the same ids agrees, so generation itself feeds or keeps something else: the "
+            "rows of before, keys and values, or guidance"
+        )
+    return where
+
+
+def explain_temperatures(reference: Trace, candidate: Trace, positions: int, answers: Answers) -> str | None:
+    """Returns the first position that was drawn at another temperature, and whose temperature it is."""
+    ours, theirs = (trace[TEMPERATURES][:positions] for trace in (reference, candidate))
+    streams = min(ours.shape[1], theirs.shape[1])
+    common = min(len(ours), len(theirs))
+    apart = ~np.isclose(ours[:common, :streams], theirs[:common, :streams], rtol=_SAME, atol=0, equal_nan=True)
+    if not apart.any():
+        return None
+    step, stream = map(int, np.argwhere(apart)[0])
+    found, expected = float(theirs[step, stream]), float(ours[step, stream])
+    said = (
+        f"first at {_where(answers.reference, step, stream)}: it was drawn at temperature {found:.4g}, the "
+        f"reference's at {expected:.4g}"
+    )
+    settings = reference.meta.get("answer")
+    for kind in ("text", "audio") if isinstance(settings, Mapping) else ():
+        asked = settings.get(f"{kind}_temperature") if isinstance(settings, Mapping) else None
+        if isinstance(asked, (int, float)) and math.isclose(asked, found, rel_tol=_SAME):
+            return f"{said}; {found:.4g} is the temperature of {kind}"
+    return said
+
+
+def setting_changes(reference: Mapping[str, object], candidate: Mapping[str, object]) -> str:
+    """Returns the settings of two answers that differ, as text; empty if none does or a trace does not name them."""
+    ours, theirs = reference.get("answer"), candidate.get("answer")
+    if not isinstance(ours, Mapping) or not isinstance(theirs, Mapping):
+        return ""
+    names = [name for name in ours if name in theirs and name != "probabilities" and ours[name] != theirs[name]]
+    return ", ".join(f"{name!s:.40} {ours[name]!s:.40} and {theirs[name]!s:.40}" for name in names)
+
+
+def _where(ids: Ids, step: int, stream: int) -> str:
+    row = ids.row(step)
+    return f"position {step}" if row is None else f"row {row} of the audio, stream {stream}"
+
+
+def _arrays(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    return trace[ALTERNATIVES], trace[LOGPROBS]
+
+
+def _told(ids: np.ndarray, logprobs: np.ndarray, step: int) -> Told:
+    return [
+        {number: value for number, value in zip(row.tolist(), values.tolist()) if number >= 0}
+        for row, values in zip(ids[step], logprobs[step])
+    ]
+
+
+def _strangers(
+    ours: Mapping[int, float], theirs: Mapping[int, float], stream: int, layout: SpeechLayout | None
+) -> str | None:
+    """Returns whose ids a stream of audio chooses among, if not its own; None if they are its own."""
+    if layout is None or stream >= layout.streams:
+        return None
+    first, end = layout.interval(stream)
+    if not all(first <= number < end or number in (layout.eos, layout.eot) for number in ours):
+        return None  # not in audio
+    strange = [number for number in theirs if not (first <= number < end or number in (layout.eos, layout.eot))]
+    if not strange:
+        return None
+    others = {(number - layout.codec_first) // layout.layer_size for number in strange}
+    [other] = others if len(others) == 1 else [None]
+    if other is not None and 0 <= other < layout.streams and len(strange) == len(theirs):
+        return f"the ids of stream {other}: another stream's mask"
+    return f"ids that stream {stream} does not have, such as {strange[0]}: a mask is missing"
+
+
+def _lower(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
+    """Returns by how much the candidate's log-probabilities are lower, if all are by about as much."""
+    apart = np.array([ours[number] - theirs[number] for number in ours.keys() & theirs.keys()])
+    if len(apart) < 2 or len(apart) < len(ours) / 2 or not np.isfinite(apart).all():
+        return None
+    mean = float(apart.mean())
+    return mean if float(apart.std()) <= _CLOSE * abs(mean) else None

@@ -1,0 +1,115 @@
+"""Parallel streams of ids [rows, streams], such as codec tokens: how many differ, where first, and why perhaps.
+
+This file knows arrays and the layout of a vocabulary; it knows no traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.compare.discrete import as_tokens
+from workbench.speech.layout import SpeechLayout
+
+_LEAST = 3  # rows that a shifted stream has to agree in
+
+
+@dataclass(frozen=True)
+class StreamMeasures:
+    """The difference of two tables of ids [rows, streams] with one number of streams."""
+
+    streams: int
+    reference_rows: int
+    candidate_rows: int
+    errors: int  # ids that differ, and those of rows that one side alone has
+    error_rate: float  # of the ids of the longer side
+    row: int | None  # of the first difference, rows from the top, each from stream 0 on; None without one
+    stream: int | None
+    reference: int | None  # the ids there; None where a side has ended
+    candidate: int | None
+
+
+def as_streams(stage: str, array: np.ndarray) -> np.ndarray:
+    """Returns the ids as int64 [rows, streams]; raises `BadInput` if a value is no whole number."""
+    return as_tokens(stage, array).reshape(array.shape)
+
+
+def measure_streams(reference: np.ndarray, candidate: np.ndarray) -> StreamMeasures:
+    """Returns the measures of two tables [rows, streams]; raises `ValueError` for other numbers of streams."""
+    streams = reference.shape[1]
+    if candidate.shape[1] != streams:
+        raise ValueError(f"{streams} and {candidate.shape[1]} streams")
+    common = min(len(reference), len(candidate))
+    most = max(len(reference), len(candidate))
+    wrong = reference[:common] != candidate[:common]
+    errors = int(wrong.sum()) + (most - common) * streams
+    row = stream = None
+    ids: list[int | None] = [None, None]
+    if errors:
+        places = np.argwhere(wrong)
+        row, stream = map(int, places[0]) if len(places) else (common, 0)
+        ids = [int(side[row, stream]) if row < len(side) else None for side in (reference, candidate)]
+    rate = errors / max(most * streams, 1)
+    return StreamMeasures(streams, len(reference), len(candidate), errors, rate, row, stream, *ids)
+
+
+def explain_streams(reference: np.ndarray, candidate: np.ndarray, layout: SpeechLayout | None) -> str | None:
+    """Returns what may have happened to streams that differ: another delay, or ids of another stream.
+
+    Args:
+        layout: of the vocabulary, if the ids are global ones.
+    """
+    if layout is not None and (strange := _strangers(candidate, layout)):
+        return strange
+    shifts = [_shift(reference[:, n], candidate[:, n]) for n in range(reference.shape[1])]
+    if any(shift is None for shift in shifts) or not any(shifts):
+        return None
+    moved = [(n, shift) for n, shift in enumerate(shifts) if shift]
+    many = {shift for _, shift in moved}
+    where = _listed(n for n, _ in moved)
+    if len(many) == 1:
+        return f"{where} come{'s' if len(moved) == 1 else ''} {_rows(moved[0][1])}"
+    said = ", ".join(f"stream {n} {_rows(shift)}" for n, shift in moved)
+    return f"the delay of the streams is another one: {said}"
+
+
+def _strangers(candidate: np.ndarray, layout: SpeechLayout) -> str | None:
+    """Returns a sentence about ids outside their streams' intervals; None if there are none."""
+    if candidate.shape[1] != layout.streams:
+        return None
+    own = candidate - layout.pads
+    outside = (own < 0) | (own >= layout.layer_size)
+    if not outside.any():
+        return None
+    row, stream = map(int, np.argwhere(outside)[0])
+    number = int(candidate[row, stream])
+    other = (number - layout.codec_first) // layout.layer_size
+    whose = f"of stream {other}" if 0 <= other < layout.streams else "of no stream"
+    count = int(outside.sum())
+    many = "1 id is not of its own stream:" if count == 1 else f"{count} ids are not of their own stream, first"
+    return f"{many} {number} in row {row}, stream {stream}, which is {whose}"
+
+
+def _shift(reference: np.ndarray, candidate: np.ndarray) -> int | None:
+    """Returns by how many rows a stream comes late, 0 if it is in its place; None if it holds something else.
+
+    A few rows at the ends may be missing or be others.
+    """
+    most = min(len(reference), len(candidate)) // 2
+    for shift in sorted(range(-most, most + 1), key=abs):
+        one, other = (reference, candidate[shift:]) if shift > 0 else (reference[-shift:], candidate)
+        common = min(len(one), len(other))
+        if common >= _LEAST and np.array_equal(one[:common], other[:common]):
+            return shift
+    return None
+
+
+def _rows(shift: int) -> str:
+    return f"{abs(shift)} row{'s' if abs(shift) > 1 else ''} {'late' if shift > 0 else 'early'}"
+
+
+def _listed(streams: Iterable[int]) -> str:
+    named = list(streams)
+    return f"stream {named[0]}" if len(named) == 1 else f"streams {', '.join(map(str, named))}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
 from workbench.registry.sources import assets
-from workbench.text.prompts import SUFFIXES, check_prompt, check_typed
+from workbench.text.prompts import SUFFIXES, check_prompt, check_typed, messages_of
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"
 REFUSED = r"^'.*' is the name of a recording, and m continues a text; expected the text itself, such as "
@@ -52,3 +52,16 @@ def test_typed_prompts_are_checked_for_files(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=REFUSED):
             check_typed(str(path), "m")
     check_typed(str(text), "m")
+
+
+def test_a_model_that_hears_gets_a_recording_as_a_message(tmp_path: Path) -> None:
+    def spoken(audio: object) -> object:
+        return [{"role": "user", "content": [{"type": "audio", "audio": audio}]}]
+
+    assert messages_of("say x.wav twice") == "say x.wav twice"
+    assert messages_of("talk.wav") == spoken(str(Path("talk.wav").absolute()))
+    assert messages_of(tmp_path / "talk") == spoken(str(tmp_path / "talk"))
+    (tmp_path / "talk").write_bytes(b"RIFF....WAVE")
+    assert messages_of(str(tmp_path / "talk")) == str(tmp_path / "talk"), "only for who types on this machine"
+    assert messages_of(str(tmp_path / "talk"), typed=True) == spoken(str(tmp_path / "talk"))
+    assert messages_of(("samples", 16000)) == spoken(("samples", 16000))

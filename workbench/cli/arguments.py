@@ -86,8 +86,12 @@ def parser() -> argparse.ArgumentParser:
     trace = commands.add_parser("trace", help="save the stages of a model's computation")
     files = trace.add_argument_group("input and output")
     files.add_argument(
-        "source", metavar="AUDIO", help="an audio file, or a prompt for a language model; - reads standard input"
+        "source",
+        nargs="?",
+        metavar="AUDIO",
+        help="an audio file, or a prompt for a language model; - reads standard input",
     )
+    _add_conversation(files)
     files.add_argument(
         "--out", required=True, metavar="T.safetensors", help="file to write; an existing file is replaced"
     )
@@ -202,6 +206,23 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
+def _add_conversation(parser: argparse._ActionsContainer) -> None:
+    """Adds what a model that answers text and speech can be asked beside a text or a recording."""
+    parser.add_argument(
+        "--audio",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="for a model that answers speech, a recording that you say before the text; may be repeated",
+    )
+    parser.add_argument(
+        "--messages",
+        type=Path,
+        metavar="FILE.json",
+        help="for such a model, a conversation to go on with, as `workbench chat --messages` takes it",
+    )
+
+
 def _add_embeddings(parser: argparse._ActionsContainer, required: bool = False) -> None:
     parser.add_argument(
         "--embedding",
@@ -280,7 +301,8 @@ def _add_parity(parser: argparse.ArgumentParser) -> None:
     side = "RUNTIME, RUNTIME:TYPE (gguf:q8_0, vllm:bfloat16), with +NAME=VALUE for its own settings and options"
     model = parser.add_argument_group("model and input")
     model.add_argument("model", metavar="M", help="a model's id (see: workbench models), a checkpoint or a GGUF file")
-    model.add_argument("source", metavar="AUDIO", help="an audio file or a prompt (- reads stdin)")
+    model.add_argument("source", nargs="?", metavar="AUDIO", help="an audio file or a prompt (- reads stdin)")
+    _add_conversation(model)
     _add_embeddings(model)
     sides = parser.add_argument_group("what is compared")
     sides.add_argument(

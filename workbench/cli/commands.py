@@ -33,9 +33,9 @@ from workbench.registry.cards import Card
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
-from workbench.session.values import Transcript
+from workbench.session.values import CONVERSATION, Transcript
 from workbench.text.exports import find_format
-from workbench.text.prompts import check_typed
+from workbench.text.prompts import check_typed, messages_of
 from workbench.trace.trace import StageFilter
 from workbench.trace.write import trace_place
 
@@ -219,8 +219,27 @@ def _chat(parsed: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _source(parsed: argparse.Namespace, card: Card) -> Iterator[str]:
-    """Yields the recording, or a language model's prompt; raises `BadInput` for a recording as prompt."""
+def _source(parsed: argparse.Namespace, card: Card) -> Iterator[Any]:
+    """Yields the recording, a language model's prompt, or the messages of a conversation.
+
+    Raises `BadInput` for a recording as prompt, and if there is nothing.
+    """
+    if card.family in FAMILIES and FAMILIES[card.family].input == CONVERSATION:
+        from workbench.cli.chat import conversation_of
+
+        with recording_paths(parsed.audio) as recordings:
+            text = parsed.source
+            spoken = text is not None and text != DASH and messages_of(text, typed=True) is not text
+            asked = [*recordings, *([text] if spoken else [])]
+            if text is None and not asked and parsed.messages is None:
+                raise BadInput(f"{card.id} has nothing to answer; expected a text, a recording, --audio or --messages")
+            yield conversation_of(None if spoken else text, asked, None, parsed.messages)
+        return
+    if parsed.audio or parsed.messages:
+        flag = "--audio" if parsed.audio else "--messages"
+        raise BadInput(f"{flag} is for models that answer text and speech; {card.id} takes one recording or prompt")
+    if parsed.source is None:
+        raise BadInput(f"{card.id} has no input; expected an audio file or a prompt")
     if card.family in FAMILIES and FAMILIES[card.family].reads_text:
         if parsed.source != DASH:
             check_typed(parsed.source, card.id)

@@ -31,9 +31,9 @@ from workbench.parity_lab.peers import peer_side, peers_for
 from workbench.parity_lab.sides import Side, read_side, read_sides
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.session.values import AudioSource, Prompt
+from workbench.session.values import CONVERSATION, AudioSource, Prompt
 from workbench.system.tempdirs import make_scratch
-from workbench.text.prompts import check_prompt
+from workbench.text.prompts import check_prompt, messages_of
 from workbench.text.scripts import clipped
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
@@ -69,7 +69,8 @@ def run_parity(
     """Traces the reference and each candidate on one input, compares them, and tells noise from bugs.
 
     Args:
-        source: a recording; for a language model, a prompt.
+        source: a recording; for a language model, a prompt; for a model that answers text and speech, a text, a
+            recording or messages (`workbench.session.messages`).
         reference: a side in the notation of `workbench.parity_lab.sides`; in float32, unless it says otherwise.
         candidates: sides; if one is not available or fails, its outcome says so, and the others continue.
         stages: a glob of the stages to trace and compare.
@@ -96,7 +97,9 @@ def run_parity(
     options_class = registry.options_class(model)
     card = registry.card(model)
     reads_text = FAMILIES[card.family].reads_text
-    if reads_text:
+    if FAMILIES[card.family].input == CONVERSATION:
+        source = messages_of(source)
+    elif reads_text:
         check_prompt(source, card.id)
     shared = dict(options or {})
     build_options(options_class, registry.resolve_options(shared), card.id)
@@ -354,5 +357,19 @@ def _described(source: Any, reads_text: bool) -> str:
     if isinstance(source, str):
         return clipped(source, 100)
     if isinstance(source, Sequence) and source and isinstance(source[-1], Mapping):
-        return clipped(str(source[-1].get("content", "")), 100)
+        return clipped(_last_words(source[-1].get("content", "")), 100)
     return "samples"
+
+
+def _last_words(content: Any) -> str:
+    """Returns the content of a message as text: its texts, and the file names of its recordings."""
+    if isinstance(content, str) or not isinstance(content, Sequence):
+        return str(content)
+    return ", ".join(_part(part) for part in content if isinstance(part, Mapping))
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    if "text" in part:
+        return str(part["text"])
+    audio = part.get("audio")
+    return Path(audio).name if isinstance(audio, (str, Path)) else "a recording"

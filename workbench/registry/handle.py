@@ -22,8 +22,8 @@ from workbench.registry.signatures import session_class
 from workbench.session.calls import CALLS, Call, call_of, with_calls
 from workbench.session.conversation import Answer, Begun
 from workbench.session.protocols import Capabilities, Session
-from workbench.session.values import AudioSource, Generation, Prompt, Transcript
-from workbench.text.prompts import check_prompt
+from workbench.session.values import CONVERSATION, AudioSource, Generation, Prompt, Transcript
+from workbench.text.prompts import check_prompt, messages_of
 from workbench.trace.trace import Given, Out, Trace
 
 Passed = TypeVar("Passed")
@@ -104,9 +104,14 @@ class OpenSession(Capabilities):
     def trace(
         self, source: AudioSource | Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any
     ) -> Trace:
-        """As `Traces.trace`, with a text for a language model checked before it is sent."""
+        """As `Traces.trace`, with a text for a language model checked before it is sent.
+
+        A recording for a model that answers speech becomes a message of the user.
+        """
         self.session  # noqa: B018 (raises when this holder has closed it)
-        if self.reads_text:
+        if FAMILIES[self._spec.family].input == CONVERSATION:
+            source = messages_of(source)
+        elif self.reads_text:
             check_prompt(source, self.model)
         found: Trace = self._carry(CALLS["trace"], (source, stages, given, out), options)
         return found

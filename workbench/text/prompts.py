@@ -1,4 +1,5 @@
-"""Refuses a prompt that is the name of a recording: a language model would continue the letters of the name.
+"""Refuses a prompt that is the name of a recording: a language model would continue the letters of the name. A model
+that hears gets the recording instead, as a spoken message.
 
 The check looks at the text alone. Only `check_typed` looks for a file, because a prompt may come from another machine,
 which must learn nothing about the files of this one.
@@ -33,6 +34,21 @@ def check_typed(prompt: str, model: str) -> None:
     check_prompt(prompt, model)
     if _is_recording(prompt):
         raise _refused(prompt, model)
+
+
+def messages_of(source: Any, typed: bool = False) -> Any:
+    """Returns what stands for the conversation with a model that hears: a recording becomes a message of the user.
+
+    Args:
+        source: a `Path`, a text that is the name of a recording (`check_prompt`), or (samples, sample rate); any other
+            text, and messages, are returned as they are.
+        typed: a text was typed on this machine, so a file of that name counts too (`check_typed`).
+    """
+    named = isinstance(source, str) and (_reads_like_one(source) or (typed and _is_recording(source)))
+    if not (named or isinstance(source, (Path, tuple))):
+        return source
+    audio = source if isinstance(source, tuple) else str(Path(source).expanduser().absolute())
+    return [{"role": "user", "content": [{"type": "audio", "audio": audio}]}]
 
 
 def _reads_like_one(text: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.parity.run import compute, request_of
+from panels.parity.run import compute, request_of, source_of
 from panels.parity.sides import find_card, traceable, traces_by_name
 from panels.running.parameters import (
     FILE,
@@ -54,7 +54,9 @@ COMPARE = {
         [],
     ),
     "audio": Parameter("recording", f"What a speech model hears, a file: {UPLOAD}.", FILE),
-    "prompt": Parameter("prompt", "What a language model reads.", TEXT, ""),
+    "prompt": Parameter(
+        "prompt", "What a language model reads; with a recording too, a model that answers both gets both.", TEXT, ""
+    ),
     "stages": Parameter("stages", "A pattern such as encoder.*, several with commas between them.", TEXT, "*"),
     "options": Parameter(
         "options", 'Options of the model, an object such as {"cmvn": "off"}, or JSON text of one.', OBJECT, {}
@@ -205,11 +207,11 @@ def compared(
 
     Raises `BadInput` for errors in the request, and if the reference cannot be computed.
     """
-    reads_text = FAMILIES[find_card(registry, model).family].reads_text
+    family = FAMILIES[find_card(registry, model).family]
     asked = request_of(
         registry,
         model,
-        prompt if reads_text else audio,
+        source_of(family, audio, prompt),
         reference,
         candidates,
         traces_by_name(traces),

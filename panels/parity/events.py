@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.parity.run import KeptRuns, Request, follow, request_of
+from panels.parity.run import KeptRuns, Request, follow, request_of, source_of
 from panels.parity.sides import SideChoice, find_card, lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import closer_html, result_html, sides_html, status_html
 from panels.running.cancel import Stops
@@ -28,6 +28,7 @@ from workbench.parity_lab import ParityRun, page
 from workbench.parity_lab.figures import worth_a_look
 from workbench.parity_lab.sides import with_changes
 from workbench.registry.cards import Card
+from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 from workbench.system.memory import size
 
 Update = dict[str, Any]
@@ -63,15 +64,17 @@ class ParityActions:
         family = FAMILIES[card.family]
         texts = lines_of(candidates) or [usual[1]]
         first = reference or usual[0]
-        speech = gr.update(visible=seen(not family.reads_text))
+        hears = family.input in (RECORDING, CONVERSATION)
+        speech = gr.update(visible=seen(family.input == RECORDING))
         language = gr.update(visible=seen(family.has_language_model))
         return (
             _note(self.pool, card),
             gr.update(choices=_references(self._offered(card), traces), value=first),
             self._sides_html(card, texts, traces),
             "\n".join(filter(None, texts)),
-            gr.update(elem_classes=seen_classes(not family.reads_text, BARE)),
+            gr.update(elem_classes=seen_classes(hears, BARE)),
             gr.update(elem_classes=seen_classes(family.reads_text, BARE)),
+            gr.update(elem_classes=seen_classes(family.input == PROMPT, "plain")),
             *(speech, speech, speech, speech),
             *(language, language),
         )
@@ -142,7 +145,7 @@ class ParityActions:
         asked = request_of(
             self.pool.registry,
             model,
-            (prompt or "").strip() if FAMILIES[self._card(model).family].reads_text else recording,
+            source_of(FAMILIES[self._card(model).family], recording, prompt),
             reference or "",
             lines_of(candidates),
             traces_by_name(traces or []),

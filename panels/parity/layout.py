@@ -92,7 +92,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
                         max_lines=12,
                         elem_id="parity-prompt",
                     )
-                    with gr.Accordion("Embeddings in the prompt, in order", open=False, elem_classes="plain"):
+                    with gr.Accordion("Embeddings in the prompt, in order", open=False, elem_classes="plain") as merged:
                         embeddings = gr.File(
                             file_count="multiple",
                             label=".npy, .npz, .pt or .safetensors",
@@ -190,7 +190,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     sided = [reference, candidates]
     of_speech = [each for column in switches for each in column[:2]]
     of_language = [column[3] for column in switches]
-    offering = [note, reference, sides, candidates, speech, text, *of_speech, *of_language]
+    offering = [note, reference, sides, candidates, speech, text, merged, *of_speech, *of_language]
     for event in (page.load, model.input):
         wire(event, actions.choose, [model, *sided, traces], offering)
     pressed = sides.toggle(None, candidates, candidates, js=TOGGLE, api_visibility="private")

@@ -20,14 +20,21 @@ from workbench.compare import find_preset, read_mapping, read_rules
 from workbench.core.errors import BadInput, Cancelled
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
+from workbench.families.family import Family
 from workbench.parity_lab import ParityRun, Side, run_parity
 from workbench.registry.registry import Registry
-from workbench.session.values import AudioSource, Prompt
+from workbench.session.conversation import Messages
+from workbench.session.values import CONVERSATION, PROMPT, RECORDING, AudioSource, Prompt
 from workbench.trace.mapping import StageMapping
 from workbench.trace.trace import StageFilter
 
 MOST_KEPT = 16  # of users whose page is open; their traces may be large
 NO_INPUT = "traces only"
+MISSING = {
+    RECORDING: "a recording; add one, or a sample",
+    PROMPT: "a prompt; write one",
+    CONVERSATION: "a text or a recording; add one of them, or both",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class Request:
     """A comparison to run, checked as far as possible without reading a recording or loading a model."""
 
     model: str
-    source: AudioSource | Prompt
+    source: AudioSource | Prompt | Messages
     reference: Side
     candidates: tuple[Side, ...]
     stages: str = "*"
@@ -49,10 +56,24 @@ class Request:
     embeddings: tuple[Embedding, ...] = ()
 
 
+def source_of(family: Family, recording: str | None, prompt: str | None) -> AudioSource | Prompt | Messages | None:
+    """Returns what a model of the family is asked; None, or an empty text, without any.
+
+    A model that answers text and speech gets one message of the user, with the recording, the text, or both. So a text
+    stays a text there, even if a file of this machine has such a name.
+    """
+    text = (prompt or "").strip()
+    if family.input != CONVERSATION:
+        return text if family.reads_text else recording
+    parts: list[dict[str, Any]] = [{"type": "audio", "audio": recording}] if recording else []
+    parts += [{"type": "text", "text": text}] if text else []
+    return [{"role": "user", "content": parts}] if parts else None
+
+
 def request_of(
     registry: Registry,
     model: str,
-    source: AudioSource | Prompt | None,
+    source: AudioSource | Prompt | Messages | None,
     reference: str,
     candidates: Sequence[str],
     traces: Mapping[str, str],
@@ -70,7 +91,7 @@ def request_of(
     """Returns the request that a user described.
 
     Args:
-        source: a recording, or a prompt; None or an empty text for a comparison of traces alone.
+        source: a recording, a prompt, or messages; None or an empty text for a comparison of traces alone.
         reference: a side as text, or the name of a trace.
         traces: the paths of uploaded traces, by name.
         mapping: the path of a mapping file.
@@ -88,8 +109,7 @@ def request_of(
     runs = [side for side in (first, *others) if side.path is None]
     if not source:
         if runs:
-            missing = "a prompt; write one" if FAMILIES[card.family].reads_text else "a recording; add one, or a sample"
-            raise BadInput(f"{runs[0].name} needs {missing}")
+            raise BadInput(f"{runs[0].name} needs {MISSING[FAMILIES[card.family].input]}")
         source, exact = NO_INPUT, False
     if preset:
         find_preset(preset)
@@ -108,7 +128,7 @@ def request_of(
         read_mapping(mapping) if mapping else None,
         force,
         isolated,
-        _read(embeddings) if FAMILIES[card.family].reads_text else (),
+        _read(embeddings) if FAMILIES[card.family].input == PROMPT else (),
     )
 
 

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panels.parity.events import first_look
-from panels.parity.run import KeptRuns, Step, compute, follow, request_of
+from panels.parity.run import KeptRuns, Step, compute, follow, request_of, source_of
 from panels.parity.sides import lines_of, offered, traceable, traces_by_name, usual_sides
 from panels.parity.view import result_html, sides_html, status_html
 from tests.support.fake_lab import dies, waits
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.networks import META, computed
 from workbench.core.errors import BadInput, SessionDied
+from workbench.families import FAMILIES
 from workbench.trace.trace import Trace
 
 
@@ -187,3 +188,15 @@ def test_the_last_run_of_each_user_is_kept_and_not_too_many(registry: Any) -> No
     kept.drop("b")
     kept.close()
     assert not any(run.folder.is_dir() for run in runs)
+
+
+def test_a_model_that_answers_speech_gets_text_recording_or_both() -> None:
+    family = FAMILIES["speechlm"]
+    spoken = {"type": "audio", "audio": "a.wav"}
+    written = {"type": "text", "text": "x.wav"}  # of a user of the page: no file of this machine
+    assert source_of(family, None, " ") is None
+    assert source_of(family, "a.wav", "") == [{"role": "user", "content": [spoken]}]
+    assert source_of(family, None, " x.wav ") == [{"role": "user", "content": [written]}]
+    assert source_of(family, "a.wav", "x.wav") == [{"role": "user", "content": [spoken, written]}]
+    assert source_of(FAMILIES["sensevoice"], "a.wav", "hm") == "a.wav"
+    assert source_of(FAMILIES["causal_lm"], "a.wav", " hm ") == "hm"

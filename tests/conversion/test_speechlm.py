@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.support.speechlm_gguf import speechlm_file
-from tests.support.tiny_speechlm import TinySpeechLm, tiny_espnet_release, tiny_speechlm, write_codec
+from tests.support.tiny_speechlm import TinySpeechLm, tiny_espnet_release, tiny_speechlm, write_codec, write_json
 from workbench.conversion.plan import estimated_bytes
 from workbench.conversion.speechlm import plans
 from workbench.core.errors import BadInput, Unavailable
@@ -55,6 +56,22 @@ def test_the_heads_are_the_rows_of_the_output_matrix(
     np.testing.assert_array_equal(file.array("stream_emb.weight"), tiny.tensors["stream_emb.weight"].numpy())
     np.testing.assert_array_equal(file.array("token_embd.weight"), tiny.tensors["model.embed_tokens.weight"].numpy())
     assert "output.weight" not in file.tensors
+
+
+def test_a_tokenizer_of_two_files_gives_the_same_ids(tmp_path: Path) -> None:
+    tiny = tiny_espnet_release(tmp_path / "it")
+    folder, text = tiny.directory / "Qwen3-tiny-Base", "say three seven one: it's 371, <|im_end|>  so!\n"
+    whole = read_speechlm(tiny.directory).tokenizer.ids(text)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    write_json(folder / "vocab.json", content["model"]["vocab"])
+    merges = [each if isinstance(each, str) else " ".join(each) for each in content["model"]["merges"]]
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    (folder / "tokenizer.json").unlink()
+    two = read_speechlm(tiny.directory).tokenizer
+    with unpacked(read_gguf(speechlm_file(tiny.directory))) as directory:
+        again = read_speechlm(directory, weights=tiny.directory).tokenizer
+    assert whole == two.ids(text) == again.ids(text)
+    assert again.text(whole) == two.text(whole)
 
 
 def test_heads_of_tied_embeddings_are_rows_of_the_table(tmp_path: Path) -> None:

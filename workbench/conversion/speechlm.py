@@ -6,6 +6,7 @@ tokens for each row, and text needs the many rows of text tokens. This file read
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -60,13 +61,20 @@ def _audio(model: SpeechLmModel, parts: SpeechLmTensors) -> Iterator[AudioPart]:
         yield plan_codec(codec.settings, codec.tensors, model.layout.streams, codec.where, codec.files)
 
 
-def _files(model: SpeechLmModel) -> dict[str, Path]:
-    """Returns the small files of the checkpoint and of the folders that it names, where its readers look for them."""
-    found = small_files(model.directory, OWN_FILES)
+def _files(model: SpeechLmModel) -> dict[str, Path | bytes]:
+    """Returns the small files of the checkpoint and of the folders that it names, where its readers look for them.
+
+    A tokenizer in the older form of two files gets a `tokenizer.json`, which is read without torch.
+    """
+    found: dict[str, Path | bytes] = {**small_files(model.directory, OWN_FILES)}
     for name, folder in model.folders.items():
         inside = PurePosixPath(name)
         plain = not inside.is_absolute() and ".." not in inside.parts
-        found |= small_files(folder, FILES, str(inside) if plain else folder.name)
+        place = str(inside) if plain else folder.name
+        found |= small_files(folder, FILES, place)
+        if f"{place}/vocab.json" in found and f"{place}/tokenizer.json" not in found:
+            definition = json.dumps(model.tokenizer.language.definition, ensure_ascii=False)
+            found[f"{place}/tokenizer.json"] = definition.encode()
     return found
 
 

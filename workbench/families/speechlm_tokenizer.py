@@ -78,7 +78,9 @@ def read_global_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokeni
 
 def read_text_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokenizer:
     """Reads the tokenizer of the text model alone; raises `BadInput` if it does not fit into the text interval."""
-    language = LanguageTokenizer.read(directory)
+    # transformers' choice among its tokenizers, which `tokenizer.json` makes needless, imports torch.
+    whole = (directory / "tokenizer.json").is_file()
+    language = LanguageTokenizer.read_fast(directory) if whole else LanguageTokenizer.read(directory)
     room, highest = layout.text_end - layout.text_first, language.highest_id
     if highest >= room:
         raise BadInput(

@@ -6,6 +6,7 @@ sees. Argument: the family. Writes `begun`, then `ran`, `refused SENTENCE` or `r
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,10 @@ def tried(path: Path, family: str) -> str:
         try:
             if family == "causal_lm":
                 session.generate("a", max_new_tokens=2)
+            elif family == "speechlm":
+                heard = {"type": "audio", "audio": (np.sin(np.arange(8000) / 20).astype(np.float32), 16000)}
+                limits = {"max_text_tokens": 2, "min_audio_rows": 6, "max_audio_rows": 6, "cfg": 2.0}
+                session.converse([{"role": "user", "content": [heard]}], modalities="text_audio", **limits)
             else:
                 session.transcribe((np.sin(np.arange(8000) / 20).astype(np.float32), 16000))
         finally:
@@ -34,16 +39,13 @@ def tried(path: Path, family: str) -> str:
     return "ran"
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     """Works through stdin."""
+    lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries print, too
     for line in sys.stdin:
-        _say("begun")
-        _say(" ".join(tried(Path(line.rstrip("\n")), sys.argv[1]).split()))
+        print("begun", file=lines)
+        print(" ".join(tried(Path(line.rstrip("\n")), sys.argv[1]).split()), file=lines)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import speechlm_gguf
 from tests.support.damaged_gguf import damaged
 from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from tests.support.tiny_gguf import tiny_gguf
+from tests.support.tiny_speechlm import tiny_speechlm
 from workbench.conversion import paraformer, sensevoice, writer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,10 +89,19 @@ def language_file(folder: Path) -> Path:
     return folder / "it.gguf"
 
 
+def speechlm_file(folder: Path) -> Path:
+    return speechlm_gguf.speechlm_file(tiny_speechlm(folder / "it").directory)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "make"),
-    [("sensevoice", sensevoice_file), ("paraformer", paraformer_file), ("causal_lm", language_file)],
+    [
+        ("sensevoice", sensevoice_file),
+        ("paraformer", paraformer_file),
+        ("causal_lm", language_file),
+        ("speechlm", speechlm_file),
+    ],
 )
 def test_damaged_files_are_refused_or_run(family: str, make: Callable[[Path], Path], tmp_path: Path) -> None:
     sound, bad = make(tmp_path), tmp_path / "damaged.gguf"

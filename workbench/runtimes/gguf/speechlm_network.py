@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions
 from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel
 from workbench.runtimes.gguf.speechlm_heads import Heads
+from workbench.runtimes.gguf.speechlm_tower import SpeechLmTower
 from workbench.runtimes.gguf.stage_watch import POOLED, StageWatch
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.network import Scores, Wanted
@@ -29,18 +30,6 @@ from workbench.trace.recorder import Recorder
 
 ROOM = 512  # positions that a context has room for beyond its prompt; it grows for more
 BRANCHES = 2  # sequences: the model's own, then the null branch
-
-
-class AudioEncoder(Protocol):
-    """The audio tower and the adaptor."""
-
-    def rows(self, samples: int) -> int:
-        """Returns how many positions a recording of that many samples fills."""
-        ...
-
-    def hear(self, samples: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:
-        """Returns the embeddings [n, hidden] of a recording, 16 kHz float32."""
-        ...
 
 
 class SpeechLmNetwork:
@@ -57,7 +46,7 @@ class SpeechLmNetwork:
         file: GgufFile,
         config: LanguageConfig,
         layout: SpeechLayout,
-        audio_encoder: AudioEncoder | None,
+        audio_encoder: SpeechLmTower | None,
         threads: int | None = None,
         kv_cache: str = "f32",
     ):
@@ -91,7 +80,7 @@ class SpeechLmNetwork:
         """
         if self.audio_encoder is None:
             raise BadInput("this checkpoint has no audio encoder; expected messages of text")
-        rows = self.audio_encoder.rows(len(samples))
+        rows = self.audio_encoder.tower.rows(len(samples))
         if rows >= self.context:
             raise BadInput(
                 f"the recording of {len(samples) / 16000:.1f} s fills {rows} positions; the model has room for "

@@ -141,12 +141,13 @@ OWN: tuple[Family, ...] = (
         options="SpeechLmOptions",
         cells={
             "pytorch": Cell("workbench.runtimes.pytorch.speechlm"),
-            "gguf": Cell(reason="the programs of ggml know no language model with several token streams"),
+            "gguf": Cell("workbench.runtimes.gguf.speechlm"),
             "vllm": Cell("workbench.runtimes.vllm.speechlm"),
         },
         tasks=(CONVERSE,),
         input=CONVERSATION,
         hub=HubFiles(weights=("*.[ps][ta]*",)),  # safetensors, or ESPnet's .pt file
+        gguf=GgufParts(architectures=("speechlm",), converter="workbench.conversion.speechlm"),
         vllm=VllmParts(
             classes={"SpeechWorkbenchSpeechLM": f"{CLASSES}.speechlm:SpeechWorkbenchSpeechLM"},
             writer="workbench.conversion.vllm_checkpoint.speechlm",

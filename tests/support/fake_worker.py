@@ -5,6 +5,7 @@ The option `do`, or the name of the recording, says what. Nothing heavy is impor
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from workbench.core.progress import report
 from workbench.core.settings import SessionSpec
 from workbench.isolation import worker
 from workbench.session.values import Event, Generation, Piece, Progress, Segment, Transcript
+from workbench.system.forks import SET_DEATH_SIGNAL
 from workbench.system.tempdirs import PREFIX
 from workbench.trace.trace import Trace
 
@@ -105,9 +107,15 @@ class FakeSession:
         program = subprocess.Popen([sys.executable, "-c", wait], stdout=subprocess.PIPE)
         assert program.stdout
         program.stdout.readline()
+        ready, done = os.pipe()
         copy = os.fork()
         if copy == 0:
+            ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, 0)  # else it ends with this call's thread, which forked it
+            os.write(done, b"-")
             signal.pause()
+        os.read(ready, 1)
+        os.close(ready)
+        os.close(done)
         if Path(tempfile.gettempdir()).name.startswith(PREFIX):
             _, named = tempfile.mkstemp()
             Path("/dev/shm", f"{Path(named).name}-more").write_text("shared memory without Python's care")

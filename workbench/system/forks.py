@@ -20,6 +20,8 @@ _allowed = False
 def allow_forks(close: Callable[[], None]) -> None:
     """Says that this process may be forked. Its forked children end when it ends, however that happens.
 
+    They also end when the thread that forked them ends (see prctl(2)).
+
     Args:
         close: runs in each forked child and closes what belongs to this process alone.
     """

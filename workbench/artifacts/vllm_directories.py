@@ -55,6 +55,8 @@ def served_directory(directory: Path, family: str, on_progress: OnProgress | Non
         return entry.place
     with locked(entry.place, directory.name, on_progress):
         if not entry.whole(digests):  # another caller may have made it in the meantime
+            if entry.place.is_dir():
+                log.warning("%s has changed since it was written; it will be made again", entry.place)
             entry.clear()
             entry.make(digests, on_progress)
         entry.claim()
@@ -105,7 +107,11 @@ class _Entry:
                 on_progress(READING + (1 - READING) * fraction, said)
 
         given = {"directory": str(self.directory), "family": self.family, "served": str(self.place)}
-        found = run_child(given, self.directory.name, told_of)
+        try:
+            found = run_child(given, self.directory.name, told_of)
+        except BaseException:
+            self.clear()  # it may have finished while it was told to stop
+            raise
         outside = {name: digests.of(Path(name)) for name in found["outside"]}
         files = sorted(path for path in self.place.rglob("*") if path.is_file())
         seals = {path.relative_to(self.place).as_posix(): seal(path) for path in files}
@@ -128,8 +134,6 @@ class _Entry:
 
     def clear(self) -> None:
         """Removes the remains of interrupted runs, entries whose outside files have changed, and broken files."""
-        if self.place.is_dir():
-            log.warning("%s has changed since it was written; it will be made again", self.place)
         for folder in [*self.place.parent.glob(f".{self.place.name}.*{UNFINISHED}"), self.place]:
             shutil.rmtree(folder, ignore_errors=True)
         self.about.unlink(missing_ok=True)

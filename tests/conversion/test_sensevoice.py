@@ -87,8 +87,8 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             plans_of(directory, "sensevoice")
     with pytest.raises(BadInput, match="expected one of Paraformer"):
         plans_of(directory, "paraformer")
-    with pytest.raises(BadInput, match="family 'speechlm' are not converted"):
-        plans_of(directory, "speechlm")
+    with pytest.raises(BadInput, match="family 'nobodys' are not converted"):
+        plans_of(directory, "nobodys")
     with pytest.raises(BadInput, match="layout is 'other'; expected workbench or funasr"):
         plans_of(directory, "sensevoice", "other")
 

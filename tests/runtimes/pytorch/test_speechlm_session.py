@@ -91,7 +91,7 @@ def test_the_stages_of_a_conversation(session: ConversationSession, tmp_path: Pa
         ),
         (
             [{"role": "user", "content": [{"type": "audio", "audio": noise(300.0)}]}],
-            "message 1, part 1: the recording is 300.0 s long; expected at most 30 s",
+            "message 1, part 1, a recording of 300.0 s, needs 3750 positions, and the context of the model has 600 for",
         ),
         (
             [{"role": "user", "content": [SHORT]}],

@@ -85,6 +85,11 @@ LESSONS = (
         TrainOptions(updates=4500, learning_rate=1.2e-3, warm_up=150, seed=1),
         DialogueOptions(heard_share=0.6, text_share=0.6),
     ),
+    Lesson(
+        "all together, more of it repeating",
+        TrainOptions(updates=4500, learning_rate=1.2e-3, warm_up=150, seed=2),
+        DialogueOptions(heard_share=0.65, text_share=0.35),
+    ),
 )
 HUMAN_SHARE, SYNTHETIC_SHARE = 1 / 3, 1 / 4  # of the takes of one digit: the codec's fit, beside the demo's voices
 ABOUT = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.processes import eventually
 from workbench.runtimes.vllm.environment import DEFAULTS, UNCOMPILED
 from workbench.system.process_groups import end_group
 
@@ -29,6 +31,7 @@ class RealServer:
 
     def __init__(self, directory: Path, log: Path, port: int = 0, more: Sequence[str] = ()):
         self.log = log
+        self.port = 0  # until it listens
         self.scratch = tempfile.mkdtemp()  # for its sockets, whose names must be short
         command = [sys.executable, "-m", "tests.runtimes.vllm.remote.forking_server", "--model", str(directory)]
         given = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "TMPDIR": self.scratch}
@@ -68,8 +71,25 @@ class RealServer:
         [found] = [line for line in lines if line.startswith("vllm:num_requests_running{")]
         return float(found.rsplit(" ", 1)[1])
 
+    def accepts(self) -> bool:
+        """Whether anything takes connections at its port."""
+        if not self.port:
+            return False
+        try:
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        except ConnectionError:
+            return False
+        return True
+
     def kill(self) -> None:
-        """Ends it and its engine at once, so that nothing of it is left. May be called again."""
+        """Ends it and its engine at once, so that nothing of it is left. May be called again.
+
+        The engine inherits the port. A killed process looks dead as soon as its first thread has ended, but the
+        system closes its sockets only after the last one.
+        """
+        ended = self.process.returncode is not None
         end_group(self.process.pid)
         self.process.wait()
+        if not ended:
+            eventually(lambda: not self.accepts())
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""CTC prefix beam search with language models, a lexicon and boosted phrases."""

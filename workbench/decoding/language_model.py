@@ -1,0 +1,39 @@
+"""What a beam search needs of a language model, whether its symbols are tokens or words.
+
+An n-gram model and a neural one look the same from here: a state is an integer that stands for a history. This file
+knows no file format and no network.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class LanguageModel(Protocol):
+    """The natural log-probability of symbols after a history.
+
+    The caller has given the model its list of symbols, and names each of them by its index in that list. A symbol that
+    the model does not know counts as its unknown word, in the history too.
+    """
+
+    @property
+    def start(self) -> int:
+        """The state at the beginning of an utterance, after the start of the sentence."""
+        ...
+
+    def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ln P(symbol | state) float64 [n], and the states int64 [n] that follow.
+
+        Equal histories have equal states. Different histories may share a state if the model cannot tell them apart.
+
+        Args:
+            states: int64 [n].
+            symbols: int64 [n].
+        """
+        ...
+
+    def final(self, states: np.ndarray) -> np.ndarray:
+        """Returns ln P(end of the sentence | state) float64 [n]."""
+        ...

@@ -125,10 +125,11 @@ export class Answering {
     });
     if (this.live === live) {
       this.live = null;
-      this.running(false);
+      this.page.showModels();
     }
-    if (live.chat === this.page.chat) this.page.keep();
-    else keepChat(live.chat);
+    // The answer counts as ended when it is kept: a reload finds it again.
+    const kept = live.chat === this.page.chat ? this.page.keep() : keepChat(live.chat);
+    kept.then(() => { if (!this.live) this.running(false); });
     this.page.restore(answers);
   }
 

@@ -17,9 +17,10 @@ const database = () => {
 const ask = async (mode, work) => {
   const held = await database();
   return new Promise((resolve, reject) => {
-    const asked = work(held.transaction('chats', mode).objectStore('chats'));
-    asked.onsuccess = () => resolve(asked.result);
-    asked.onerror = () => reject(asked.error);
+    const transaction = held.transaction('chats', mode);
+    const asked = work(transaction.objectStore('chats'));
+    transaction.oncomplete = () => resolve(asked.result);
+    transaction.onabort = () => reject(transaction.error);
   });
 };
 

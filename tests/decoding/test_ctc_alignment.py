@@ -1,0 +1,39 @@
+"""The best alignment of known tokens, against all paths of small problems."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from workbench.decoding.ctc import collapse
+from workbench.decoding.ctc_alignment import best_alignment
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_path_of_these_tokens_is_likelier(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    frames, vocabulary = int(rng.integers(1, 6)), 3
+    log_probs = np.log(rng.dirichlet(np.ones(vocabulary), frames))
+    best: dict[tuple[int, ...], float] = {}
+    for path in product(range(vocabulary), repeat=frames):
+        tokens = tuple(each.id for each in collapse(np.array(path)))
+        value = float(sum(log_probs[frame, token] for frame, token in enumerate(path)))
+        best[tokens] = max(best.get(tokens, -np.inf), value)
+    for tokens in [*best, (1, 1, 1), (2,) * 6]:
+        found = best_alignment(log_probs, tokens)
+        assert (found is not None) == (tokens in best)
+        if found is None:
+            continue
+        path = np.zeros(frames, int)
+        for each in found:
+            path[each.first : each.end] = each.id
+        assert tuple(each.id for each in collapse(path)) == tokens
+        assert log_probs[np.arange(frames), path].sum() == pytest.approx(best[tokens])
+
+
+def test_nothing_at_all() -> None:
+    assert best_alignment(np.zeros((0, 3)), ()) == []
+    assert best_alignment(np.zeros((0, 3)), (1,)) is None
+    assert best_alignment(np.array([[-np.inf, 0.0]]), ()) is None

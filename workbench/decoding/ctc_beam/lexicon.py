@@ -1,0 +1,95 @@
+"""A lexicon: words and how each is spelled in tokens. This file reads it; `spelling.py` makes an automaton of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.core.errors import BadInput, message_of
+
+VARIANT = re.compile(r"(?<=.)\(\d+\)$")  # `word(2)` is another pronunciation of `word`
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Words with their pronunciations. A word's symbol is its index.
+
+    Args:
+        words: distinct words.
+        pronunciations: of each word, its spellings in token ids; at least one, none empty.
+    """
+
+    words: tuple[str, ...]
+    pronunciations: tuple[tuple[tuple[int, ...], ...], ...]
+
+    def check(self, vocabulary: int, blank: int) -> None:
+        """Raises `BadInput` if tokens of this vocabulary cannot spell the words."""
+        if not self.words:
+            raise BadInput("the lexicon has no words; expected at least one word with its tokens")
+        for word, spellings in zip(self.words, self.pronunciations, strict=True):
+            for spelling in spellings:
+                if not spelling or not all(0 <= token < vocabulary and token != blank for token in spelling):
+                    raise BadInput(
+                        f"the lexicon spells {word} with the tokens {list(spelling)}; expected one or more ids "
+                        f"below {vocabulary} that are not the blank {blank}"
+                    )
+
+
+def read_lexicon(path: str | Path, tokens: Sequence[str], blank: int = 0) -> Lexicon:
+    """Returns the lexicon in a file with a line `word<tab>token token ...` for each pronunciation.
+
+    `word(2)` counts as another pronunciation of `word`. Lines without any text are skipped.
+
+    Args:
+        path: the file, in UTF-8.
+        tokens: the name of each token id.
+        blank: the id of the blank, which spells nothing.
+
+    Raises `BadInput` for a file that cannot be read, a line of another form, or a token that the vocabulary lacks.
+    """
+    ids = token_ids(tokens)
+    spellings: dict[str, list[tuple[int, ...]]] = {}
+    for number, line in text_lines(path, "lexicon"):
+        where = f"line {number} of the lexicon {Path(path).name}"
+        word, tab, spelled = line.partition("\t")
+        word = VARIANT.sub("", word.strip())
+        if not tab or not word or not spelled.split():
+            raise BadInput(f"{where} is {line.strip()!r:.80}; expected a word, a tab and the word's tokens")
+        for name in spelled.split():
+            if name not in ids or ids[name] == blank:
+                what = "the blank" if name in ids else "no token of the vocabulary"
+                raise BadInput(f"{where} spells {word} with {name!r:.40}, which is {what}")
+        spelling = tuple(ids[name] for name in spelled.split())
+        known = spellings.setdefault(word, [])
+        if spelling not in known:
+            known.append(spelling)
+    if not spellings:
+        raise BadInput(f"the lexicon {Path(path).name} has no words; expected lines with a word, a tab and its tokens")
+    return Lexicon(tuple(spellings), tuple(map(tuple, spellings.values())))
+
+
+def token_ids(tokens: Sequence[str]) -> dict[str, int]:
+    """Returns the id of each name; the first one if a name occurs twice."""
+    ids: dict[str, int] = {}
+    for index, name in enumerate(tokens):
+        ids.setdefault(name, index)
+    return ids
+
+
+def text_lines(path: str | Path, what: str) -> Iterator[tuple[int, str]]:
+    """Yields the lines of a UTF-8 file that hold text, with their numbers from 1.
+
+    Raises `BadInput` for a file that cannot be read, described by `what`.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the {what} {Path(path).name} is not UTF-8 text at byte {error.start}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or message_of(error)
+        raise BadInput(f"the {what} {Path(path).name} cannot be read: {reason}") from None
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+        if line.strip():
+            yield number, line

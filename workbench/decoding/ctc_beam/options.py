@@ -1,0 +1,44 @@
+"""The options of a CTC beam search, declared once. Flags, page inputs and keyword arguments are made from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.core.options import option
+
+LARGEST_BEAM = 1 << 20
+LARGEST_WEIGHT = 1e6
+
+
+def _weight(default: float, help: str) -> float:
+    weight: float = option(default, help, minimum=-LARGEST_WEIGHT, maximum=LARGEST_WEIGHT)
+    return weight
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How wide the search is, and what each part of the score weighs.
+
+    The score of a hypothesis is ln P_ctc(tokens) + alpha ln P_token(tokens, end) + beta (number of tokens), with a
+    lexicon also + gamma ln P_word(words, end) + word_bonus (number of words), and with phrases also + boost_score for
+    each token (with a lexicon: each word) of a phrase that occurs. Nothing but the beam is pruned by default.
+    """
+
+    beam_size: int = option(
+        64, "hypotheses that live after each frame: pairs of tokens and words so far", minimum=1, maximum=LARGEST_BEAM
+    )
+    nbest: int = option(1, "hypotheses in the result; the beam is at least as wide", minimum=1, maximum=LARGEST_BEAM)
+    recombination: str = option(
+        "sum", "the acoustic score: the sum over all alignments of the tokens, or the best one", ("sum", "max")
+    )
+    alpha: float = _weight(0.5, "weight of the token language model")
+    beta: float = _weight(0.0, "bonus for each token")
+    gamma: float = _weight(0.5, "weight of the language models of words, n-gram and neural")
+    word_bonus: float = _weight(0.0, "bonus for each word, with a lexicon")
+    boost_score: float = _weight(2.0, "bonus for each token of a boosted phrase; for each word with a lexicon")
+    tokens_per_frame: int | None = option(
+        None, "likeliest tokens of a frame that may extend a hypothesis (default: all)", minimum=1
+    )
+    threshold: float | None = option(
+        None, "drop hypotheses whose score is lower than the best by more than this (default: keep)", minimum=0.0
+    )

@@ -1,0 +1,132 @@
+"""Phrases that a search boosts, and the automaton that counts them.
+
+A phrase is a sequence of symbols: tokens, or words with a lexicon. In a text, the occurrences that count are the
+leftmost ones, the longest of those that start together, and they do not overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.decoding.ctc_beam.lexicon import text_lines, token_ids
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Phrases as sequences of symbols: token ids, or indices of a lexicon's words."""
+
+    sequences: tuple[tuple[int, ...], ...]
+
+    def check(self, symbols: int, what: str) -> None:
+        """Raises `BadInput` if a phrase is empty, or holds something that is not one of so many tokens or words."""
+        for sequence in self.sequences:
+            if not sequence or not all(0 <= symbol < symbols for symbol in sequence):
+                raise BadInput(f"a phrase is {list(sequence)}; expected one or more {what} from 0 to {symbols - 1}")
+
+
+def read_phrases(path: str | Path, names: Sequence[str], what: str = "token of the vocabulary") -> Phrases:
+    """Returns the phrases in a file: a phrase a line, its symbols separated by blanks.
+
+    Args:
+        path: the file, in UTF-8.
+        names: the names of the symbols: of each token id, or the words of the lexicon.
+        what: what a name is, for messages.
+
+    Raises `BadInput` for a file that cannot be read, a file without phrases, or an unknown name.
+    """
+    ids = token_ids(names)
+    sequences: dict[tuple[int, ...], None] = {}
+    for number, line in text_lines(path, "list of phrases"):
+        for name in line.split():
+            if name not in ids:
+                raise BadInput(
+                    f"line {number} of the list of phrases {Path(path).name} has {name!r:.40}, which is no {what}"
+                )
+        sequences[tuple(ids[name] for name in line.split())] = None
+    if not sequences:
+        raise BadInput(f"the list of phrases {Path(path).name} has no phrases; expected one a line")
+    return Phrases(tuple(sequences))
+
+
+class PhraseCounter:
+    """Counts the symbols of phrases in a text that comes symbol by symbol, for many texts at once.
+
+    A state is a node of the trie of phrases: the end of the text that may still grow into a phrase. What comes before
+    is decided: its symbols in phrases are `earned`. The states do not depend on how the text was cut into steps.
+    """
+
+    def __init__(self, phrases: Phrases, symbols: int):
+        self._symbols = symbols
+        children, ends = _trie(phrases)
+        nodes = len(children)
+        self.depth = np.zeros(nodes, dtype=np.int64)  # symbols on the way from the root
+        self._lost_earned = np.zeros(nodes, dtype=np.int64)  # earned when the text no longer grows into a phrase
+        self._lost_node = np.zeros(nodes, dtype=np.int64)  # where it goes on then
+        self.at_end = np.zeros(nodes, dtype=np.int64)  # earned by the state's text if nothing follows
+        arcs = sorted(
+            (node * symbols + symbol, child) for node, to in enumerate(children) for symbol, child in to.items()
+        )
+        self._keys = np.array([key for key, _ in arcs], dtype=np.int64)
+        self._children = np.array([child for _, child in arcs], dtype=np.int64)
+        self._connect(children, ends)
+
+    def _connect(self, children: list[dict[int, int]], ends: list[bool]) -> None:
+        """Finds, from short to long, what each node earns and where it goes on when its text cannot grow."""
+        queue: list[tuple[int, list[int], int]] = [(0, [], 0)]  # node, its text, length of its longest whole phrase
+        for node, text, whole in queue:
+            if node:
+                decided = max(whole, 1)
+                rest, earned = self.advance_one(0, text[decided:])
+                self._lost_earned[node] = whole + earned
+                self._lost_node[node] = rest
+                self.at_end[node] = self._lost_earned[node] + self.at_end[rest]
+            for symbol, child in children[node].items():
+                self.depth[child] = len(text) + 1
+                queue.append((child, [*text, symbol], len(text) + 1 if ends[child] else whole))
+
+    def advance_one(self, state: int, symbols: Sequence[int]) -> tuple[int, int]:
+        """Returns the state after some symbols, and how many symbols were earned on the way."""
+        states, earned = np.array([state]), 0
+        for symbol in symbols:
+            states, more = self.advance(states, np.array([symbol]))
+            earned += int(more[0])
+        return int(states[0]), earned
+
+    def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the states int64 [n] after one more symbol each, and how many symbols it earned each, int64 [n]."""
+        earned = np.zeros(len(states), dtype=np.int64)
+        after = np.zeros(len(states), dtype=np.int64)
+        if not len(self._keys):
+            return after, earned
+        rows, nodes = np.arange(len(states)), states
+        while len(rows):
+            wanted = nodes * self._symbols + symbols[rows]
+            found = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+            grows = self._keys[found] == wanted
+            after[rows[grows]] = self._children[found[grows]]
+            lost = ~grows & (nodes > 0)  # from the root, a symbol that starts no phrase leads to the root
+            rows, nodes = rows[lost], nodes[lost]
+            earned[rows] += self._lost_earned[nodes]
+            nodes = self._lost_node[nodes]
+        return after, earned
+
+
+def _trie(phrases: Phrases) -> tuple[list[dict[int, int]], list[bool]]:
+    """Returns the children of each node of the trie of the phrases, and whether a phrase ends there; the root is 0."""
+    children: list[dict[int, int]] = [{}]
+    ends = [False]
+    for sequence in phrases.sequences:
+        node = 0
+        for symbol in sequence:
+            if symbol not in children[node]:
+                children[node][symbol] = len(children)
+                children.append({})
+                ends.append(False)
+            node = children[node][symbol]
+        ends[node] = True
+    return children, ends

@@ -1,0 +1,33 @@
+"""The beam search against the definition: where the beam holds everything, all hypotheses and scores are exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.ctc_oracle import every_hypothesis
+from tests.support.ctc_problems import random_problem
+
+PROBLEMS = 500
+
+
+@pytest.mark.parametrize("tenth", range(10))
+def test_every_hypothesis_and_score_is_exact(tenth: int) -> None:
+    """The n-best list is the best of all, whole, without duplicates; in one piece, alone, and in chunks."""
+    for seed in range(tenth * PROBLEMS // 10, (tenth + 1) * PROBLEMS // 10):
+        problem = random_problem(seed)
+        decoder = problem.decoder()
+        rng = np.random.default_rng(seed)
+        for logits, found in zip(problem.batch, decoder.decode(problem.batch), strict=True):
+            expected = every_hypothesis(logits, problem.blank, problem.options, **problem.parts)
+            scores = {(each.tokens, each.words): each.score for each in found}
+            assert len(scores) == len(found) == min(problem.options.nbest, len(expected)), seed
+            best = sorted(expected.values(), reverse=True)[: len(found)]
+            np.testing.assert_allclose([each.score for each in found], best, rtol=0, atol=1e-9, err_msg=str(seed))
+            assert all(abs(score - expected[key]) < 1e-9 for key, score in scores.items()), seed
+            assert decoder.decode([logits]) == [found], seed
+            state = decoder.begin()
+            cut = int(rng.integers(len(logits) + 1))
+            decoder.advance(state, logits[:cut])
+            decoder.advance(state, logits[cut:])
+            assert decoder.finish(state) == found, seed

@@ -1,0 +1,126 @@
+"""What a search knows besides the acoustics: language models, lexicon, phrases, bonuses, and what each of them weighs.
+
+All of it depends on the tokens and words of a hypothesis alone, never on its alignments.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.decoding.ctc_beam.lexicon import Lexicon
+from workbench.decoding.ctc_beam.options import SearchOptions
+from workbench.decoding.ctc_beam.phrases import PhraseCounter, Phrases
+from workbench.decoding.ctc_beam.rows import (
+    EARNED,
+    LENGTH,
+    NEURAL_LM,
+    NEURAL_STATE,
+    PHRASE,
+    SPELLING,
+    TOKEN_LM,
+    TOKEN_STATE,
+    WORD_LM,
+    WORD_STATE,
+    WORDS,
+)
+from workbench.decoding.ctc_beam.spelling import Spelling
+from workbench.decoding.language_model import LanguageModel
+
+Columns = dict[int, np.ndarray]  # of some hypotheses: a column's name in `rows.py`, and its values [n]
+
+
+class Knowledge:
+    """The parts of the score that language decides. Models with a weight of 0 are left out.
+
+    Args: as `CtcDecoder`'s.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        options: SearchOptions,
+        token_lm: LanguageModel | None,
+        lexicon: Lexicon | None,
+        word_lm: LanguageModel | None,
+        neural_lm: LanguageModel | None,
+        phrases: Phrases | None,
+    ):
+        self.options, self.lexicon = options, lexicon
+        self.token_lm = token_lm if options.alpha else None
+        self.word_lm = word_lm if options.gamma else None
+        self.neural_lm = neural_lm if options.gamma else None
+        self.spelling = None if lexicon is None else Spelling(lexicon, vocabulary, self._look_ahead())
+        self.phrases: PhraseCounter | None = None
+        if phrases is not None and options.boost_score:
+            self.phrases = PhraseCounter(phrases, vocabulary if lexicon is None else len(lexicon.words))
+            # While a phrase is unfinished, it has the credit that it may still earn; a penalty comes with the end.
+            self._pending = self.phrases.depth if options.boost_score > 0 else self.phrases.at_end
+        boost = max(options.boost_score, 0.0) if self.phrases else 0.0
+        if lexicon is None:
+            self.gain = options.beta + boost
+        else:
+            self.gain = options.beta + max(0.0, options.word_bonus + boost)
+        if (options.alpha < 0 and self.token_lm) or (options.gamma < 0 and (self.word_lm or self.neural_lm)):
+            self.gain = np.inf  # the most by which one more token raises the score, apart from the acoustics
+
+    def _look_ahead(self) -> np.ndarray | None:
+        """Returns the most that each word may expect, float64 [words]; None if no model tells without a history."""
+        unigrams = getattr(self.word_lm, "unigrams", None)
+        if unigrams is None or self.options.gamma < 0:
+            return None
+        expected: np.ndarray = self.options.gamma * np.asarray(unigrams, dtype=np.float64)
+        return expected
+
+    def language(self, ints: Columns, floats: Columns) -> np.ndarray:
+        """Returns the sum of all parts but the acoustics, float64 [n], with the credit for what is unfinished."""
+        options = self.options
+        total: np.ndarray = options.beta * ints[LENGTH]
+        if self.token_lm is not None:
+            total = total + floats[TOKEN_LM]
+        if self.spelling is not None:
+            total = total + options.word_bonus * ints[WORDS] + self.spelling.ahead[ints[SPELLING]]
+        if self.word_lm is not None:
+            total = total + floats[WORD_LM]
+        if self.neural_lm is not None:
+            total = total + floats[NEURAL_LM]
+        if self.phrases is not None:
+            total = total + self.boost(ints)
+        return total
+
+    def boost(self, ints: Columns) -> np.ndarray:
+        """Returns the credit for phrases, float64 [n], with that for unfinished ones."""
+        boost: np.ndarray = self.options.boost_score * (ints[EARNED] + self._pending[ints[PHRASE]])
+        return boost
+
+    def ahead(self, spelling: np.ndarray) -> np.ndarray | float:
+        """Returns the part of `language` that looks ahead to the end of an unfinished word."""
+        return 0.0 if self.spelling is None else self.spelling.ahead[spelling]
+
+    def read_token(self, ints: Columns, floats: Columns, tokens: np.ndarray) -> None:
+        """Adds one token to the columns of some hypotheses: its language model, its length."""
+        ints[LENGTH] = ints[LENGTH] + 1
+        if self.token_lm is not None:
+            value, ints[TOKEN_STATE] = self.token_lm.advance(ints[TOKEN_STATE], tokens)
+            floats[TOKEN_LM] = floats[TOKEN_LM] + self.options.alpha * value
+        if self.phrases is not None and self.spelling is None:
+            self._read_phrase(ints, tokens)
+
+    def read_word(self, ints: Columns, floats: Columns, words: np.ndarray) -> None:
+        """Adds one word, for all but the neural model."""
+        ints[WORDS] = ints[WORDS] + 1
+        if self.word_lm is not None:
+            value, ints[WORD_STATE] = self.word_lm.advance(ints[WORD_STATE], words)
+            floats[WORD_LM] = floats[WORD_LM] + self.options.gamma * value
+        if self.phrases is not None:
+            self._read_phrase(ints, words)
+
+    def read_word_neural(self, ints: Columns, floats: Columns, words: np.ndarray) -> None:
+        """Adds one word for the neural model, the dearest of all."""
+        assert self.neural_lm is not None
+        value, ints[NEURAL_STATE] = self.neural_lm.advance(ints[NEURAL_STATE], words)
+        floats[NEURAL_LM] = floats[NEURAL_LM] + self.options.gamma * value
+
+    def _read_phrase(self, ints: Columns, symbols: np.ndarray) -> None:
+        assert self.phrases is not None
+        ints[PHRASE], earned = self.phrases.advance(ints[PHRASE], symbols)
+        ints[EARNED] = ints[EARNED] + earned

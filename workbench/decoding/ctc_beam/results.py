@@ -1,0 +1,73 @@
+"""The hypotheses of beams at the end of a recording, with the end of the sentence scored."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.decoding.ctc_beam.hypothesis import Hypothesis
+from workbench.decoding.ctc_beam.knowledge import Knowledge
+from workbench.decoding.ctc_beam.rows import (
+    EARNED,
+    HISTORY,
+    LENGTH,
+    MASS,
+    NEURAL_LM,
+    NEURAL_STATE,
+    PHRASE,
+    PREFIX,
+    SPELLING,
+    TOKEN_LM,
+    TOKEN_STATE,
+    WORD_LM,
+    WORD_STATE,
+    WORDS,
+    Rows,
+)
+
+
+def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, most: int) -> list[Hypothesis]:
+    """Returns the best hypotheses of an utterance that end here, best first.
+
+    With a lexicon, those with an unfinished word are left out. Equal scores are ordered by tokens, then words.
+    """
+    ints, floats = rows.ints[:, utterance], rows.floats[:, utterance]
+    alive = (ints[PREFIX] >= 0) & (floats[MASS] > -np.inf)
+    if knowledge.spelling is not None:
+        alive &= knowledge.spelling.whole[ints[SPELLING]]
+    ints, floats = ints[:, alive], floats[:, alive]
+    options = knowledge.options
+    parts = {TOKEN_LM: floats[TOKEN_LM], WORD_LM: floats[WORD_LM], NEURAL_LM: floats[NEURAL_LM]}
+    for part, model, state, weight in (
+        (TOKEN_LM, knowledge.token_lm, TOKEN_STATE, options.alpha),
+        (WORD_LM, knowledge.word_lm, WORD_STATE, options.gamma),
+        (NEURAL_LM, knowledge.neural_lm, NEURAL_STATE, options.gamma),
+    ):
+        if model is not None and alive.any():
+            parts[part] = parts[part] + weight * model.final(ints[state])
+    boost = np.zeros(ints.shape[1])
+    if knowledge.phrases is not None:
+        boost = options.boost_score * (ints[EARNED] + knowledge.phrases.at_end[ints[PHRASE]])
+    bonus = options.beta * ints[LENGTH]
+    if knowledge.lexicon is not None:
+        bonus = bonus + options.word_bonus * ints[WORDS]
+    scores = floats[MASS] + (parts[TOKEN_LM] + parts[WORD_LM] + parts[NEURAL_LM]) + bonus + boost
+    possible = np.flatnonzero(scores > -np.inf)
+    if len(possible) > most:
+        last = np.partition(scores[possible], len(possible) - most)[len(possible) - most]
+        possible = possible[scores[possible] >= last]
+    words = None if knowledge.lexicon is None else knowledge.lexicon.words
+    found = [
+        Hypothesis(
+            rows.prefixes.sequence(int(ints[PREFIX, row])),
+            None if words is None else tuple(words[w] for w in rows.histories.sequence(int(ints[HISTORY, row]))),
+            float(floats[MASS, row]),
+            float(parts[TOKEN_LM][row]),
+            float(parts[WORD_LM][row]),
+            float(parts[NEURAL_LM][row]),
+            float(bonus[row]),
+            float(boost[row]),
+        )
+        for row in possible.tolist()
+    ]
+    found.sort(key=lambda each: (-each.score, each.tokens, each.words or ()))
+    return found[:most]

@@ -1,0 +1,99 @@
+"""The choice of the hypotheses that live on after a frame.
+
+Ties go to the earlier one in a fixed order, so the choice for an utterance does not depend on the rest of the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+LOWEST = float(np.finfo(np.float64).min)  # every possible score is at least this; an impossible one is -inf
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which of the old hypotheses stay, and which of the new ones come.
+
+    Args:
+        stays: bool [utterances, rows].
+        comes: indices of new hypotheses, in their order, int64 [n].
+        cut: the score of the worst one chosen by rank in each utterance, float64 [utterances]; -inf if all found room.
+    """
+
+    stays: np.ndarray
+    comes: np.ndarray
+    cut: np.ndarray
+
+
+def floor_of(scores: np.ndarray, size: int, threshold: float | None) -> np.ndarray:
+    """Returns scores that new hypotheses must reach to be chosen, float64 [utterances].
+
+    Args:
+        scores: of the old hypotheses, if nothing is added to them, float64 [utterances, rows].
+        size: hypotheses that can be chosen.
+        threshold: the most by which a chosen one may be worse than the best.
+    """
+    rows = scores.shape[1]
+    if rows < size:
+        floor = np.full(len(scores), -np.inf)
+    elif rows == size:
+        floor = scores.min(axis=1)
+    else:
+        floor = np.partition(scores, rows - size, axis=1)[:, rows - size]
+    if threshold is not None:
+        floor = np.maximum(floor, scores.max(axis=1) - threshold)
+    return np.maximum(floor - 1e-9 * (1.0 + np.abs(floor)), LOWEST)  # bounds are rounded otherwise than scores
+
+
+def choose(
+    old: np.ndarray,
+    new: np.ndarray,
+    utterances: np.ndarray,
+    size: int,
+    threshold: float | None = None,
+    whole: np.ndarray | None = None,
+    whole_size: int = 0,
+) -> Chosen:
+    """Returns the best `size` hypotheses of each utterance.
+
+    Args:
+        old: scores of the old hypotheses, float64 [utterances, rows]; -inf for impossible ones.
+        new: scores of the new hypotheses, float64 [n].
+        utterances: the utterance of each new one, ascending, int64 [n].
+        size: how many to choose.
+        threshold: the most by which a chosen one may be worse than the best.
+        whole: which old hypotheses have no unfinished word, bool [utterances, rows].
+        whole_size: so many of those stay in any case.
+    """
+    count, rows = old.shape
+    news = np.bincount(utterances, minlength=count)
+    rank = np.arange(len(new)) - (np.cumsum(news) - news)[utterances]
+    scores = np.full((count, rows + int(news.max(initial=0))), -np.inf)
+    scores[:, :rows] = old
+    scores[utterances, rows + rank] = new
+    chosen, cut = _best(scores, size)
+    if threshold is not None:
+        cut = np.maximum(cut, scores.max(axis=1) - threshold)
+        chosen &= scores >= cut[:, None]
+    stays = chosen[:, :rows]
+    if whole is not None:
+        stays = stays | _best(np.where(whole, old, -np.inf), whole_size)[0]
+    return Chosen(stays, np.flatnonzero(chosen[utterances, rows + rank]), cut)
+
+
+def _best(scores: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the best `size` entries of each row as a mask, and the score of the last of them."""
+    width = scores.shape[1]
+    possible = scores > -np.inf
+    if width <= size:
+        return possible, np.full(len(scores), -np.inf)
+    cut = np.partition(scores, width - size, axis=1)[:, width - size]
+    chosen = possible & (scores >= cut[:, None])
+    if (chosen.sum(axis=1) > size).any():  # ties
+        above = scores > cut[:, None]
+        room = size - above.sum(axis=1)
+        tied = chosen & ~above
+        chosen = above | (tied & (np.cumsum(tied, axis=1) <= room[:, None]))
+    return chosen, cut

@@ -1,0 +1,148 @@
+"""The automaton of a lexicon: which tokens go on with a word, and which words are complete.
+
+A state is a node of the trie of spellings, numbered from the root 0. Where the same tokens and words can be divided in
+several ways, a hypothesis is at several nodes at once; such a set is a state as well, made when it first occurs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.decoding.ctc_beam.lexicon import Lexicon
+
+DENSE = 1 << 22  # entries of a table of all arcs that is still small
+
+
+class Spelling:
+    """Walks many hypotheses through a lexicon at once.
+
+    Args:
+        lexicon: the words.
+        vocabulary: number of tokens.
+        scores: of each word, the most that its look-ahead may give, float64 [words]; None for no look-ahead.
+    """
+
+    def __init__(self, lexicon: Lexicon, vocabulary: int, scores: np.ndarray | None = None):
+        self._vocabulary = vocabulary
+        arcs, ends, depths = _trie(lexicon, vocabulary)
+        self._nodes = nodes = len(ends)
+        keys = np.fromiter(arcs, dtype=np.int64, count=len(arcs))
+        targets = np.fromiter(arcs.values(), dtype=np.int64, count=len(arcs))
+        order = np.argsort(keys)
+        self._keys, self._targets = keys[order], targets[order]
+        self._table: np.ndarray | None = None
+        if nodes * vocabulary <= DENSE:
+            self._table = np.full(nodes * vocabulary, -1, dtype=np.int32)
+            self._table[self._keys] = self._targets
+        counts = np.array([len(words) for words in ends], dtype=np.int64)
+        self._word_counts = counts
+        self._word_starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        self._words = np.array([word for words in ends for word in words], dtype=np.int64)
+        inner = np.zeros(nodes, dtype=bool)
+        inner[keys // vocabulary] = True
+        # The same state without the nodes at which no word goes on; -1 if none is left.
+        self._open = np.where(inner, np.arange(nodes), -1)
+        self.whole = np.zeros(nodes, dtype=bool)  # whether all words are complete: the state holds the root
+        self.whole[0] = True
+        self.ahead = self._look_ahead(scores, ends, depths) if scores is not None else np.zeros(nodes)
+        self._sets: list[tuple[int, ...]] = []
+        self._set_states: dict[tuple[int, ...], int] = {}
+        self._set_steps: dict[tuple[int, int], int] = {}
+
+    def _look_ahead(self, scores: np.ndarray, ends: list[list[int]], depths: list[int]) -> np.ndarray:
+        """Returns of each node the best score of the words that go on from it; 0 for the root."""
+        complete = np.array([scores[words].max() if words else -np.inf for words in ends])
+        ahead = np.full(self._nodes, -np.inf)
+        parents = np.zeros(self._nodes, dtype=np.int64)
+        parents[self._targets] = self._keys // self._vocabulary
+        for node in sorted(range(1, self._nodes), key=depths.__getitem__, reverse=True):
+            ahead[parents[node]] = max(ahead[parents[node]], ahead[node], complete[node])
+        ahead[0] = 0.0
+        return ahead
+
+    def step(self, states: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Returns the states int64 [n] after one more token each; -1 where no word goes on so."""
+        keys = states * self._vocabulary + tokens
+        if not self._sets:
+            return self._arc(keys)
+        single = states < self._nodes
+        result = self._arc(np.where(single, keys, 0))
+        for index in np.flatnonzero(~single).tolist():
+            result[index] = self._set_step(int(states[index]), int(tokens[index]))
+        return result
+
+    def _arc(self, keys: np.ndarray) -> np.ndarray:
+        if self._table is not None:
+            return self._table[keys].astype(np.int64)
+        found = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[found] == keys, self._targets[found], -1)
+
+    def _set_step(self, state: int, token: int) -> int:
+        if (state, token) not in self._set_steps:
+            members = np.array(self._sets[state - self._nodes])
+            reached = self._arc(members * self._vocabulary + token)
+            self._set_steps[state, token] = self._state(set(reached[reached >= 0].tolist()))
+        return self._set_steps[state, token]
+
+    def _state(self, members: set[int]) -> int:
+        """Returns the state that is at all of these nodes."""
+        key = tuple(sorted(members))
+        if len(key) < 2:
+            return key[0] if key else -1
+        if key not in self._set_states:
+            self._set_states[key] = state = self._nodes + len(self._sets)
+            self._sets.append(key)
+            nodes = np.array(key)
+            words = sorted({int(word) for node in key for word in self._words_at(node)})
+            self._open = np.append(self._open, state)
+            self.whole = np.append(self.whole, 0 in members)
+            self.ahead = np.append(self.ahead, self.ahead[nodes].max())
+            self._word_starts = np.append(self._word_starts, len(self._words))
+            self._word_counts = np.append(self._word_counts, len(words))
+            self._words = np.append(self._words, np.array(words, dtype=np.int64))
+            still = self._open[nodes]
+            self._open[state] = self._state(set(still[still >= 0].tolist()))
+        return self._set_states[key]
+
+    def _words_at(self, node: int) -> np.ndarray:
+        start = self._word_starts[node]
+        return self._words[start : start + self._word_counts[node]]
+
+    def unfinished(self, states: np.ndarray) -> np.ndarray:
+        """Returns the states inside of words, int64 [n]: without the nodes at which no word goes on; -1 without any."""
+        found: np.ndarray = self._open[states]
+        return found
+
+    def words(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the words that are complete in some states: for each its position in `states`, and the word."""
+        counts = self._word_counts[states]
+        positions = np.repeat(np.arange(len(states)), counts)
+        within = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return positions, self._words[self._word_starts[states][positions] + within]
+
+    def with_root(self, states: np.ndarray) -> np.ndarray:
+        """Returns the states that are at the root as well, int64 [n]."""
+        return np.array([self._state({0, *self._members(state)}) for state in states.tolist()], dtype=np.int64)
+
+    def _members(self, state: int) -> tuple[int, ...]:
+        return (state,) if state < self._nodes else self._sets[state - self._nodes]
+
+
+def _trie(lexicon: Lexicon, vocabulary: int) -> tuple[dict[int, int], list[list[int]], list[int]]:
+    """Returns the arcs (node * vocabulary + token to node), the words that end at each node, and each node's depth."""
+    arcs: dict[int, int] = {}
+    ends: list[list[int]] = [[]]
+    depths = [0]
+    for word, spellings in enumerate(lexicon.pronunciations):
+        for spelling in spellings:
+            node = 0
+            for depth, token in enumerate(spelling, 1):
+                key = node * vocabulary + token
+                if key not in arcs:
+                    arcs[key] = len(ends)
+                    ends.append([])
+                    depths.append(depth)
+                node = arcs[key]
+            if word not in ends[node]:
+                ends[node].append(word)
+    return arcs, ends, depths

@@ -1,0 +1,68 @@
+"""Numbers for sequences that grow symbol by symbol. Equal sequences have equal numbers; nothing is hashed away."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Tree:
+    """Sequences of symbols, each known as its parent and one more symbol.
+
+    Args:
+        roots: number of empty sequences; they have the numbers 0 to roots - 1.
+        symbols: the symbols are 0 to symbols - 1.
+    """
+
+    def __init__(self, roots: int, symbols: int):
+        self.roots, self.symbols = roots, max(symbols, 1)
+        self._numbers: dict[int, int] = {}
+        self.parents = np.full(max(64, 2 * roots), -1, dtype=np.int64)
+        self.last = np.full(len(self.parents), -1, dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """How many sequences have numbers."""
+        return self.roots + len(self._numbers)
+
+    def number(self, parents: np.ndarray, symbols: np.ndarray) -> np.ndarray:
+        """Returns the numbers int64 [n] of the sequences that extend others by a symbol; new ones get new numbers."""
+        known, roots, before = self._numbers, self.roots, self.size
+        keys = parents * self.symbols + symbols
+        found = np.array([known.setdefault(key, len(known) + roots) for key in keys.tolist()], dtype=np.int64)
+        if self.size > len(self.parents):
+            more = np.full(max(len(self.parents), self.size - len(self.parents)), -1, dtype=np.int64)
+            self.parents, self.last = np.concatenate([self.parents, more]), np.concatenate([self.last, more])
+        new = found >= before
+        self.parents[found[new]], self.last[found[new]] = parents[new], symbols[new]
+        return found
+
+    def find(self, parents: np.ndarray, symbols: np.ndarray) -> np.ndarray:
+        """Returns the numbers int64 [n] of the sequences that extend others by a symbol; -1 for those without one."""
+        get = self._numbers.get
+        keys = parents * self.symbols + symbols
+        return np.array([get(key, -1) for key in keys.tolist()], dtype=np.int64)
+
+    def sequence(self, number: int) -> tuple[int, ...]:
+        """Returns the symbols of a sequence."""
+        found: list[int] = []
+        while number >= self.roots:
+            found.append(int(self.last[number]))
+            number = int(self.parents[number])
+        return tuple(reversed(found))
+
+    def keep(self, numbers: np.ndarray) -> tuple[Tree, np.ndarray]:
+        """Returns a tree of these sequences and their beginnings alone, and the new number of each old one (or -1)."""
+        needed = np.zeros(self.size, dtype=bool)
+        needed[: self.roots] = True
+        while len(numbers):
+            numbers = numbers[numbers >= 0]
+            numbers = np.unique(numbers[~needed[numbers]])
+            needed[numbers] = True
+            numbers = self.parents[numbers]
+        kept = np.flatnonzero(needed)  # a parent has a lower number than its children
+        renamed = np.full(self.size, -1, dtype=np.int64)
+        renamed[kept] = np.arange(len(kept))
+        smaller = Tree(self.roots, self.symbols)
+        inner = kept[self.roots :]
+        smaller.number(renamed[self.parents[inner]], self.last[inner])
+        return smaller, renamed

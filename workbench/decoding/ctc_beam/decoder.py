@@ -18,6 +18,8 @@ from workbench.decoding.ctc_beam.lexicon import Lexicon
 from workbench.decoding.ctc_beam.logits import log_probabilities
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.phrases import Phrases
+from workbench.decoding.ctc_beam.record import MOST_FRAMES, SearchRecord
+from workbench.decoding.ctc_beam.recording import Recorder
 from workbench.decoding.ctc_beam.results import hypotheses
 from workbench.decoding.ctc_beam.rows import Rows
 from workbench.decoding.ctc_beam.search import Search
@@ -126,6 +128,22 @@ class CtcDecoder:
         with a wider beam then.
         """
         return hypotheses(state.rows, 0, self._knowledge, self.options.nbest)
+
+    def explain(self, logits: np.ndarray) -> SearchRecord:
+        """Returns a record of the search for one recording, [frames, vocabulary], frame by frame.
+
+        The search takes the same decisions as `decode`, and longer, since it scores every candidate.
+
+        Raises `BadInput` for logits that cannot be used, or more than MOST_FRAMES frames.
+        """
+        if len(np.asarray(logits)) > MOST_FRAMES:
+            raise BadInput(f"the logits have {len(logits)} frames; a recorded search takes at most {MOST_FRAMES}")
+        log_probs = log_probabilities(logits, self.vocabulary)
+        rows = self._search.begin(1)
+        recorder = Recorder(self._knowledge, rows)
+        for frame in range(len(log_probs)):
+            self._search.step(rows, log_probs[frame : frame + 1], recorder)
+        return recorder.record(log_probs, hypotheses(rows, 0, self._knowledge, self.options.nbest))
 
 
 def _run(search: Search, rows: Rows, log_probs: list[np.ndarray]) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 
-MOST_LIVING, MOST_PRUNED = 64, 32  # recorded for each frame
+MOST_FRAMES = 6000  # of a recorded search
+MOST_LIVING, MOST_PRUNED = 64, 32  # hypotheses recorded for each frame
 
 
 @dataclass(frozen=True)

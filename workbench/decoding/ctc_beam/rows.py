@@ -6,6 +6,8 @@ masses. This file stores and moves; it knows no scores.
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from workbench.decoding.ctc_beam.trees import Tree
@@ -83,6 +85,10 @@ class Rows:
         """Finds a row of every living prefix anew, after one of several rows of a prefix may have been dropped."""
         alive = self.ints[PREFIX] >= 0
         self._row_of[self.ints[PREFIX][alive]] = np.nonzero(alive)[1]
+
+    def remember(self) -> None:
+        """Keeps all numbers of prefixes and histories, however many there will be."""
+        self._limit = sys.maxsize
 
     def forget(self) -> None:
         """Forgets the prefixes and histories that no living hypothesis begins with, when there are many."""

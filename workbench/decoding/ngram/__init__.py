@@ -1,0 +1,1 @@
+"""Language models of n-grams: files, the automaton that scores symbols, and the training on a text."""

@@ -1,0 +1,255 @@
+"""Reads n-gram models in the ARPA format, plain or gzipped, as KenLM, SRILM and pocketsphinx write them.
+
+numpy and the string methods of C read a file in blocks, so that millions of n-grams take seconds. A word is any run of
+bytes without ASCII white space, in UTF-8. The file must keep what its head promises: each fault is one sentence with
+the number of the line. This file computes no probabilities.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.decoding.ngram.line_blocks import LineBlocks, open_lines
+from workbench.decoding.ngram.tables import HIGHEST_ORDER, Ngrams, NgramTables
+
+HEAD_LINES = 1000  # lines that are searched for \data\; pocketsphinx writes a comment before it
+_COUNT = re.compile(rb"ngram\s+(\d{1,4})\s*=\s*(\d{1,18})")
+_SECTION = re.compile(rb"\\(\d{1,4})-grams:")
+_SPACE = np.zeros(256, bool)
+_SPACE[[*b" \t\n\r\v\f"]] = True  # what bytes.split() splits at
+_NEWLINE = ord("\n")
+_MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / the golden ratio; mixes the bits of a hash
+
+
+def read_arpa(path: Path) -> NgramTables:
+    """Returns the model in an ARPA file. Raises `BadInput` with the line of the fault for any other file."""
+    with open_lines(path) as lines:
+        return _Reader(lines, path.name).read()
+
+
+class _Reader:
+    """Reads one file from its head to its end."""
+
+    def __init__(self, lines: LineBlocks, name: str):
+        self._lines = lines
+        self._name = name
+        self._ids: dict[bytes, int] = {}
+
+    def read(self) -> NgramTables:
+        counts, command = self._head()
+        orders: list[Ngrams] = []
+        for order, count in enumerate(counts, 1):
+            section = _SECTION.fullmatch(command)
+            if section and int(section[1]) == order:
+                orders.append(self._section(order, count))
+                command = self._line()
+            elif count:
+                raise self._fault(
+                    f"is {_shown(command)}",
+                    f"\\{order}-grams:, as the head promises {count} of them",
+                    self._lines.number,
+                )
+            else:
+                orders.append(_join([], order))  # a file may leave out the section of no n-grams
+        if command != b"\\end\\":
+            raise self._fault(f"is {_shown(command)}", f"\\end\\ after the {len(counts)}-grams", self._lines.number)
+        while not len(orders[-1]):
+            orders.pop()
+        return NgramTables(tuple(word.decode("utf-8") for word in self._ids), tuple(orders), self._name)
+
+    def _head(self) -> tuple[list[int], bytes]:
+        """Returns the promised number of n-grams of each order, and the line after the head."""
+        line = self._lines.next()
+        while line is not None and line != b"\\data\\":
+            line = self._lines.next() if self._lines.number < HEAD_LINES else None
+        if line is None:
+            raise BadInput(
+                f"{self._name} is not an ARPA file: its {self._lines.number} first lines hold no \\data\\"
+                if self._lines.number
+                else f"{self._name} is empty; expected a language model in the ARPA format, plain or gzipped"
+            )
+        counts: list[int] = []
+        while (line := self._line()).startswith(b"ngram"):
+            found = _COUNT.fullmatch(line)
+            if found is None:
+                raise self._fault(f"is {_shown(line)}", "a count such as ngram 1=5000", self._lines.number)
+            if int(found[1]) != len(counts) + 1:
+                raise self._fault(
+                    f"counts the {int(found[1])}-grams", f"the {len(counts) + 1}-grams", self._lines.number
+                )
+            counts.append(int(found[2]))
+        if not 1 <= len(counts) <= HIGHEST_ORDER:
+            raise self._fault(
+                f"ends the head of a model of order {len(counts)}", f"order 1 to {HIGHEST_ORDER}", self._lines.number
+            )
+        if not counts[0]:
+            raise self._fault("ends the head of a model without 1-grams", "at least one", self._lines.number)
+        return counts, line
+
+    def _line(self) -> bytes:
+        """Returns the next line that is not blank; raises `BadInput` at the end of the file."""
+        line = self._lines.next()
+        if line is None:
+            raise BadInput(f"{self._name} is cut off: it ends after line {self._lines.number}, without \\end\\")
+        return line
+
+    def _section(self, order: int, count: int) -> Ngrams:
+        parts: list[Ngrams] = []
+        places: list[np.ndarray] = []  # the lines of the n-grams
+        read = 0
+        for first, block in self._lines.blocks(end=b"\\"):
+            part, lines = self._block(order, first, block)
+            if read + len(part) > count:
+                raise self._fault(
+                    f"holds one {order}-gram more than the head promises", f"{count} of them", int(lines[count - read])
+                )
+            read += len(part)
+            parts.append(part)
+            places.append(lines)
+        if read < count:
+            line = self._line()  # raises if the file ends here
+            raise self._fault(
+                f"is {_shown(line)} after {read} {order}-grams",
+                f"{count} of them, as the head promises",
+                self._lines.number,
+            )
+        whole = _join(parts, order)
+        if order > 1 and (repeated := _find_repeated(whole.words)) is not None:
+            raise self._fault(
+                f"repeats a {order}-gram of an earlier line", "each once", int(np.concatenate(places)[repeated])
+            )
+        return whole
+
+    def _block(self, order: int, first: int, block: bytes) -> tuple[Ngrams, np.ndarray]:
+        """Returns the n-grams of whole lines, and the number of the line of each.
+
+        Args:
+            first: number of the first line.
+        """
+        lengths = _fields_per_line(block)
+        filled = np.flatnonzero(lengths)
+        lines, lengths = filled + first, lengths[filled]
+        wrong = np.flatnonzero((lengths != order + 1) & (lengths != order + 2))
+        if len(wrong):
+            raise self._fault(
+                f"has {_counted(int(lengths[wrong[0]]), 'field')}",
+                f"a log-probability, {_counted(order, 'word')} and perhaps a back-off weight",
+                int(lines[wrong[0]]),
+            )
+        fields = np.array(block.split(), dtype=object)
+        starts = np.cumsum(lengths) - lengths
+        log10 = self._numbers(fields[starts], lines, "log-probability")
+        if len(above := np.flatnonzero(log10 > 0)):
+            raise self._fault(
+                f"has the log-probability {fields[starts[above[0]]].decode()}", "0 or less", int(lines[above[0]])
+            )
+        backoff = np.zeros(len(lines))
+        ending = np.flatnonzero(lengths == order + 2)
+        backoff[ending] = self._numbers(fields[starts[ending] + order + 1], lines[ending], "back-off weight")
+        names = fields[(starts[:, None] + np.arange(1, order + 1)).ravel()].tolist()
+        words = self._new(names, lines) if order == 1 else self._known(names, lines, order)
+        return Ngrams(words.reshape(-1, order), log10, backoff), lines
+
+    def _numbers(self, texts: np.ndarray, lines: np.ndarray, what: str) -> np.ndarray:
+        """Returns the numbers of fields, float64; minus infinity is allowed, as the logarithm of 0."""
+        listed = texts.tolist()
+        try:
+            if b"_" in b"".join(listed):  # Python's numbers may hold underscores
+                raise ValueError
+            numbers = np.fromiter(map(float, listed), np.float64, len(listed))
+        except ValueError:
+            numbers = np.array([_number_or_nan(text) for text in listed])
+        if len(bad := np.flatnonzero(~(numbers < np.inf))):
+            raise self._fault(f"has the {what} {_shown(texts[bad[0]])}", "a finite number", int(lines[bad[0]]))
+        return numbers
+
+    def _new(self, names: Sequence[bytes], lines: np.ndarray) -> np.ndarray:
+        """Returns the new indices of the words of 1-grams."""
+        before = len(self._ids)
+        for number, name in enumerate(names):
+            if name in self._ids:
+                raise self._fault(f"repeats the word {_shown(name)}", "each word once", int(lines[number]))
+            if not _is_utf8(name):
+                raise self._fault(f"has the word {_shown(name)}", "text in UTF-8", int(lines[number]))
+            self._ids[name] = before + number
+        return np.arange(before, before + len(names), dtype=np.int32)
+
+    def _known(self, names: Sequence[bytes], lines: np.ndarray, order: int) -> np.ndarray:
+        """Returns the indices of the words of longer n-grams."""
+        try:
+            return np.fromiter(map(self._ids.__getitem__, names), np.int32, len(names))
+        except KeyError:
+            place = next(place for place, name in enumerate(names) if name not in self._ids)
+            raise self._fault(
+                f"has the word {_shown(names[place])}", "a word of the 1-grams", int(lines[place // order])
+            ) from None
+
+    def _fault(self, what: str, expected: str, line: int) -> BadInput:
+        return BadInput(f"line {line} of {self._name} {what}; expected {expected}")
+
+
+def _fields_per_line(block: bytes) -> np.ndarray:
+    """Returns the number of fields of each line int64 [lines], 0 for a blank line."""
+    raw = np.frombuffer(block, np.uint8)
+    space = _SPACE[raw]
+    first = ~space  # the first byte of a field
+    first[1:] &= space[:-1]
+    lines = np.append(0, np.flatnonzero(raw[:-1] == _NEWLINE) + 1)
+    return np.add.reduceat(first, lines, dtype=np.int64)
+
+
+def _number_or_nan(text: bytes) -> float:
+    try:
+        return np.nan if b"_" in text else float(text)
+    except ValueError:
+        return np.nan
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _find_repeated(words: np.ndarray) -> int | None:
+    """Returns the row of the first n-gram that an earlier row [n-grams, order] has too; None if all are distinct."""
+    keys = np.zeros(len(words), np.uint64)
+    for column in words.T:
+        keys = (keys ^ column.astype(np.uint64)) * _MIXER
+        keys ^= keys >> np.uint64(29)
+    ordered = np.sort(keys)
+    doubtful = ordered[1:][ordered[1:] == ordered[:-1]]  # repeated n-grams, or different ones with one key
+    seen: set[tuple[int, ...]] = set()
+    for row in np.flatnonzero(np.isin(keys, doubtful)) if len(doubtful) else ():
+        ngram = tuple(words[row].tolist())
+        if ngram in seen:
+            return int(row)
+        seen.add(ngram)
+    return None
+
+
+def _join(parts: Sequence[Ngrams], order: int) -> Ngrams:
+    """Returns the n-grams of all parts, in order."""
+    if not parts:
+        return Ngrams(np.empty((0, order), np.int32), np.empty(0), np.empty(0))
+    return Ngrams(
+        np.concatenate([part.words for part in parts]),
+        np.concatenate([part.log10 for part in parts]),
+        np.concatenate([part.backoff for part in parts]),
+    )
+
+
+def _shown(text: bytes) -> str:
+    """Returns text of the file as a message quotes it."""
+    return repr(text[:40].decode("utf-8", "replace"))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,105 @@
+"""KenLM's binary models, read by the package `kenlm`, as the language model of a beam search.
+
+Heafield, "KenLM: faster and smaller language model queries", 2011. The package answers one question at a time in
+float32; every answer is kept, so that a pair of state and symbol is asked once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.core.errors import BadInput, Unavailable, message_of
+from workbench.decoding.ngram.automaton import LN10
+from workbench.decoding.ngram.tables import END
+
+MAGIC = b"mmap lm http://kheafield.com/code"
+"""The bytes at the beginning of KenLM's binary files."""
+
+
+def is_kenlm_binary(path: Path) -> bool:
+    """Returns whether a file is a binary model of KenLM; False for a file that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+class KenlmModel:
+    """A `LanguageModel` of a binary file of KenLM, for a list of symbols."""
+
+    def __init__(self, path: Path, symbols: Sequence[str]):
+        """Opens the file.
+
+        Args:
+            symbols: the names of the symbols.
+
+        Raises `Unavailable` without the package, `BadInput` for a damaged file.
+        """
+        try:
+            kenlm: Any = importlib.import_module("kenlm")
+        except ImportError as error:
+            raise Unavailable(
+                f"{path.name} is a binary model of KenLM, and the package kenlm is not installed; run: "
+                "pip install kenlm, or give the model as ARPA"
+            ) from error
+        try:
+            self._model: Any = kenlm.Model(str(path))
+        except Exception as error:  # whatever KenLM throws: its errors have no common type
+            raise BadInput(f"{path.name} is no whole binary model of KenLM: {message_of(error)}") from error
+        self.source = path.name
+        self.order: int = self._model.order
+        self.notes: tuple[str, ...] = ()
+        self._new_state: Any = kenlm.State
+        self._symbols = list(symbols)
+        self._states: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._known: dict[tuple[int, int], tuple[float, int]] = {}
+        self._finals: dict[int, float] = {}
+        beginning = kenlm.State()
+        self._model.BeginSentenceWrite(beginning)
+        self._start = self._number(beginning)
+
+    @property
+    def start(self) -> int:
+        """The state after the start of a sentence."""
+        return self._start
+
+    def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ln P(symbol | state) float64 [n], and the states int64 [n] that follow.
+
+        Args:
+            states: int64 [n].
+            symbols: int64 [n], indices into the list of symbols.
+        """
+        found = [self._advance(*pair) for pair in zip(states.tolist(), symbols.tolist(), strict=True)]
+        ln = np.array([each[0] for each in found], np.float64)
+        return ln, np.array([each[1] for each in found], np.int64)
+
+    def final(self, states: np.ndarray) -> np.ndarray:
+        """Returns ln P(end of the sentence | state) float64 [n]."""
+        return np.array([self._final(state) for state in states.tolist()], np.float64)
+
+    def _advance(self, state: int, symbol: int) -> tuple[float, int]:
+        if (state, symbol) not in self._known:
+            after = self._new_state()
+            log10 = self._model.BaseScore(self._states[state], self._symbols[symbol], after)
+            self._known[state, symbol] = log10 * LN10, self._number(after)
+        return self._known[state, symbol]
+
+    def _final(self, state: int) -> float:
+        if state not in self._finals:
+            self._finals[state] = self._model.BaseScore(self._states[state], END, self._new_state()) * LN10
+        return self._finals[state]
+
+    def _number(self, state: Any) -> int:
+        """Returns the number of a state of KenLM; a new one gets the next."""
+        if state not in self._numbers:
+            self._numbers[state] = len(self._states)
+            self._states.append(state)
+        return self._numbers[state]

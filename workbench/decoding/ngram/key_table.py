@@ -1,0 +1,51 @@
+"""Finds thousands of 64-bit keys in a fixed set of millions at once: a hash table with open addressing, in numpy.
+
+Knuth, "The Art of Computer Programming", volume 3, section 6.4 (linear probing). At most a third of the slots is
+filled, so that most searches end at their first slot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / the golden ratio, for Fibonacci hashing
+_EMPTY = np.int64(-1)
+
+
+class KeyTable:
+    """The places of distinct keys int64 [n], none of them negative."""
+
+    def __init__(self, keys: np.ndarray):
+        bits = max(int(3 * len(keys)).bit_length(), 4)
+        self._shift = np.uint64(64 - bits)
+        self._last = np.int64((1 << bits) - 1)
+        self._keys = np.full(1 << bits, _EMPTY)
+        self._places = np.zeros(1 << bits, np.int32)
+        left = np.arange(len(keys), dtype=np.int32)
+        slots = self._first_slots(keys)
+        while len(left):
+            free = self._keys[slots] == _EMPTY
+            self._keys[slots[free]] = keys[left[free]]  # of several keys for one slot, one is kept
+            kept = self._keys[slots] == keys[left]
+            self._places[slots[kept]] = left[kept]
+            left = left[~kept]
+            slots = (slots[~kept] + 1) & self._last
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """Returns the places of keys int64 [m] in the set, int64 [m]; -1 for a key that is not in it."""
+        slots = self._first_slots(keys)
+        there = self._keys[slots]
+        found = np.where(there == keys, self._places[slots], -1).astype(np.int64)
+        open_ = np.flatnonzero((there != keys) & (there != _EMPTY))
+        slots, keys = slots[open_], keys[open_]
+        while len(open_):
+            slots = (slots + 1) & self._last
+            there = self._keys[slots]
+            hit = there == keys
+            found[open_[hit]] = self._places[slots[hit]]
+            on = ~hit & (there != _EMPTY)
+            open_, slots, keys = open_[on], slots[on], keys[on]
+        return found
+
+    def _first_slots(self, keys: np.ndarray) -> np.ndarray:
+        return ((keys.astype(np.uint64) * _MIXER) >> self._shift).astype(np.int64)

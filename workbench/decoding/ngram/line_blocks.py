@@ -1,0 +1,108 @@
+"""Reads a text file, plain or gzipped, in blocks of whole lines, and counts the lines. Knows nothing of n-grams."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import zlib
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+from workbench.core.errors import BadInput, message_of
+
+BLOCK = 1 << 20  # bytes that are read at a time
+LONGEST_LINE = 1 << 20  # bytes; a file with a longer line is no text of lines
+GZIP = b"\x1f\x8b"
+
+
+class LineBlocks:
+    """The lines of a file, one at a time or in blocks. Raises `BadInput` where the file cannot be read on."""
+
+    def __init__(self, file: BufferedReader, name: str):
+        """Begins to read a file that is open.
+
+        Args:
+            name: of the file, for messages.
+        """
+        self.number = 0
+        """The number of the line that was returned last, counted from 1."""
+        self._name = name
+        self._rest = b""
+        self._file: BufferedReader | gzip.GzipFile = file
+        with self._told():
+            if file.peek(len(GZIP))[: len(GZIP)] == GZIP:
+                self._file = gzip.GzipFile(fileobj=file, mode="rb")
+            self._fill()
+        self._rest = self._rest.removeprefix(codecs.BOM_UTF8)
+
+    def next(self) -> bytes | None:
+        """Returns the next line that is not blank, without white space around it; None at the end of the file."""
+        while True:
+            end = self._rest.find(b"\n") + 1
+            if not end and self._fill():
+                continue
+            line, self._rest = (self._rest[:end], self._rest[end:]) if end else (self._rest, b"")
+            if not line:
+                return None
+            self.number += 1
+            if stripped := line.strip():
+                return stripped
+
+    def blocks(self, end: bytes = b"") -> Iterator[tuple[int, bytes]]:
+        """Yields blocks of whole lines, each with the number of its first line.
+
+        Args:
+            end: the lines before the next one that starts with these bytes; all lines if it is empty.
+        """
+        while self._rest or self._fill():
+            if end and self._rest.startswith(end):
+                return
+            cut = self._rest.find(b"\n" + end) + 1 if end else 0
+            last = bool(cut)
+            cut = cut or self._rest.rfind(b"\n") + 1
+            if not cut and self._fill():
+                continue
+            cut = cut or len(self._rest)
+            block, self._rest = self._rest[:cut], self._rest[cut:]
+            first = self.number + 1
+            self.number += block.count(b"\n") + (not block.endswith(b"\n"))
+            yield first, block
+            if last:
+                return
+
+    def _fill(self) -> bool:
+        """Reads on; returns False at the end of the file."""
+        if len(self._rest) > LONGEST_LINE:
+            raise BadInput(
+                f"line {self.number + 1} of {self._name} is longer than {LONGEST_LINE} bytes; expected a text of lines"
+            )
+        with self._told():
+            read = self._file.read(BLOCK)
+        self._rest += read
+        return bool(read)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turns a failure to read into `BadInput`."""
+        try:
+            yield
+        except (OSError, EOFError, zlib.error) as error:
+            if not isinstance(self._file, gzip.GzipFile):
+                raise BadInput(f"{self._name} cannot be read: {message_of(error)}") from error
+            line = self.number + self._rest.count(b"\n")
+            raise BadInput(
+                f"the compressed data of {self._name} are damaged or cut off after line {line}; expected a whole file"
+            ) from error
+
+
+@contextlib.contextmanager
+def open_lines(path: Path) -> Iterator[LineBlocks]:
+    """Yields the lines of a file. Raises `BadInput` if it cannot be read."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    with file:
+        yield LineBlocks(file, path.name)

@@ -1,0 +1,105 @@
+"""An n-gram model as the language model of a beam search, for the search's list of symbols. Knows no file format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.decoding.ngram.automaton import DENSE, ROOT, Automaton
+from workbench.decoding.ngram.tables import END, START, Ngrams, NgramTables
+
+MISSING_UNKNOWN = -100.0
+"""log10 of the probability of `<unk>` in a model that does not list it; KenLM uses the same."""
+
+
+class NgramModel:
+    """A `LanguageModel` of an n-gram model, for a list of symbols.
+
+    A file may lack a word that the definition needs. `notes` says so in sentences for the user, and this counts:
+
+    - without `<unk>`: an unknown symbol has the probability 10^-100, and the history after it is empty;
+    - without `</s>`: the end of the sentence counts as any other unknown word;
+    - without `<s>`: the first word follows the empty history.
+    """
+
+    def __init__(self, tables: NgramTables, symbols: Sequence[str], dense: int = DENSE):
+        """Builds the automaton; n-grams with a word that no symbol is are left out.
+
+        Args:
+            symbols: the names of the symbols.
+            dense: number of pairs of state and symbol up to which there is a table of all pairs.
+        """
+        self.source = tables.source
+        self.order = tables.order
+        self.notes = tuple(_notes(tables))
+        orders = tables.orders if tables.unknown is not None else _with_unknown(tables)
+        end = tables.find([END])
+        start = tables.ids.get(START)
+        named = tables.find(symbols)
+        kept = np.unique(np.concatenate([named, end, [] if start is None else [start]]).astype(np.int64))
+        self._words = np.searchsorted(kept, named)
+        self._automaton = Automaton(_only(orders, kept), len(kept), dense)
+        self._start = ROOT
+        if start is not None:
+            first = np.searchsorted(kept, [start])
+            self._start = int(self._automaton.follow(np.array([ROOT]), first)[1][0])
+        states = np.arange(self.states)
+        self._final = self._automaton.follow(states, np.repeat(np.searchsorted(kept, end), len(states)))[0]
+
+    @property
+    def states(self) -> int:
+        """The number of states; a state is below it."""
+        return self._automaton.states
+
+    @property
+    def start(self) -> int:
+        """The state after the start of a sentence."""
+        return self._start
+
+    def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ln P(symbol | state) float64 [n], and the states int64 [n] that follow.
+
+        A probability may be 0, so its logarithm minus infinity.
+
+        Args:
+            states: int64 [n].
+            symbols: int64 [n], indices into the list of symbols.
+        """
+        return self._automaton.follow(states, self._words[symbols])
+
+    def final(self, states: np.ndarray) -> np.ndarray:
+        """Returns ln P(end of the sentence | state) float64 [n]."""
+        return self._final[states]
+
+
+def _notes(tables: NgramTables) -> list[str]:
+    missing = {
+        "<unk>": (tables.unknown is None, f"an unknown word has the probability 10^{MISSING_UNKNOWN:.0f}"),
+        END: (END not in tables.ids, "the end of a sentence counts as an unknown word"),
+        START: (START not in tables.ids, "the first word follows no history"),
+    }
+    return [f"{tables.source} has no {name}: {what}" for name, (is_missing, what) in missing.items() if is_missing]
+
+
+def _with_unknown(tables: NgramTables) -> tuple[Ngrams, ...]:
+    """Returns the n-grams with one more word, the unknown one."""
+    ones = tables.orders[0]
+    added = Ngrams(
+        np.append(ones.words, np.array([[len(tables.words)]], np.int32), axis=0),
+        np.append(ones.log10, MISSING_UNKNOWN),
+        np.append(ones.backoff, 0.0),
+    )
+    return (added, *tables.orders[1:])
+
+
+def _only(orders: Sequence[Ngrams], kept: np.ndarray) -> list[Ngrams]:
+    """Returns the n-grams whose words are all in `kept` (ascending); their words become places in it."""
+    place = np.full(max(int(kept[-1]), *(int(each.words.max(initial=0)) for each in orders)) + 1, -1, np.int64)
+    place[kept] = np.arange(len(kept))
+    found = []
+    for ngrams in orders:
+        words = place[ngrams.words]
+        rows = np.flatnonzero((words >= 0).all(axis=1))
+        found.append(Ngrams(words[rows], ngrams.log10[rows], ngrams.backoff[rows]))
+    return found

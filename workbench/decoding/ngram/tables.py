@@ -1,0 +1,58 @@
+"""The numbers of an n-gram model as a file lists them, before they become an automaton. Knows no file format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+START, END = "<s>", "</s>"
+UNKNOWNS = ("<unk>", "<UNK>")
+"""The names of the unknown word; the first that a model has counts."""
+HIGHEST_ORDER = 6
+
+
+@dataclass(frozen=True)
+class Ngrams:
+    """All n-grams of one order. The logarithms are to the base 10, as in files."""
+
+    words: np.ndarray  # int32 [count, order], indices into the words of the model
+    log10: np.ndarray  # float64 [count], of the last word after the others
+    backoff: np.ndarray  # float64 [count], 0 where there is none
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+@dataclass(frozen=True)
+class NgramTables:
+    """An n-gram model as its file lists it. A word's index is that of its 1-gram."""
+
+    words: tuple[str, ...]
+    orders: tuple[Ngrams, ...]  # of order 1, 2, ...
+    source: str  # the name of the file, for messages
+
+    @property
+    def order(self) -> int:
+        """The length of the longest n-grams."""
+        return len(self.orders)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The index of each word."""
+        return {word: number for number, word in enumerate(self.words)}
+
+    @cached_property
+    def unknown(self) -> int | None:
+        """The index of the unknown word; None if the model has none."""
+        return next((self.ids[name] for name in UNKNOWNS if name in self.ids), None)
+
+    def find(self, names: Sequence[str]) -> np.ndarray:
+        """Returns the indices of names int64 [n]; that of the unknown word for a name that the model does not have.
+
+        If the model has no unknown word either, the index is the number of words.
+        """
+        unknown = len(self.words) if self.unknown is None else self.unknown
+        return np.fromiter((self.ids.get(name, unknown) for name in names), np.int64, len(names))

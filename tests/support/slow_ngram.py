@@ -25,8 +25,10 @@ def ln_parts(entries: Entries, words: Sequence[str]) -> list[float]:
     unknown = next((name for name in ("<unk>", "<UNK>") if (name,) in entries), "<unk>")
     known = [word if (word,) in entries else unknown for word in [*words, "</s>"]]
     history = ("<s>",) if ("<s>",) in entries else ()
+    longest = max(map(len, entries)) - 1  # a model of order 3 looks back on 2 words
     parts = []
     for word in known:
+        history = history[len(history) - min(longest, len(history)) :]
         parts.append(log10_of(entries, word, history) * math.log(10))
         history = (*history, word)
     return parts

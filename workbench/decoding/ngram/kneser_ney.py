@@ -37,7 +37,8 @@ def estimate(counts: Sequence[Counted], words: int, start: int) -> Estimate:
         words: number of words, with `<s>`, `</s>` and `<unk>`.
         start: the index of `<s>`.
     """
-    orders, guessed = [], []
+    orders: list[Ngrams] = []
+    guessed = []
     lower = np.full(1, 1.0 / (words - 1))  # P of each word after no history and without counts; never <s>
     for order, counted in enumerate(counts, 1):
         longer = counts[order] if order < len(counts) else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.decoding.ngram.counts import count_ngrams
-from workbench.decoding.ngram.kneser_ney import estimate
+from workbench.decoding.ngram.kneser_ney import FALLBACK, estimate
 from workbench.decoding.ngram.tables import END, HIGHEST_ORDER, START, UNKNOWNS, NgramTables
 
 UNKNOWN_ID, START_ID, END_ID = range(3)
@@ -63,7 +63,8 @@ def train(
     if model.guessed:
         orders = ", ".join(map(str, model.guessed))
         notes.append(
-            f"{source} is too short or too regular to estimate the discounts of order {orders}; they are guessed"
+            f"the counts of order {orders} in {source} are too few or too regular to estimate discounts; it uses "
+            f"{', '.join(f'{discount:g}' for discount in FALLBACK)}"
         )
     tables = NgramTables(tuple(words), model.orders, source)
     unknown = int((text == UNKNOWN_ID).sum())

@@ -15,7 +15,7 @@ from workbench.core.options import check_value, option_specs
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.knowledge import Knowledge
 from workbench.decoding.ctc_beam.lexicon import Lexicon
-from workbench.decoding.ctc_beam.logits import log_probabilities
+from workbench.decoding.ctc_beam.logits import Frames, log_probabilities
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.phrases import Phrases
 from workbench.decoding.ctc_beam.record import MOST_FRAMES, SearchRecord
@@ -83,31 +83,31 @@ class CtcDecoder:
 
         Raises `BadInput` for logits that cannot be used.
         """
-        log_probs = []
+        recordings = []
         for number, logits in enumerate(batch):
             what = f"the logits of recording {number + 1}" if len(batch) > 1 else "the logits"
-            log_probs.append(log_probabilities(logits, self.vocabulary, what=what))
-            if not len(log_probs[-1]):
+            recordings.append(Frames(logits, self.vocabulary, what=what))
+            if not len(recordings[-1]):
                 raise BadInput(f"{what} have no frames; expected at least one")
-        order = sorted(range(len(log_probs)), key=lambda number: -len(log_probs[number]))
+        order = sorted(range(len(recordings)), key=lambda number: -len(recordings[number]))
         rows = self._search.begin(len(order))
-        _run(self._search, rows, [log_probs[number] for number in order])
+        _run(self._search, rows, [recordings[number] for number in order])
         results: list[list[Hypothesis]] = [[] for _ in order]
         for place, number in enumerate(order):
             found = hypotheses(rows, place, self._knowledge, self.options.nbest)
             if len(found) < self.options.nbest and rows.crowded[place]:
-                found = self._wider(log_probs[number], found)
+                found = self._wider(recordings[number], found)
             results[number] = found
         return results
 
-    def _wider(self, log_probs: np.ndarray, found: list[Hypothesis]) -> list[Hypothesis]:
+    def _wider(self, recording: Frames, found: list[Hypothesis]) -> list[Hypothesis]:
         """Returns the hypotheses of wider beams, if the usual one ended with too few that are whole."""
         size = max(self.options.beam_size, self.options.nbest)
         for _ in range(MOST_WIDER):
             size *= 4
             search = self._searching(size)
             rows = search.begin(1)
-            _run(search, rows, [log_probs])
+            _run(search, rows, [recording])
             found = hypotheses(rows, 0, self._knowledge, self.options.nbest)
             if len(found) == self.options.nbest or not rows.crowded[0]:
                 break
@@ -119,7 +119,7 @@ class CtcDecoder:
 
     def advance(self, state: SearchState, logits: np.ndarray) -> None:
         """Goes on with the next frames of the recording, [frames, vocabulary]."""
-        _run(self._search, state.rows, [log_probabilities(logits, self.vocabulary)])
+        _run(self._search, state.rows, [Frames(logits, self.vocabulary)])
 
     def finish(self, state: SearchState) -> list[Hypothesis]:
         """Returns the n-best hypotheses if the recording ends here, best first. The search can go on afterwards.
@@ -146,13 +146,13 @@ class CtcDecoder:
         return recorder.record(log_probs, hypotheses(rows, 0, self._knowledge, self.options.nbest))
 
 
-def _run(search: Search, rows: Rows, log_probs: list[np.ndarray]) -> None:
+def _run(search: Search, rows: Rows, recordings: list[Frames]) -> None:
     """Takes the beams over all frames of some recordings, the longest recording first."""
-    active = len(log_probs)
-    for frame in range(len(log_probs[0]) if log_probs else 0):
-        while len(log_probs[active - 1]) <= frame:
+    active = len(recordings)
+    for frame in range(len(recordings[0]) if recordings else 0):
+        while len(recordings[active - 1]) <= frame:
             active -= 1
-        search.step(rows, np.stack([each[frame] for each in log_probs[:active]]))
+        search.step(rows, np.array([each[frame] for each in recordings[:active]]))
 
 
 def _check(decoder: CtcDecoder) -> None:

@@ -34,8 +34,7 @@ from workbench.decoding.ctc_beam.rows import (
 )
 from workbench.decoding.ctc_beam.selection import LOWEST
 
-TOKEN_INTS, TOKEN_FLOATS = (LENGTH, TOKEN_STATE, PHRASE, EARNED), (TOKEN_LM,)
-WORD_INTS, WORD_FLOATS = (WORDS, WORD_STATE, NEURAL_STATE, SPELLING, HISTORY), (WORD_LM, NEURAL_LM)
+BREADTH = 8  # times the beam's size: new hypotheses of a frame, the best by acoustics, that language models judge
 
 
 @dataclass
@@ -82,7 +81,7 @@ class Extensions:
 
 
 def likely_pairs(
-    base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, allowed: np.ndarray
+    base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, allowed: np.ndarray, most: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the pairs of a row (its flat index) and a token whose sum reaches the cut, in a fixed order.
 
@@ -91,14 +90,33 @@ def likely_pairs(
         log_probs: of the tokens in this frame, float64 [utterances, vocabulary].
         cut: float64 [utterances].
         allowed: tokens that may be appended, bool [utterances, vocabulary] or [vocabulary].
+        most: the best so many pairs of each utterance are enough; a few more may come. None for all pairs.
     """
     rows = base.shape[1]
-    limit = np.maximum(cut - base.max(axis=1), LOWEST)
-    utterance, token = np.nonzero((log_probs >= limit[:, None]) & allowed)
-    reach = base[utterance] + log_probs[utterance, token][:, None] >= cut[utterance][:, None]
-    found = np.flatnonzero(reach)
+    best = base.max(axis=1)
+    likely = (log_probs >= np.maximum(cut - best, LOWEST)[:, None]) & allowed
+    if most is not None and np.count_nonzero(likely) * rows > 2 * most * len(base):
+        cut = np.maximum(cut, _rank_bound(base, np.where(likely, log_probs, -np.inf), most))
+        likely &= log_probs >= np.maximum(cut - best, LOWEST)[:, None]
+    utterance, token = np.nonzero(likely)
+    found = np.flatnonzero(base[utterance] + log_probs[utterance, token][:, None] >= cut[utterance][:, None])
     pair, row = np.divmod(found, rows)
     return utterance[pair] * rows + row, token[pair]
+
+
+def _rank_bound(first: np.ndarray, second: np.ndarray, most: int) -> np.ndarray:
+    """Returns a number that the best `most` sums of an entry of each array reach, float64 [utterances].
+
+    With both sorted from the best, the sum of the i-th and the j-th is reached by i x j sums. -inf if there are fewer.
+    """
+    if second.shape[1] > most:
+        second = np.partition(second, second.shape[1] - most, axis=1)[:, -most:]
+    first, second = np.sort(first, axis=1)[:, ::-1], np.sort(second, axis=1)[:, ::-1]
+    i = np.arange(min(first.shape[1], most))
+    j = -(-most // (i + 1)) - 1
+    i, j = i[j < second.shape[1]], j[j < second.shape[1]]
+    bound: np.ndarray = (first[:, i] + second[:, j]).max(axis=1, initial=-np.inf)
+    return bound
 
 
 class Extender:
@@ -107,12 +125,31 @@ class Extender:
     Args:
         vocabulary: number of tokens.
         knowledge: the parts of the score that language decides.
+        size: hypotheses that live after a frame.
     """
 
-    def __init__(self, vocabulary: int, knowledge: Knowledge):
+    def __init__(self, vocabulary: int, knowledge: Knowledge, size: int):
         self._vocabulary = vocabulary
         self._knowledge = knowledge
+        # Without language, the best `size` new hypotheses are among the best 3 x size pairs: at most `size` of these
+        # are not new, and at most `size` repeat a token and have a lower score. With a lexicon most pairs are illegal.
+        judged = knowledge.token_lm is not None or knowledge.phrases is not None
+        self._most = None if knowledge.spelling is not None else (BREADTH if judged else 3) * size
         self._bounds_matter = knowledge.gain < np.inf
+        # The columns that a token may change, and those that a word may change.
+        self._ints, self._floats = [LENGTH], []
+        if knowledge.phrases is not None:
+            self._ints += [PHRASE, EARNED]
+        for model, state, value in (
+            (knowledge.token_lm, TOKEN_STATE, TOKEN_LM),
+            (knowledge.word_lm, WORD_STATE, WORD_LM),
+            (knowledge.neural_lm, NEURAL_STATE, NEURAL_LM),
+        ):
+            if model is not None:
+                self._ints.append(state)
+                self._floats.append(value)
+        if knowledge.spelling is not None:
+            self._ints += [WORDS, SPELLING, HISTORY]
 
     def extend(
         self, rows: Rows, stays: Stays, log_probs: np.ndarray, floor: np.ndarray, allowed: np.ndarray
@@ -134,7 +171,7 @@ class Extender:
         # What the parents bring: language without the look-ahead of their unfinished word.
         language = floats[LANGUAGE] - knowledge.ahead(ints[SPELLING])
         base = floats[MASS] + language
-        parents, tokens = likely_pairs(base.reshape(count, capacity), log_probs, cut, allowed)
+        parents, tokens = likely_pairs(base.reshape(count, capacity), log_probs, cut, allowed, self._most)
         mass = np.where(ints[LAST][parents] == tokens, floats[BLANK_MASS][parents], floats[MASS][parents])
         mass = mass + log_probs[parents // capacity, tokens]
         fresh = (mass + language[parents] >= cut[parents // capacity]) & (mass > -np.inf)
@@ -143,7 +180,7 @@ class Extender:
         parents, tokens, mass = parents[fresh], tokens[fresh], mass[fresh]
         never = np.full(len(parents), -np.inf)
         if knowledge.spelling is None:
-            return self._with_tokens(ints, floats, parents, tokens, (never, mass, mass), floor, capacity)
+            return self._with_tokens(ints, floats, parents, tokens, (never, mass, mass))
         again = _existing(rows, ints, stays, count)
         if len(again[0]):
             inner = stays.mass[again[1]] + language[again[0]] >= cut[again[0] // capacity]
@@ -168,17 +205,14 @@ class Extender:
         parents: np.ndarray,
         tokens: np.ndarray,
         masses: tuple[np.ndarray, np.ndarray, np.ndarray],
-        floor: np.ndarray,
-        capacity: int,
     ) -> Extensions:
         """Returns the hypotheses without a lexicon."""
-        columns: Columns = {name: ints[name][parents] for name in TOKEN_INTS}
-        values: Columns = {name: floats[name][parents] for name in TOKEN_FLOATS}
+        columns: Columns = {name: ints[name][parents] for name in self._ints}
+        values: Columns = {name: floats[name][parents] for name in self._floats}
         self._knowledge.read_token(columns, values, tokens)
         values[LANGUAGE] = self._knowledge.language(columns, values)
         score = masses[2] + values[LANGUAGE]
-        new = Extensions(parents, tokens, *masses, columns, values, np.full(len(parents), -1), score)
-        return new.take(score >= floor[parents // capacity])
+        return Extensions(parents, tokens, *masses, columns, values, np.full(len(parents), -1), score)
 
     def _with_words(
         self,
@@ -201,8 +235,8 @@ class Extender:
         reached = spelling.step(ints[SPELLING][parents], tokens)
         legal = np.flatnonzero(reached >= 0)
         parents, tokens, prefixes, reached = parents[legal], tokens[legal], prefixes[legal], reached[legal]
-        columns: Columns = {name: ints[name][parents] for name in (*TOKEN_INTS, *WORD_INTS)}
-        values: Columns = {name: floats[name][parents] for name in (*TOKEN_FLOATS, *WORD_FLOATS)}
+        columns: Columns = {name: ints[name][parents] for name in self._ints}
+        values: Columns = {name: floats[name][parents] for name in self._floats}
         knowledge.read_token(columns, values, tokens)
         score = np.zeros(len(parents))
         masses = masses[0][legal], masses[1][legal], masses[2][legal]

@@ -16,21 +16,52 @@ def log_probabilities(logits: np.ndarray, vocabulary: int, *, what: str = "the l
 
     Raises `BadInput` for another shape, values that are no numbers, NaN, +inf, or a frame in which every entry is -inf.
     """
-    given = np.asarray(logits)
-    if given.ndim != 2 or given.shape[1] != vocabulary:
-        raise BadInput(f"{what} have the shape {list(given.shape)}; expected [frames, {vocabulary}]")
-    if given.dtype.kind not in "fiu":
-        raise BadInput(f"{what} have the type {given.dtype}; expected real numbers")
-    result = given.astype(np.float64, order="C")  # a copy
-    for start in range(0, len(result), ROWS_AT_ONCE):
-        rows = result[start : start + ROWS_AT_ONCE]
+    frames = Frames(logits, vocabulary, what=what)
+    result = np.empty((len(frames), vocabulary))
+    for start in range(0, len(frames), ROWS_AT_ONCE):
+        result[start : start + ROWS_AT_ONCE] = frames.block(start)
+    return result
+
+
+class Frames:
+    """The frames of a recording as log-probabilities, computed block by block.
+
+    Args: as `log_probabilities`. Raises `BadInput` for a shape or type that cannot be used.
+    """
+
+    def __init__(self, logits: np.ndarray, vocabulary: int, *, what: str = "the logits"):
+        self._logits, self._what = np.asarray(logits), what
+        if self._logits.ndim != 2 or self._logits.shape[1] != vocabulary:
+            raise BadInput(f"{what} have the shape {list(self._logits.shape)}; expected [frames, {vocabulary}]")
+        if self._logits.dtype.kind not in "fiu":
+            raise BadInput(f"{what} have the type {self._logits.dtype}; expected real numbers")
+        rows = min(ROWS_AT_ONCE, len(self._logits))
+        self._result, self._powers = np.empty((rows, vocabulary)), np.empty((rows, vocabulary))
+        self._start = -1
+
+    def __len__(self) -> int:
+        return len(self._logits)
+
+    def __getitem__(self, frame: int) -> np.ndarray:
+        """Returns a frame, float64 [vocabulary]; the next block overwrites it."""
+        start = frame - frame % ROWS_AT_ONCE
+        if start != self._start:
+            self.block(start)
+        row: np.ndarray = self._result[frame - start]
+        return row
+
+    def block(self, start: int) -> np.ndarray:
+        """Returns the frames from `start` on, at most ROWS_AT_ONCE; the next block overwrites them."""
+        given = self._logits[start : start + ROWS_AT_ONCE]
+        rows, powers = self._result[: len(given)], self._powers[: len(given)]
+        rows[:] = given
         most = rows.max(axis=1, keepdims=True)
         if not np.isfinite(most).all():
             frame = int(np.flatnonzero(~np.isfinite(most))[0])
             bad = {np.inf: "+inf", -np.inf: "-inf everywhere"}.get(float(most[frame, 0]), "NaN")
-            raise BadInput(
-                f"{what} have {bad} in frame {start + frame}; expected finite numbers (single -inf are fine)"
-            )
+            where = f"{self._what} have {bad} in frame {start + frame}"
+            raise BadInput(f"{where}; expected finite numbers (single -inf are fine)")
         rows -= most
-        rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
-    return result
+        rows -= np.log(np.exp(rows, out=powers).sum(axis=1, keepdims=True))
+        self._start = start
+        return rows

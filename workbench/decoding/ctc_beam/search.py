@@ -54,7 +54,7 @@ class Search:
         self._vocabulary, self._blank, self._options = vocabulary, blank, options
         self._knowledge, self._size = knowledge, size
         self._add = np.logaddexp if options.recombination == "sum" else np.maximum
-        self._extender = Extender(vocabulary, knowledge)
+        self._extender = Extender(vocabulary, knowledge, size)
         self._tokens = np.ones(vocabulary, dtype=bool)
         self._tokens[blank] = False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import numpy as np
 
 
@@ -16,31 +18,32 @@ class Tree:
     def __init__(self, roots: int, symbols: int):
         self.roots, self.symbols = roots, max(symbols, 1)
         self._numbers: dict[int, int] = {}
+        self.size = roots  # all numbers are below it
         self.parents = np.full(max(64, 2 * roots), -1, dtype=np.int64)
         self.last = np.full(len(self.parents), -1, dtype=np.int64)
 
-    @property
-    def size(self) -> int:
-        """How many sequences have numbers."""
-        return self.roots + len(self._numbers)
-
     def number(self, parents: np.ndarray, symbols: np.ndarray) -> np.ndarray:
         """Returns the numbers int64 [n] of the sequences that extend others by a symbol; new ones get new numbers."""
-        known, roots, before = self._numbers, self.roots, self.size
-        keys = parents * self.symbols + symbols
-        found = np.array([known.setdefault(key, len(known) + roots) for key in keys.tolist()], dtype=np.int64)
+        found = self.find(parents, symbols)
+        new = np.flatnonzero(found < 0)
+        if not len(new):
+            return found
+        parents, symbols = parents[new], symbols[new]
+        keys = (parents * self.symbols + symbols).tolist()
+        self._numbers.update(zip(keys, range(self.size, self.size + len(new))))  # of equal ones, the last counts
+        self.size += len(new)
         if self.size > len(self.parents):
             more = np.full(max(len(self.parents), self.size - len(self.parents)), -1, dtype=np.int64)
             self.parents, self.last = np.concatenate([self.parents, more]), np.concatenate([self.last, more])
-        new = found >= before
-        self.parents[found[new]], self.last[found[new]] = parents[new], symbols[new]
+        numbers = np.fromiter(map(self._numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
+        self.parents[numbers], self.last[numbers] = parents, symbols
+        found[new] = numbers
         return found
 
     def find(self, parents: np.ndarray, symbols: np.ndarray) -> np.ndarray:
         """Returns the numbers int64 [n] of the sequences that extend others by a symbol; -1 for those without one."""
-        get = self._numbers.get
-        keys = parents * self.symbols + symbols
-        return np.array([get(key, -1) for key in keys.tolist()], dtype=np.int64)
+        keys = (parents * self.symbols + symbols).tolist()
+        return np.fromiter(map(self._numbers.get, keys, repeat(-1)), dtype=np.int64, count=len(keys))
 
     def sequence(self, number: int) -> tuple[int, ...]:
         """Returns the symbols of a sequence."""

@@ -27,7 +27,16 @@ from workbench.pipelines.text_session import TextSession
 from workbench.registry.handle import OpenSession
 from workbench.session.calls import CALLS, CAPABILITIES, call_of, with_calls
 from workbench.session.messages import Message, TextPart
-from workbench.session.protocols import Converses, Detects, FindsNeighbours, Generates, Session, Traces, Transcribes
+from workbench.session.protocols import (
+    Converses,
+    Detects,
+    FindsNeighbours,
+    Generates,
+    ScoresTexts,
+    Session,
+    Traces,
+    Transcribes,
+)
 from workbench.session.values import Segment
 
 nothing: Any = None
@@ -40,7 +49,7 @@ SESSIONS = {
 HAVE = {
     "speech": {Transcribes, Traces},
     "instructed": {Transcribes, Converses, Traces},
-    "text": {Generates, Converses, Traces, FindsNeighbours},
+    "text": {Generates, Converses, Traces, FindsNeighbours, ScoresTexts},
     "detection": {Detects, Transcribes, Traces},
 }
 
@@ -68,6 +77,11 @@ def test_a_session_has_the_calls_of_its_capabilities_and_no_others(kind: str) ->
             "speech",
             "neighbours",
             "m is no language model of its own; open one to see its tokens near an embedding",
+        ),
+        (
+            "speech",
+            "score_texts",
+            "m transcribes speech and scores no texts; open a language model on this machine",
         ),
     ],
 )
@@ -118,6 +132,10 @@ def test_arguments_are_made_ready_for_another_process(tmp_path: Path, monkeypatc
         {},
     )
     assert ready("generate_stream", "a.wav", top_k=3) == (("a.wav",), {"top_k": 3})
+    assert ready("score_texts", ("a", ""), end=False) == ((["a", ""],), {"end": False})
+    for wrong, said in (("ab", "'ab' was given for several texts"), (["a", 3], "text 2 is of type int")):
+        with pytest.raises(BadInput, match=said):
+            ready("score_texts", wrong)
     rows = np.ones((2, 3), dtype=np.float32)
     for _, options in (
         ready("generate_stream", "<x>", embeddings=[rows]),

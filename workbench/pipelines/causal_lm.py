@@ -15,8 +15,9 @@ from workbench.embeddings.merge import Merged, merge_speech
 from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, token_prompt
 from workbench.pipelines.language import Language
+from workbench.pipelines.text_scores import scored
 from workbench.pipelines.text_session import Table
-from workbench.session.values import Prompt
+from workbench.session.values import Prompt, TextScore
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
 
@@ -67,6 +68,10 @@ class CausalLm:
         recorder = Recorder(wanted, given)
         self.language.trace(self._merged(prompt), recorder)
         return recorder.stages
+
+    def score(self, texts: Sequence[str], end: bool) -> list[TextScore]:
+        """See `Writer.score`."""
+        return scored(self.model, texts, end, self.language.score)
 
     def _merged(self, prompt: TokenPrompt) -> Merged[Any]:
         """Returns the prompt's embeddings: rows of the model's table, with the injected embeddings at the

@@ -58,3 +58,10 @@ class Language(Protocol):
     def trace(self, prompt: Merged[Any], recorder: Recorder) -> None:
         """Records the stages `llm.*` and `logits` of one pass over a prompt of one row."""
         ...
+
+    def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """Returns ln P of each token of a row after the first, given all tokens before it: float64 [tokens - 1] each.
+
+        What is computed of the rows' beginnings is remembered up to a limit, for later rows that begin alike.
+        """
+        ...

@@ -25,8 +25,17 @@ from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.text_conversation import text_answer, text_messages
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.session.conversation import ConversationEvent, Messages
-from workbench.session.protocols import Converses, FindsNeighbours, Generates, Session, Traces, last_generation
-from workbench.session.values import Alternative, Generation, Neighbours, Piece, Prompt
+from workbench.session.protocols import (
+    Converses,
+    FindsNeighbours,
+    Generates,
+    ScoresTexts,
+    Session,
+    Traces,
+    last_generation,
+    texts_given,
+)
+from workbench.session.values import Alternative, Generation, Neighbours, Piece, Prompt, TextScore
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
@@ -89,6 +98,10 @@ class Writer(Protocol):
         """
         ...
 
+    def score(self, texts: Sequence[str], end: bool) -> list[TextScore]:
+        """See `ScoresTexts.score_texts`."""
+        ...
+
 
 class Table:
     """A language model's embedding table that reads rows on demand.
@@ -110,7 +123,7 @@ class Table:
         return self._rows(first, last)
 
 
-class TextSession(Session, Generates, Converses, Traces, FindsNeighbours):
+class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, ScoresTexts):
     """A writer as a session (see `workbench.session.protocols`).
 
     Args:
@@ -246,6 +259,10 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours):
         places = np.unique(np.linspace(0, len(table) - 1, SAMPLED).astype(np.int64))
         sample = np.concatenate([table[place : place + 1] for place in places.tolist()])
         return Neighbours(ids, cosines, texts, sample)
+
+    def score_texts(self, texts: Sequence[str], *, end: bool = True) -> list[TextScore]:
+        """See `ScoresTexts.score_texts`."""
+        return self.writer.score(texts_given(texts), end)
 
     def close(self) -> None:
         """Drops the model and frees it."""

@@ -16,7 +16,17 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 from workbench.core.errors import BadInput
 from workbench.embeddings.prompt import embeddings_given
 from workbench.session.messages import check_messages
-from workbench.session.protocols import Converses, Detects, FindsNeighbours, Generates, Traces, Transcribes, recordings
+from workbench.session.protocols import (
+    Converses,
+    Detects,
+    FindsNeighbours,
+    Generates,
+    ScoresTexts,
+    Traces,
+    Transcribes,
+    recordings,
+    texts_given,
+)
 from workbench.session.values import CONVERSATION, RECORDING, AudioSource
 from workbench.trace.write import discard_partial, trace_place
 
@@ -72,6 +82,13 @@ CAPABILITIES = (  # the first that a session has is what its model does
         "looking up tokens",
         "has a table of embeddings",
         "{model} is no language model of its own; open one to see its tokens near an embedding",
+    ),
+    Capability(
+        ScoresTexts,
+        ("score_texts",),
+        "scoring texts",
+        "scores texts",
+        "{model} {does} and scores no texts; open a language model on this machine",
     ),
 )
 
@@ -178,6 +195,7 @@ PREPARE: Mapping[str, Callable[[Any], Any]] = {
     "audio": _plain,
     "audios": _plain_recordings,
     "messages": check_messages,
+    "texts": texts_given,
     "given": _plain,
     "out": _place,
 }

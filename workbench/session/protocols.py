@@ -26,6 +26,7 @@ from workbench.session.values import (
     Piece,
     Prompt,
     Segment,
+    TextScore,
     Transcript,
 )
 from workbench.trace.trace import Given, Out, Trace
@@ -149,7 +150,25 @@ class FindsNeighbours(Protocol):
         ...
 
 
-class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, Protocol):
+@runtime_checkable
+class ScoresTexts(Protocol):
+    """Says how likely texts are."""
+
+    def score_texts(self, texts: Sequence[str], *, end: bool = True) -> list[TextScore]:
+        """Returns the log-probabilities of each text's tokens, for the texts in their order.
+
+        The first token follows the token that begins texts (bos), or the one that ends them (eos) if the model has no
+        other. A text is taken as written: no chat template, no special tokens. An empty text has no tokens.
+
+        Args:
+            end: whether to score eos after each text, too. Without it there is less to compute.
+
+        Raises `BadInput` for a text that is longer than the model's context, and for what is no text.
+        """
+        ...
+
+
+class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, ScoresTexts, Protocol):
     """Every call that a session may have, for type checkers. An open session has each call, and refuses those that its
     model lacks.
     """
@@ -161,6 +180,18 @@ def recordings(audios: Any) -> list[AudioSource]:
     if alone or not isinstance(audios, Sequence):
         raise BadInput(f"{str(audios)[:80]!r} was given for several recordings; expected a list of them")
     return list(audios)
+
+
+def texts_given(texts: Any) -> list[str]:
+    """The texts of a batch; raises `BadInput` where one text stands in place of several, or one is no text."""
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise BadInput(f"{str(texts)[:80]!r} was given for several texts; expected a list of them")
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise BadInput(f"text {number} is of type {type(text).__name__}; expected a text")
+        if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
+            raise BadInput(f"text {number} holds half a character; expected a text that can be written as UTF-8")
+    return list(texts)
 
 
 def last_transcript(events: Iterator[Event]) -> Transcript:

@@ -146,6 +146,20 @@ class Neighbours:
     sample: np.ndarray  # [rows, hidden], float32: embeddings of the model's own, spread evenly over its vocabulary
 
 
+@dataclass(frozen=True, eq=False)
+class TextScore:
+    """How likely a text is for a language model, in natural logarithms."""
+
+    ids: np.ndarray  # int64 [tokens], of the text alone
+    logprobs: np.ndarray  # float64 [tokens], of each token after the context and the tokens before it
+    end: float | None = None  # of the end of the text after all its tokens, where asked for
+
+    @property
+    def total(self) -> float:
+        """The sum of all tokens' log-probabilities, and that of the end where asked for."""
+        return float(self.logprobs.sum()) + (self.end or 0.0)
+
+
 Prompt = str | Sequence[Mapping[str, str]]
 """A text to go on from, or the messages of a conversation: mappings with `role` and `content`."""
 

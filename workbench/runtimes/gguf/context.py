@@ -109,9 +109,17 @@ class Context:
         """Removes a sequence."""
         self._functions.llama_memory_seq_rm(self._memory, sequence, -1, -1)
 
-    def copy(self, source: int, target: int) -> None:
-        """Makes the empty target sequence share the source's keys and values; nothing is copied in memory."""
-        self._functions.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+    def cut(self, sequence: int, count: int) -> None:
+        """Removes all positions of a sequence but the first `count`."""
+        self._functions.llama_memory_seq_rm(self._memory, sequence, count, -1)
+
+    def copy(self, source: int, target: int, count: int = -1) -> None:
+        """Makes the empty target sequence share the source's keys and values; nothing is copied in memory.
+
+        Args:
+            count: of the source's first positions; -1 for all.
+        """
+        self._functions.llama_memory_seq_cp(self._memory, source, target, -1, count)
 
     @property
     def _memory(self) -> Any:
@@ -158,6 +166,24 @@ class Context:
         batch.positions[:] = positions
         batch.sequences[:] = sequences
         batch.outputs[:] = True
+        self._decode(batch)
+
+    def branch(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        sequences: Sequence[Sequence[int]],
+        outputs: Sequence[bool],
+    ) -> None:
+        """Adds tokens, each at its position to all of its sequences; afterwards there are logits of those with output.
+
+        Sequences that share one of the tokens must be equal up to it.
+        """
+        batch = _Batch(self._functions, len(tokens), sum(map(len, sequences)))
+        batch.tokens[:] = tokens
+        batch.positions[:] = positions
+        batch.share(sequences)
+        batch.outputs[:] = outputs
         self._decode(batch)
 
     def extend(self, embeddings: np.ndarray, positions: np.ndarray, sequences: np.ndarray) -> None:
@@ -223,21 +249,25 @@ def _free(model: LlamaModel, pointer: int) -> None:
 
 
 class _Batch:
-    """A `llama_batch` over numpy arrays."""
+    """A `llama_batch` over numpy arrays.
 
-    def __init__(self, functions: Any, count: int):
+    Args:
+        members: numbers of sequences in all; by default each token belongs to one.
+    """
+
+    def __init__(self, functions: Any, count: int, members: int = 0):
         self.tokens = np.zeros(count, dtype=np.int32)
         self.positions = np.zeros(count, dtype=np.int32)
-        self.sequences = np.zeros(count, dtype=np.int32)
+        self.sequences = np.zeros(members or count, dtype=np.int32)
         self.outputs = np.zeros(count, dtype=np.int8)
-        self._ones = np.ones(count, dtype=np.int32)
-        self._places = self.sequences.ctypes.data + 4 * np.arange(count, dtype=np.uintp)
+        self._counts = np.ones(count, dtype=np.int32)
+        self._places = self.sequences.ctypes.data + 4 * np.arange(count, dtype=np.uintp)  # addresses
         self.struct = functions.llama_batch()
         self.struct.n_tokens = count
         for field, array in (
             ("token", self.tokens),
             ("pos", self.positions),
-            ("n_seq_id", self._ones),
+            ("n_seq_id", self._counts),
             ("seq_id", self._places),
             ("logits", self.outputs),
         ):
@@ -246,6 +276,12 @@ class _Batch:
     def _set(self, field: str, array: np.ndarray) -> None:
         kind = dict(self.struct._fields_)[field]
         setattr(self.struct, field, ctypes.cast(array.ctypes.data, kind))
+
+    def share(self, sequences: Sequence[Sequence[int]]) -> None:
+        """Sets the sequences of each token."""
+        self._counts[:] = [len(members) for members in sequences]
+        self.sequences[:] = [number for members in sequences for number in members]
+        self._places[1:] = self._places[0] + 4 * np.cumsum(self._counts[:-1], dtype=np.uintp)
 
     def point_to(self, embeddings: np.ndarray) -> None:
         """Makes the batch take embeddings instead of tokens."""

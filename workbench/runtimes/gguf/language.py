@@ -24,6 +24,7 @@ from workbench.runtimes.gguf.context import STEP, Context
 from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions, check_vocabulary
 from workbench.runtimes.gguf.language_half import open_half
 from workbench.runtimes.gguf.llama import LlamaModel, open_plain
+from workbench.runtimes.gguf.scoring import SequenceScorer
 from workbench.runtimes.gguf.stage_watch import StageWatch
 from workbench.trace.recorder import Recorder
 
@@ -41,6 +42,7 @@ class LanguageModel:
         self.config = config
         self._settings: dict[str, Any] = {"threads": threads, "kv_cache": kv_cache}
         self._idle: Context | None = None
+        self._scorer: SequenceScorer | None = None  # made by the first call of `score`
 
     @property
     def dtype(self) -> str:
@@ -234,11 +236,25 @@ class LanguageModel:
         finally:
             context.close()
 
+    def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""
+        for row in rows:
+            if not 0 <= min(row) <= max(row) < self.config.vocabulary:
+                raise BadInput(
+                    f"a text has ids from {min(row)} to {max(row)}; expected 0 to {self.config.vocabulary - 1}, the "
+                    f"vocabulary of {self.file.name}"
+                )
+        if self._scorer is None:
+            self._scorer = SequenceScorer(self.model, self.config.vocabulary, self._settings)
+        return self._scorer.score(rows)
+
     def close(self) -> None:
-        """Frees the context and the model."""
+        """Frees the contexts and the model."""
         if self._idle is not None:
             self._idle.close()
-        self._idle = None
+        if self._scorer is not None:
+            self._scorer.close()
+        self._idle = self._scorer = None
         self.model.close()
 
 

@@ -23,6 +23,7 @@ NORMALISED = ("qwen2", "qwen35")  # pre-tokenizers of models trained on NFC text
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # types of tokens
 SENTENCE_PIECE = 1  # of llama_vocab_type
 TEMPLATE = "tokenizer.chat_template"
+ROLES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}  # tokens with a role, by their name in keys
 
 
 class LlamaTokenizer(LanguageTokenizer):
@@ -71,12 +72,19 @@ class LlamaTokenizer(LanguageTokenizer):
         """Returns the ids of a text that may contain special tokens; `begin` adds the token that the model expects at
         the start.
         """
-        data = self._normalised(text).encode("utf-8", "replace")
+        return self._encoded(self._normalised(text), begin, special=True)
+
+    def plain_ids(self, text: str) -> list[int]:
+        """Returns the ids of a text whose special tokens are text like any other."""
+        return self._encoded(unicodedata.normalize("NFC", text) if self._normalises else text, False, special=False)
+
+    def _encoded(self, text: str, begin: bool, special: bool) -> list[int]:
+        data = text.encode("utf-8", "replace")
         functions, vocabulary = self._functions, self.model.vocabulary
         room = len(data) + 8
         while True:
             found = (ctypes.c_int32 * room)()
-            count = functions.llama_tokenize(vocabulary, data, len(data), found, room, begin, True)
+            count = functions.llama_tokenize(vocabulary, data, len(data), found, room, begin, special)
             if count >= 0:
                 return found[:count]
             room = -count
@@ -151,12 +159,24 @@ class LlamaTokenizer(LanguageTokenizer):
 
     def _named_tokens(self) -> dict[str, str]:
         """Returns the texts of the tokens that a template may name."""
-        keys = {name: f"tokenizer.ggml.{key}_token_id" for name, key in (("bos", "bos"), ("eos", "eos"))}
-        return {
-            f"{name}_token": self._tokens[self.file.whole(key, maximum=len(self._tokens) - 1)]
-            for name, key in keys.items()
-            if key in self.file.metadata
-        }
+        named = self._roles
+        return {f"{role}_token": self._tokens[named[role]] for role in ("bos", "eos") if role in named}
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Ids of the tokens with a special role, by role.
+
+        Files of models whose texts begin with no token name one for bos, too, and say that it is not added.
+        """
+        named = self._roles
+        adds = self.file.flag("tokenizer.ggml.add_bos_token", True)
+        return named if adds else {role: number for role, number in named.items() if role != "bos"}
+
+    @cached_property
+    def _roles(self) -> dict[str, int]:
+        keys = {role: f"tokenizer.ggml.{name}_token_id" for role, name in ROLES.items()}
+        most = len(self._tokens) - 1
+        return {role: self.file.whole(key, maximum=most) for role, key in keys.items() if key in self.file.metadata}
 
 
 def _json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:

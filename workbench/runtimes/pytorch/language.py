@@ -39,6 +39,7 @@ class LanguageModel:
         self.network = network
         self.config = config
         self.device = device
+        self._scorer: Any = None  # made by the first call of `score`
 
     @property
     def dtype(self) -> str:
@@ -95,6 +96,24 @@ class LanguageModel:
             hooks.callback(tap_output(body.norm, "llm.norm", tap).remove)
             hidden: Tensor = body(inputs_embeds=embeddings, use_cache=False).last_hidden_state
         return hidden
+
+    def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""
+        from workbench.runtimes.pytorch.scoring import TreeScorer, attention_window, logprobs_alone
+
+        most = len(self.network.get_input_embeddings().weight)
+        for row in rows:
+            if not 0 <= min(row) <= max(row) < most:
+                raise BadInput(f"a text has ids from {min(row)} to {max(row)}; expected 0 to {most - 1}")
+        if self._scorer is None:
+            self._scorer = TreeScorer(self.network)
+        window = attention_window(self.network.config)
+        long = [window is not None and len(row) > window for row in rows]
+        together = iter(self._scorer.score([row for row, alone in zip(rows, long, strict=True) if not alone]))
+        return [
+            logprobs_alone(self.network, row) if alone else next(together)
+            for row, alone in zip(rows, long, strict=True)
+        ]
 
     def _computed(self, **inputs: Any) -> Any:
         """Returns the output of one pass of the network."""

@@ -14,13 +14,15 @@ from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
+from workbench.pipelines.text_scores import scored
 from workbench.pipelines.text_session import Table, TextSession
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.scoring import score_rows
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.runtimes.vllm.weights import check_weights
-from workbench.session.values import Prompt
+from workbench.session.values import Prompt, TextScore
 from workbench.trace.recorder import Stages
 from workbench.trace.trace import StageFilter
 
@@ -69,6 +71,10 @@ class EngineWriter:
         """See `Writer.trace`; raises `Unavailable` if stages are substituted."""
         check_not_substituted(given)
         return prompt_stages(self.engine, self._request(prompt), wanted)
+
+    def score(self, texts: Sequence[str], end: bool) -> list[TextScore]:
+        """See `Writer.score`. vLLM computes every text as a whole, as it caches no prompts that it scores."""
+        return scored(self.model, texts, end, lambda rows: score_rows(self.engine, rows))
 
     def _request(self, prompt: TokenPrompt) -> Request:
         if not prompt.embeddings:

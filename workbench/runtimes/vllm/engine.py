@@ -77,6 +77,8 @@ class Finished:
 
     reason: str  # stop or length
     prompt_tokens: int
+    # vLLM's log-probabilities by token of each position of the prompt, where its parameters ask for them
+    prompt_logprobs: Sequence[Any] = ()
 
 
 class Engine:
@@ -345,14 +347,16 @@ class Engine:
         """Puts the results of one request into the queue."""
         try:
             prompt = await rendered(llm, request)
+            told: Sequence[Any] = ()
             stream = llm.generate(prompt, sampling, request_id=f"{self.options.name}-{next(self._numbers)}")
             async with contextlib.aclosing(stream):
                 async for output in stream:
                     [piece] = output.outputs
+                    told = output.prompt_logprobs or told
                     if piece.token_ids:
                         answers.put((number, (list(piece.token_ids), piece.logprobs or ())))
                     if output.finished:
-                        answers.put((number, Finished(piece.finish_reason or "stop", request.positions)))
+                        answers.put((number, Finished(piece.finish_reason or "stop", request.positions, told)))
         except Exception as error:
             answers.put((number, error))
 

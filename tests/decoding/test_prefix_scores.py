@@ -1,0 +1,109 @@
+"""Rows that share their beginnings, against every row by itself, with room for all, for some, and for none."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.decoding.prefix_scores import PrefixScorer, PrefixTree
+
+
+def logprob(before: Sequence[int], token: int) -> float:
+    """Of a model that any change of any earlier token changes."""
+    return -random.Random(repr((list(before), token))).expovariate(1.0)
+
+
+class Counted(PrefixScorer):
+    """Computes one node after another, and refuses what it has computed or has no parent of."""
+
+    def __init__(self, room: int, most_rows: int = 100):
+        super().__init__(room, most_rows)
+        self.kept: dict[int, tuple[int, ...]] = {}
+        self.most = self.forgotten = 0
+        self.broken = False
+
+    def computed(self, node: int) -> bool:
+        return node in self.kept
+
+    def forget(self) -> None:
+        self.kept = {}
+        self.forgotten += 1
+
+    def compute(self, asked: Sequence[int]) -> bool:
+        needed = self.needed(asked)
+        if self.kept and len(self.kept) + len(needed) > self._room:
+            return False
+        tree = self.tree
+        for node in needed:
+            assert node not in self.kept
+            above = self.kept[tree.parents[node]] if tree.parents[node] >= 0 else ()
+            self.kept[node] = (*above, tree.tokens[node])
+            assert tree.depths[node] == len(above)
+        if self.broken:
+            raise ValueError("out of memory")
+        for node in asked:
+            assert math.isnan(tree.logprobs[node])
+            tree.logprobs[node] = logprob(self.kept[tree.parents[node]], tree.tokens[node])
+        self.passes += 1
+        self.positions += len(needed)
+        self.most = max(self.most, len(self.kept))
+        return True
+
+
+def alone(row: Sequence[int]) -> list[float]:
+    return [logprob(row[:place], row[place]) for place in range(1, len(row))]
+
+
+ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), max_size=8)
+
+
+@given(calls=st.lists(ROWS, max_size=5), room=st.integers(1, 30), most_rows=st.integers(1, 5))
+def test_every_row_has_what_it_has_by_itself(calls: list[list[list[int]]], room: int, most_rows: int) -> None:
+    scorer = Counted(room, most_rows)
+    for rows in calls:
+        found = scorer.score(rows)
+        assert [each.tolist() for each in found] == [alone(row) for row in rows]
+        assert all(each.dtype == np.float64 for each in found)
+    assert scorer.most <= max(2 * room, 5), "a longer row is computed alone"
+
+
+def test_a_beginning_is_computed_once() -> None:
+    scorer = Counted(100)
+    scorer.score([[0, 1, 2], [0, 1, 3], [0, 1, 2, 4]])
+    assert (scorer.passes, scorer.positions) == (1, 3)  # the beginnings 0, 01 and 012
+    scorer.score([[0, 1, 5], [0, 1, 2, 6]])
+    assert (scorer.passes, scorer.positions) == (2, 3), "their distributions are known"
+    scorer.score([[0, 1, 2], [0]])
+    assert (scorer.passes, scorer.positions) == (2, 3)
+    scorer.score([[0, 1, 2, 4, 1, 1]])
+    assert (scorer.passes, scorer.positions) == (3, 5)
+
+
+def test_the_tree_is_bounded_too() -> None:
+    """Also where nothing new is computed, as all that is asked for are other last tokens."""
+    scorer = Counted(4)
+    for token in range(1000):
+        scorer.score([[0, token]])
+    assert len(scorer.tree.tokens) <= 66 and 10 < scorer.forgotten < 20
+
+
+def test_a_failure_leaves_nothing_half_done() -> None:
+    scorer = Counted(100)
+    scorer.score([[0, 1]])
+    scorer.broken = True
+    with pytest.raises(ValueError, match="out of memory"):
+        scorer.score([[0, 1, 2]])
+    scorer.broken = False
+    assert scorer.score([[0, 1, 2]])[0].tolist() == alone([0, 1, 2])
+
+
+def test_nodes_are_numbered_from_the_shortest() -> None:
+    tree = PrefixTree()
+    assert tree.add([7, 8, 9]) == [0, 1, 2] and tree.add([7, 9, 9]) == [0, 3, 4] and tree.add([7, 8, 9]) == [0, 1, 2]
+    assert tree.path(4) == [0, 3, 4] and tree.parents == [-1, 0, 1, 0, 3] and tree.tokens == [7, 8, 9, 9, 9]

@@ -1,0 +1,109 @@
+"""Rows of tokens scored together, against an ordinary pass of transformers' over each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.tiny_language import random_network, tiny_language
+from workbench.core.errors import BadInput
+from workbench.families.language import read_language_config
+from workbench.runtimes.pytorch.language import open_language
+from workbench.runtimes.pytorch.scoring import TreeScorer
+
+KINDS: dict[str, dict[str, Any]] = {
+    "qwen3": {"tie_word_embeddings": True},
+    "qwen2": {},
+    "llama": {"attn_implementation": "eager"},
+    "mistral": {"sliding_window": None},
+}
+ROWS = [[458, 1, 2, 3, 458], [458, 1, 2, 4, 5, 6], [458, 7, 458], [458, 1, 2, 3, 8, 9, 1], [458, 458], [3, 1]]
+LATER = [[458, 1, 2, 3, 8, 9, 1, 5, 5], [458, 1, 2, 3, 8, 4], [458, 7, 7, 7], [458, 1, 2, 3, 458]]
+EXACT = 1e-5
+
+
+def reference(network: Any, row: Sequence[int]) -> np.ndarray:
+    with torch.inference_mode():
+        logprobs = network(torch.tensor([row])).logits[0].double().log_softmax(-1)
+    return np.array([logprobs[place, token] for place, token in enumerate(row[1:])])
+
+
+def check(found: Sequence[np.ndarray], network: Any, rows: Sequence[Sequence[int]], atol: float = EXACT) -> None:
+    for each, row in zip(found, rows, strict=True):
+        assert each.dtype == np.float64
+        np.testing.assert_allclose(each, reference(network, row), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_token_has_what_it_has_in_a_pass_by_itself(kind: str) -> None:
+    network = random_network(kind, **KINDS[kind])
+    scorer = TreeScorer(network)
+    check(scorer.score(ROWS), network, ROWS)
+    assert scorer.passes == 1
+    nodes = {tuple(row[:end]) for row in ROWS for end in range(1, len(row))}
+    assert scorer.positions == len(nodes)
+    check(scorer.score(LATER), network, LATER)
+    assert scorer.passes == 2
+    nodes |= {tuple(row[:end]) for row in LATER for end in range(1, len(row))}
+    assert scorer.positions == len(nodes), "a beginning is computed once"
+    assert all((one == other).all() for one, other in zip(scorer.score(ROWS), scorer.score(ROWS), strict=True))
+    assert scorer.passes == 2
+
+
+@pytest.mark.parametrize("room", [1, 9])
+def test_with_little_room_beginnings_are_computed_again(room: int) -> None:
+    network = random_network("qwen3")
+    scorer = TreeScorer(network, room)
+    for rows in (ROWS, LATER, ROWS):
+        check(scorer.score(rows), network, rows)
+        assert len(scorer._slots) <= max(2 * room, 8)
+
+
+def test_float64_is_exact_and_half_precision_near(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "it")
+    for dtype, atol in (("float64", 1e-12), ("bfloat16", 0.5)):
+        language = open_language(read_language_config(directory), torch.device("cpu"), dtype)
+        with torch.inference_mode():
+            exact = open_language(read_language_config(directory), torch.device("cpu"), "float64")
+            check(language.score(ROWS), _Wide(exact.network), ROWS, atol)
+
+
+class _Wide:
+    """A network in float64, with transformers' conversions to float32 left out."""
+
+    def __init__(self, network: Any):
+        self.network = network
+
+    def __call__(self, ids: torch.Tensor) -> Any:
+        from workbench.runtimes.pytorch.arithmetic import throughout
+
+        with throughout(torch.float64):
+            return self.network(ids)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("mistral", {"sliding_window": 4}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    ],
+)
+def test_rows_beyond_the_window_of_attention_are_computed_alone(
+    tmp_path: Path, kind: str, changes: dict[str, Any]
+) -> None:
+    directory = tiny_language(tmp_path / "it", kind, **changes)
+    language = open_language(read_language_config(directory), torch.device("cpu"))
+    check(language.score([*ROWS, *LATER]), language.network, [*ROWS, *LATER])
+
+
+def test_an_unknown_id_is_one_sentence(tmp_path: Path) -> None:
+    language = open_language(read_language_config(tiny_language(tmp_path / "it")), torch.device("cpu"))
+    for wrong in (512, -1):
+        with pytest.raises(BadInput, match=r"^a text has ids from .* to .*; expected 0 to 511$"):
+            language.score([[1, 2], [1, wrong]])
+    assert language.score([]) == []

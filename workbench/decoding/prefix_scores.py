@@ -1,0 +1,138 @@
+"""Log-probabilities of rows of tokens that share their beginnings: each distinct beginning is computed once.
+
+A node of the tree stands for one beginning of a row. A runtime's class computes the nodes that are needed and not yet
+known; what it remembers of them is bounded. This file knows no network.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+ASKED_PER_NODE = 16  # nodes of the tree for each node of the room; most are asked for and never computed
+
+
+class PrefixTree:
+    """The distinct beginnings of rows. Nodes are numbered from 0; a parent has a smaller number than its children."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []  # -1 for the first token of a row
+        self.depths: list[int] = []
+        self.logprobs: list[float] = []  # ln P(token | tokens before it); nan where it is not known
+        self._nodes: dict[tuple[int, int], int] = {}  # by parent and token
+
+    def add(self, row: Sequence[int]) -> list[int]:
+        """Returns the nodes of all beginnings of a row, the shortest first; adds those that are new."""
+        node, path = -1, []
+        for depth, token in enumerate(row):
+            found = self._nodes.get((node, token))
+            if found is None:
+                found = self._nodes[node, token] = len(self.tokens)
+                self.tokens.append(token)
+                self.parents.append(node)
+                self.depths.append(depth)
+                self.logprobs.append(math.nan)
+            node = found
+            path.append(node)
+        return path
+
+    def path(self, node: int) -> list[int]:
+        """Returns the nodes from the first one to this one."""
+        found = []
+        while node >= 0:
+            found.append(node)
+            node = self.parents[node]
+        return found[::-1]
+
+
+class PrefixScorer(ABC):
+    """Computes log-probabilities of rows, and remembers the nodes that it has computed until there are too many.
+
+    Several threads may call it; one is served at a time.
+
+    Args:
+        room: the number of nodes to remember, and of new ones to compute together. When more are needed, all are
+            forgotten and computed again as needed, so that there are twice as many at most; more for a longer row.
+        most_rows: rows that are computed together at most.
+    """
+
+    def __init__(self, room: int, most_rows: int):
+        self.tree = PrefixTree()
+        self.passes = 0  # of the network, so far
+        self.positions = 0  # that these passes have computed
+        self._room = room
+        self._most_rows = most_rows
+        self._lock = threading.Lock()
+
+    def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """Returns ln P of each token of a row after the first, given all before it: float64 [tokens - 1] each."""
+        with self._lock:
+            return [scores for group in self._groups(rows) for scores in self._scored(group)]
+
+    def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+        """Yields the rows in groups whose new nodes fit into the room."""
+        group: list[Sequence[int]] = []
+        needed: set[int] = set()
+        for row in rows:
+            added = self._missing(row)
+            if group and (len(group) == self._most_rows or len(needed | added) > self._room):
+                yield group
+                group, needed, added = [], set(), self._missing(row)
+            group.append(row)
+            needed |= added
+        if group:
+            yield group
+
+    def _missing(self, row: Sequence[int]) -> set[int]:
+        return {node for node in self.tree.add(row)[:-1] if not self.computed(node)}
+
+    def _scored(self, group: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        try:
+            full = len(self.tree.tokens) > ASKED_PER_NODE * self._room
+            if full or not self._computes(group):
+                self._restart()
+                self._computes(group)
+        except BaseException:
+            self._restart()  # nodes may be half computed
+            raise
+        logprobs, add = self.tree.logprobs, self.tree.add
+        return [np.array([logprobs[node] for node in add(row)[1:]], dtype=np.float64) for row in group]
+
+    def _computes(self, group: Sequence[Sequence[int]]) -> bool:
+        tree = self.tree
+        asked = {node for row in group for node in tree.add(row)[1:] if math.isnan(tree.logprobs[node])}
+        return not asked or self.compute(sorted(asked))
+
+    def _restart(self) -> None:
+        self.tree = PrefixTree()
+        self.forget()
+
+    def needed(self, asked: Sequence[int]) -> list[int]:
+        """Returns the nodes that are not yet computed above these nodes, in the order of their numbers."""
+        found: set[int] = set()
+        for node in asked:
+            above = self.tree.parents[node]
+            while above >= 0 and above not in found and not self.computed(above):
+                found.add(above)
+                above = self.tree.parents[above]
+        return sorted(found)
+
+    @abstractmethod
+    def computed(self, node: int) -> bool:
+        """Returns whether a node is remembered."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Forgets all nodes. The tree is empty by then."""
+
+    @abstractmethod
+    def compute(self, asked: Sequence[int]) -> bool:
+        """Computes what is needed of the nodes above these, remembers it, and sets the log-probabilities of these.
+
+        Returns whether there was room, which there always is where nothing is remembered; otherwise it does nothing.
+        """

@@ -27,6 +27,8 @@ class LanguageModel(Protocol):
         """Returns ln P(symbol | state) float64 [n], and the states int64 [n] that follow.
 
         Equal histories have equal states. Different histories may share a state if the model cannot tell them apart.
+        The sum over a history is ln P of its symbols. A single value may be above 0 where a neural model's tokenizer
+        joins symbols.
 
         Args:
             states: int64 [n].

@@ -19,6 +19,7 @@ import pytest
 from tests.support.shared_data import SHARED
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput, SessionDied, Unavailable
+from workbench.decoding.neural import NeuralModel
 from workbench.families.language import PLACEHOLDER
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
@@ -133,6 +134,29 @@ def test_text_of_the_language_half_is_that_of_pytorch(registry: Registry, langua
         for found, expected in zip(ours.alternatives, theirs.alternatives, strict=True):
             assert [(each.id, each.text) for each in found] == [(each.id, each.text) for each in expected]
             assert [each.logprob for each in found] == pytest.approx([each.logprob for each in expected], abs=EXACT)
+
+
+def test_texts_have_the_scores_that_they_have_on_pytorch(registry: Registry, language: OpenSession) -> None:
+    """Also where several calls come at once; words by a neural model add up to their text."""
+    texts = ["one two three", "", "one two three four", "7 0 4", "語 don't", "one two three", "seven " * 50]
+    with registry.open("demo/qwen3", "pytorch", threads=1) as reference:
+        expected = {end: reference.score_texts(texts, end=end) for end in (True, False)}
+    with ThreadPoolExecutor(4) as pool:
+        calls = [(end, pool.submit(language.score_texts, texts, end=end)) for end in (True, False)]
+        for end, call in calls:
+            for ours, theirs in zip(call.result(), expected[end], strict=True):
+                assert ours.ids.tolist() == theirs.ids.tolist() and (ours.end is None) == (not end)
+                np.testing.assert_allclose(ours.logprobs, theirs.logprobs, rtol=0, atol=EXACT)
+                assert ours.total == pytest.approx(theirs.total, abs=EXACT * (1 + len(ours.ids)))
+    model = NeuralModel(language.score_texts, ["one", "two", "don", "'t"])
+    state, total = np.array([model.start]), 0.0
+    for word in (0, 2, 3, 1):
+        added, state = model.advance(state, np.array([word]))
+        total += float(added[0])
+    [whole] = language.score_texts(["one don 't two"])
+    assert total + model.final(state)[0] == pytest.approx(whole.total, abs=EXACT) and model.calls == 5
+    with pytest.raises(BadInput, match=r"^the text 'seven seven .* tokens; expected at most 2047, which the context"):
+        language.score_texts(["seven " * 3000])
 
 
 def test_embeddings_of_speech_give_its_transcript(language: OpenSession, nano: OpenSession) -> None:

@@ -1,0 +1,109 @@
+"""The neural model over words: sums over words against whole texts, calls, and what is remembered."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.decoding.language_model import LanguageModel
+from workbench.decoding.neural import NeuralModel
+from workbench.session.values import TextScore
+
+WORDS = ("one", "two", "t", "wo", "one two", "'t")
+
+
+class Texts:
+    """Scores texts in tokens of two characters, so that a word changes the tokens of the word before."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[tuple[str, ...], bool]] = []
+
+    def __call__(self, texts: Sequence[str], *, end: bool = True) -> list[TextScore]:
+        self.asked.append((tuple(texts), end))
+        return [self.score(text, end) for text in texts]
+
+    def score(self, text: str, end: bool) -> TextScore:
+        pieces = [text[place : place + 2] for place in range(0, len(text), 2)]
+        logprobs = [-random.Random(repr(pieces[:count])).expovariate(1.0) for count in range(1, len(pieces) + 1)]
+        last = -random.Random(text).expovariate(1.0)
+        return TextScore(np.zeros(len(pieces), np.int64), np.array(logprobs), last if end else None)
+
+
+def sums(model: LanguageModel, histories: Sequence[Sequence[int]]) -> list[float]:
+    """The score of each history, word by word with the others, and its end."""
+    states = np.full(len(histories), model.start, dtype=np.int64)
+    found = np.zeros(len(histories))
+    for place in range(max(map(len, histories), default=0)):
+        rows = np.array([row for row, history in enumerate(histories) if place < len(history)])
+        words = np.array([histories[row][place] for row in rows])
+        added, states[rows] = model.advance(states[rows], words)
+        found[rows] += added
+    return (found + model.final(states)).tolist()
+
+
+@given(
+    histories=st.lists(st.lists(st.integers(0, len(WORDS) - 1), max_size=5), max_size=8),
+    most=st.sampled_from([1, 3, 99]),
+)
+def test_the_sum_over_words_is_that_of_the_whole_text(histories: list[list[int]], most: int) -> None:
+    """Whatever is remembered; and an upper bound of 0 is not to be relied on."""
+    texts = Texts()
+    model = NeuralModel(texts, WORDS, most=most)
+    for _ in range(2):
+        expected = [texts.score(" ".join(WORDS[word] for word in history), True).total for history in histories]
+        assert sums(model, histories) == pytest.approx(expected, abs=1e-12)
+
+
+def test_what_is_missing_is_asked_for_in_one_call_and_once() -> None:
+    texts = Texts()
+    model = NeuralModel(texts, WORDS)
+    start = np.full(4, model.start)
+    first, states = model.advance(start, np.array([0, 1, 0, 4]))
+    assert states[0] == states[2] and len(set(states.tolist())) == 3 and first[0] == first[2]
+    assert texts.asked == [(("one", "two", "one two"), False)]
+    again, same = model.advance(start, np.array([4, 0, 1, 1]))
+    assert len(texts.asked) == 1 and same.tolist() == states[[3, 0, 1, 1]].tolist()
+    assert again.tolist() == first[[3, 0, 1, 1]].tolist() and again.dtype == np.float64 and same.dtype == np.int64
+    _, other = model.advance(states[:1], np.array([1]))
+    assert other[0] != states[3], "another history with the same text"
+    model.advance(np.array([states[0], states[3]]), np.array([0, 0]))
+    assert texts.asked[1:] == [(("one two",), False), (("one one", "one two one"), False)]
+    ends = model.final(np.array([states[0], model.start, states[0]]))
+    assert texts.asked[3:] == [(("one", ""), True)] and ends[0] == ends[2]
+    model.final(np.array([model.start]))
+    assert (model.calls, model.sequences) == (4, 8) == (len(texts.asked), sum(len(each) for each, _ in texts.asked))
+    assert model.tokens == sum(-(-len(text) // 2) for each, _ in texts.asked for text in each)
+    assert model.words_of(int(states[3])) == ["one two"] and model.words_of(model.start) == []
+
+
+def test_nothing_is_asked_of_nothing() -> None:
+    texts = Texts()
+    model = NeuralModel(texts, WORDS)
+    empty = np.zeros(0, dtype=np.int64)
+    scores, states = model.advance(empty, empty)
+    assert len(scores) == len(states) == len(model.final(empty)) == len(texts.asked) == 0
+
+
+def test_states_that_are_kept_go_on_and_the_others_are_gone() -> None:
+    texts = Texts()
+    model = NeuralModel(texts, WORDS)
+    _, first = model.advance(np.full(3, model.start), np.array([0, 1, 2]))
+    before, second = model.advance(first, np.array([1, 1, 1]))
+    model.keep([second[0]])
+    asked = len(texts.asked)
+    assert model.advance(first[:1], np.array([1]))[0][0] == before[0] and len(texts.asked) == asked
+    assert model.words_of(int(second[0])) == ["one", "two"]
+    with pytest.raises(KeyError):
+        model.advance(second[1:2], np.array([0]))
+    assert model.advance(np.array([model.start]), np.array([1]))[1][0] not in first, "a number is used once"
+
+
+def test_a_symbol_that_is_no_word_is_an_error() -> None:
+    for wrong in (-1, len(WORDS)):
+        with pytest.raises(IndexError, match=f"the symbol is {wrong}; expected 0 to 5"):
+            NeuralModel(Texts(), WORDS).advance(np.array([0]), np.array([wrong]))

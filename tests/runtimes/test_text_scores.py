@@ -1,0 +1,122 @@
+"""Scores of texts by demo/qwen3 as users get them, on PyTorch and llama.cpp, against transformers by the definition.
+
+vLLM's are in `vllm/test_sessions.py`, where an engine runs already.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from tests.support.processes import Background, eventually
+from workbench.core.errors import BadInput, SessionDied
+from workbench.core.settings import Settings
+from workbench.decoding.neural import NeuralModel
+from workbench.pipelines.causal_lm import CausalLm
+from workbench.registry.handle import OpenSession
+from workbench.registry.registry import Registry
+from workbench.runtimes.pytorch.causal_lm import open_session
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
+DEMO = Path(__file__).parents[2] / "assets" / "demo-funasr-nano"
+TEXTS = ("one two three", "", "one two", "one two three four", "7 0 4", "語 don't", " a  b ", "<|im_end|>", "one two")
+WORDS = ("one", "two", "don", "'t", "3", "語")
+NEAR = 1e-4
+
+
+@pytest.fixture(scope="module")
+def by_definition() -> Any:
+    """Returns ln P of each token of a text and of its end, by one pass of transformers' network."""
+    writer = open_session(DEMO, "demo", Settings(threads=1)).writer
+    assert isinstance(writer, CausalLm)
+    network: Any = writer.language.network  # type: ignore[attr-defined]
+    tokenizer = AutoTokenizer.from_pretrained(DEMO / "Qwen3-demo")
+    begin = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+
+    def logprobs(text: str) -> list[float]:
+        ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        row = [begin, *ids, tokenizer.eos_token_id]
+        with torch.inference_mode():
+            found = network(torch.tensor([row])).logits[0].double().log_softmax(-1)
+        return [float(found[place, token]) for place, token in enumerate(row[1:])]
+
+    return logprobs
+
+
+@pytest.fixture(scope="module", params=["pytorch", "gguf"])
+def session(request: pytest.FixtureRequest) -> Iterator[OpenSession]:
+    """In a process of its own."""
+    more = {"quantization": "f32"} if request.param == "gguf" else {}
+    with Registry() as registry, registry.open("demo/qwen3", request.param, threads=1, **more) as opened:
+        yield opened
+
+
+def test_every_token_of_a_text_has_what_the_definition_says(session: OpenSession, by_definition: Any) -> None:
+    for text, whole, begun in zip(TEXTS, session.score_texts(TEXTS), session.score_texts(TEXTS, end=False)):
+        *expected, end = by_definition(text)
+        for found in (whole, begun):
+            assert (
+                found.ids.dtype == np.int64 and found.logprobs.dtype == np.float64 and len(found.ids) == len(expected)
+            )
+            np.testing.assert_allclose(found.logprobs, expected, rtol=0, atol=NEAR, err_msg=text)
+        assert begun.end is None and whole.end == pytest.approx(end, abs=NEAR)
+        assert whole.total == pytest.approx(sum(expected) + end, abs=NEAR)
+    assert session.score_texts([]) == []
+
+
+def test_words_add_up_to_their_text(session: OpenSession, by_definition: Any) -> None:
+    """Also where a word changes the tokens of the one before, and whether scores are remembered or not."""
+    histories = list(product(range(len(WORDS)), repeat=3))
+    found = []
+    for most in (1 << 16, 1):
+        model = NeuralModel(session.score_texts, WORDS, most)
+        states, total = np.full(len(histories), model.start), np.zeros(len(histories))
+        for words in zip(*histories, strict=True):
+            added, states = model.advance(states, np.array(words))
+            total += added
+        found.append(total + model.final(states))
+        assert model.calls == 4
+    for number in range(0, len(histories), 7):
+        text = " ".join(WORDS[word] for word in histories[number])
+        assert found[0][number] == pytest.approx(sum(by_definition(text)), abs=NEAR), text
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=NEAR)
+
+
+def test_bad_texts_are_one_sentence_each(session: OpenSession) -> None:
+    wrong: list[tuple[Any, str]] = [
+        ("a text", r"^'a text' was given for several texts; expected a list of them$"),
+        (["a", 1], r"^text 2 is of type int; expected a text$"),
+        (["\ud800"], r"^text 1 holds half a character; expected a text that can be written as UTF-8$"),
+        (
+            ["seven " * 3000],
+            r"^the text 'seven seven .*\.\.\. has \d+ tokens; expected at most 2047, which the context of",
+        ),
+    ]
+    for texts, said in wrong:
+        with pytest.raises(BadInput, match=said):
+            session.score_texts(texts)
+
+
+@pytest.mark.parametrize("session", ["gguf"], indirect=True)
+def test_a_process_that_is_killed_at_work_is_one_error_and_the_next_call_is_served(session: OpenSession) -> None:
+    [before] = session.score_texts(["one two"])
+    pid = session.pid
+    assert pid is not None
+    long = [f"{number} " + "seven " * 300 for number in range(2000)]
+    call = Background(lambda: session.score_texts(long))
+    eventually(lambda: session.session.busy)  # type: ignore[attr-defined]
+    os.kill(pid, signal.SIGKILL)
+    error = call.ended().error
+    assert isinstance(error, SessionDied) and "SIGKILL" in str(error) and "\n" not in str(error)
+    assert str(error).endswith("while scoring texts; the next call starts a new one")
+    assert session.score_texts(["one two"])[0].total == pytest.approx(before.total, abs=NEAR) and session.pid != pid

@@ -16,6 +16,7 @@ from workbench.cli.model_flags import add_model, add_options, add_settings, help
 from workbench.compare.presets import MEASURES, PRESETS
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
+from workbench.decoding.ngram.tables import HIGHEST_ORDER
 from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
 from workbench.families.language import PLACEHOLDER
@@ -172,9 +173,42 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--threads", type=int, metavar="N", default=os.cpu_count() or 1, help="threads of torch (default: all)"
     )
+    _add_train_lm(commands.add_parser("train-lm", help="train an n-gram language model on a text"))
     for name, each in commands.choices.items():
         finish(name, each)
     return whole
+
+
+def _add_train_lm(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Modified Kneser-Ney smoothing. The model is for --lm and --word-lm of a beam search."
+    parser.add_argument(
+        "text",
+        nargs="+",
+        metavar="TEXT",
+        help="UTF-8 files, also gzipped, with a sentence in each line; - for standard input",
+    )
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="FILE.arpa", help="ARPA file to write; FILE.arpa.gz is compressed"
+    )
+    parser.add_argument(
+        "--order",
+        type=int,
+        default=4,
+        metavar="N",
+        help=f"longest n-grams, 1 to {HIGHEST_ORDER} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--model",
+        "-m",
+        metavar="M",
+        help="spell the text in the tokens of this model's CTC network (default: words, separated by blanks)",
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=Path,
+        metavar="FILE",
+        help="all words of the model, one in a line, such as tokens.txt; others are <unk> (default: all in the text)",
+    )
 
 
 def _add_chat(parser: argparse.ArgumentParser) -> None:

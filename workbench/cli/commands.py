@@ -353,6 +353,12 @@ def _train_demo(parsed: argparse.Namespace) -> int:
     return _printed(train_model(parsed, _say))
 
 
+def _train_lm(parsed: argparse.Namespace) -> int:
+    from workbench.cli.train_lm import train_language_model
+
+    return _printed(train_language_model(parsed, _say))
+
+
 def _printed(lines: Iterable[str]) -> int:
     for line in lines:
         print(line)
@@ -394,6 +400,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "parity": _parity,
     "convert": _convert,
     "train-demo": _train_demo,
+    "train-lm": _train_lm,
 }
 
 

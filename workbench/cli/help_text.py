@@ -93,6 +93,14 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
             "workbench train-demo paraformer --data free-spoken-digit-dataset \\\n      --out my-demo --scale 0.1",
         ),
     ),
+    "train-lm": (
+        ("a model of words", "workbench train-lm sentences.txt --order 3 --out words.arpa"),
+        (
+            "of a recogniser's tokens, for --lm",
+            "workbench train-lm sentences.txt --model demo/sensevoice --out tokens.arpa",
+        ),
+        ("of tokens that are spelled already", "workbench train-lm spelled.txt --vocabulary tokens.txt --out lm.arpa"),
+    ),
 }
 """Examples of each command: a purpose, and the line that does it."""
 

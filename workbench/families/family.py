@@ -75,6 +75,7 @@ class Family:
     hub: HubFiles = HubFiles()
     gguf: GgufParts = GgufParts()
     vllm: VllmParts = VllmParts()
+    speller: str | None = None  # function (directory) -> `Speller`: texts in the tokens of its CTC network
     recipe: str | None = None  # module that is a `workbench.training.demo.Recipe`
     explain: str | None = None  # lazy name of a function: see `explain_directory`
     hint: str = ""  # what its checkpoint directory has, such as "FireRedASR-LLM has a model.pth.tar"

@@ -89,11 +89,16 @@ def read_sensevoice(directory: Path, weights: Path | None = None) -> SenseVoiceM
     )
 
 
+def sentencepiece_file(checkpoint: FunasrCheckpoint) -> Path | None:
+    """Returns the SentencePiece model of the checkpoint; None if it has a plain list of tokens."""
+    named = checkpoint.file("tokenizer_conf", "bpemodel")
+    return named or next(iter(sorted(checkpoint.directory.glob("*.bpe.model"))), None)
+
+
 def _read_vocabulary(checkpoint: FunasrCheckpoint) -> Vocabulary:
-    model = checkpoint.file("tokenizer_conf", "bpemodel")
-    found = [model] if model else sorted(checkpoint.directory.glob("*.bpe.model"))
-    if found:
-        return read_sentencepiece(found[0])
+    model = sentencepiece_file(checkpoint)
+    if model is not None:
+        return read_sentencepiece(model)
     tokens = checkpoint.file("tokenizer_conf", "token_list")
     if tokens is None and (checkpoint.directory / "tokens.json").is_file():
         tokens = checkpoint.directory / "tokens.json"

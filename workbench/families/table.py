@@ -34,6 +34,7 @@ OWN: tuple[Family, ...] = (
             converter="workbench.conversion.sensevoice",
             layouts={"sensevoice-small": f"{LAYOUTS}:SENSEVOICE"},
         ),
+        speller="workbench.families.spelling:sensevoice_speller",
         recipe="workbench.training.sensevoice",
         explain=FUNASR_EXPLAIN,
         hint=FUNASR_HINT,

@@ -56,6 +56,12 @@ def _written(piece: str) -> str:
 
 def read_sentencepiece(path: Path) -> Vocabulary:
     """Reads the pieces of a SentencePiece model file; raises `BadInput` for any other file."""
+    processor = load_sentencepiece(path)
+    return Vocabulary([processor.IdToPiece(number) for number in range(processor.GetPieceSize())], path.name)
+
+
+def load_sentencepiece(path: Path) -> Any:
+    """Returns the `SentencePieceProcessor` of a model file; raises `BadInput` for any other file."""
     import sentencepiece
 
     processor: Any = sentencepiece.SentencePieceProcessor()
@@ -63,7 +69,7 @@ def read_sentencepiece(path: Path) -> Vocabulary:
         processor.Load(str(path))
     except (RuntimeError, OSError) as error:
         raise BadInput(f"{path.parent.name}/{path.name} is not a SentencePiece model") from error
-    return Vocabulary([processor.IdToPiece(number) for number in range(processor.GetPieceSize())], path.name)
+    return processor
 
 
 def read_token_list(path: Path) -> Vocabulary:

@@ -111,7 +111,7 @@ def text_of_words(count: int, seed: int = 5) -> list[list[str]]:
 def test_probabilities_after_every_state_add_up_to_one_also_after_writing(tmp_path: Path):
     trained = train(text_of_words(400), 4)
     assert trained.notes == () and trained.sentences == 400
-    write_arpa(trained.tables, tmp_path / "lm.arpa.gz")
+    write_arpa(trained.tables, tmp_path / "lm.arpa.gz", zipped=True)
     read = read_arpa(tmp_path / "lm.arpa.gz")
     assert read.words == trained.tables.words
     for ours, theirs in zip(read.orders, trained.tables.orders, strict=True):
@@ -149,7 +149,7 @@ def test_the_order_is_no_higher_than_the_longest_sentence_and_a_note_says_so():
 
 def test_the_same_text_gives_the_same_file(tmp_path: Path):
     for name in ("a.arpa.gz", "b.arpa.gz"):
-        write_arpa(train(text_of_words(30), 3).tables, tmp_path / name)
+        write_arpa(train(text_of_words(30), 3).tables, tmp_path / name, zipped=True)
     assert (tmp_path / "a.arpa.gz").read_bytes() == (tmp_path / "b.arpa.gz").read_bytes()
 
 

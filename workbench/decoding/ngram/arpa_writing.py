@@ -11,17 +11,19 @@ import numpy as np
 from workbench.decoding.ngram.tables import Ngrams, NgramTables
 from workbench.system.atomic_files import told
 
-ZIPPED = ".gz"
 _AT_ONCE = 1 << 14  # n-grams that become text together
 
 
-def write_arpa(tables: NgramTables, path: Path) -> None:
-    """Writes the model, gzipped if the name ends with `.gz`. Numbers have nine significant digits.
+def write_arpa(tables: NgramTables, path: Path, zipped: bool = False) -> None:
+    """Writes the model, with nine significant digits of each number.
+
+    Args:
+        zipped: compress the file.
 
     Raises `BadInput` or `Unavailable` if the file cannot be written.
     """
     with told(path), path.open("wb") as raw:
-        if path.name.endswith(ZIPPED):
+        if zipped:
             # Without a time in the file, the same model gives the same bytes.
             with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as file:
                 for text in _texts(tables):

@@ -143,7 +143,7 @@ def mask_of_the_neighbour(session: ConversationSession, patch: pytest.MonkeyPatc
         found = heads.scores(hidden, wanted)
         if not wanted.codec:
             return found
-        state, bias = hidden.to(heads.dtype), heads._bias[heads._codec :].reshape(layout.streams - 1, -1)
+        state, bias = hidden.to(heads.dtype), heads.rows.by_stream(heads._bias[heads.rows.later])
         own = [F.linear(state, heads.matrix[slice(*layout.interval(max(n - 1, 1)))]) for n in range(1, layout.streams)]
         return replace(found, codec=(torch.stack(own, dim=1) + bias).numpy())
 

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from workbench.audio.whisper_mel import WhisperMel
 from workbench.core.errors import BadInput
 from workbench.families.speechlm_parts import SAMPLE_RATE, Tower
+
+Encoder = TypeVar("Encoder")
+
+
+def required(encoder: Encoder | None, model: str = "this checkpoint") -> Encoder:
+    """Returns the audio encoder; raises `BadInput` if the model has none."""
+    if encoder is None:
+        raise BadInput(f"{model} has no audio encoder; expected messages of text")
+    return encoder
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,15 @@ class SpeechLayout:
         first = self.codec_first + stream * self.layer_size
         return first, first + self.layer_size
 
+    def counted(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Returns which ids of rows [n, streams] count: a row's embedding is the sum of theirs.
+
+        Stream 0 always counts. The other streams do not count where they hold the pad.
+        """
+        counts: NDArray[np.bool_] = rows != self.pad
+        counts[:, 0] = True
+        return counts
+
     def row(self, first: int) -> NDArray[np.int64]:
         """Returns the ids of a position [streams] that holds a text or special token."""
         ids = np.full(self.streams, self.pad, dtype=np.int64)

@@ -1,8 +1,7 @@
 """The output layer of a SpeechLM on ggml: logits of all streams from one hidden state.
 
-Stream s >= 1 scores W (h + e_s), with one matrix W for all streams and an embedding e_s of each. Every codec row of W
-belongs to one stream, so W e_s is a constant per code: all streams are one product with the codec rows and a bias. The
-file has W in two parts: the rows of special and codec tokens, and those of text tokens.
+All streams are one product and a bias (see `workbench.speech.head_rows`). The file has the output matrix in two parts:
+the rows of special and codec tokens, and those of text tokens.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.graph import Graph, GraphRunner
 from workbench.runtimes.gguf.output_layer import BLOCK, FAST_ROWS
 from workbench.runtimes.gguf.weights import Tensor
+from workbench.speech.head_rows import HeadRows
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.network import Scores, Wanted
 
@@ -32,12 +32,9 @@ class Heads:
     """
 
     def __init__(self, file: GgufFile, layout: SpeechLayout, width: int, threads: int | None = None):
-        self.layout, self._width = layout, width
-        self._specials = layout.text_first
-        self._small = self._specials + layout.codec_end - layout.codec_first
+        self._width, self.rows = width, HeadRows(layout)
         self._text = layout.codec_first - layout.text_first
-        self._codec = self._at(layout.codec_first + layout.layer_size)  # the first row of stream 1
-        file.expect(CODEC_HEAD, (self._small, width))
+        file.expect(CODEC_HEAD, (self.rows.count, width))
         file.expect(TEXT_HEAD, (self._text, width))
         file.expect(STREAMS, (layout.streams, width))
         self._bias = self._biases(file)
@@ -45,49 +42,45 @@ class Heads:
 
     def _biases(self, file: GgufFile) -> np.ndarray:
         """Returns W e_s for the rows of streams 1 and above, and 0 for the others: float32 [rows of the codec head]."""
-        layout, streams = self.layout, file.array(STREAMS).astype(np.float64)
-        found = np.zeros(self._small, dtype=np.float32)
-        for stream in range(1, layout.streams):
-            first, end = (self._at(number) for number in layout.interval(stream))
-            for row in range(first, end, CHUNK):
-                numbers = np.arange(row, min(row + CHUNK, end))
+        streams = file.array(STREAMS).astype(np.float64)
+        found = np.zeros(self.rows.count, dtype=np.float32)
+        for stream, rows in self.rows.biased():
+            for row in range(rows.start, rows.stop, CHUNK):
+                numbers = np.arange(row, min(row + CHUNK, rows.stop))
                 found[numbers] = file.rows(CODEC_HEAD, numbers) @ streams[stream]
         return found
 
-    def _at(self, number: int) -> int:
-        """Returns the row of a special or codec id in the codec's head."""
-        return number if number < self._specials else self._specials + number - self.layout.codec_first
-
     def scores(self, hidden: np.ndarray, wanted: Wanted) -> Scores:
         """Returns the wanted logits for hidden states [branches, hidden] after the final norm."""
-        parts, small = [], None
+        parts, small, at = [], None, self.rows
         for first, end in wanted.main:
-            if first >= self._specials and end <= self.layout.codec_first:
+            if not at.has(first, end):
                 text = self._product(hidden, TEXT_HEAD, self._text)
-                parts.append(text[:, first - self._specials : end - self._specials])
+                parts.append(text[:, first - at.specials : end - at.specials])
                 continue
             if small is None:
                 # Beside text, only closing ids are wanted: the product with the special tokens is enough.
-                rows = self._small if wanted.codec or end > self._specials else self._specials
-                small = self._product(hidden, CODEC_HEAD, self._small, rows) + self._bias[:rows]
-            parts.append(small[:, self._at(first) : self._at(first) + end - first])
+                rows = at.count if wanted.codec or end > at.specials else at.specials
+                small = self._product(hidden, CODEC_HEAD, at.count, rows) + self._bias[:rows]
+            parts.append(small[:, at.of(first, end)])
         codec = None
         if wanted.codec and small is not None:
-            codec = small[:, self._codec :].reshape(len(hidden), self.layout.streams - 1, self.layout.layer_size)
+            codec = at.by_stream(small[:, at.later])
         main = np.concatenate(parts, axis=1) if parts else np.empty((len(hidden), 0), dtype=np.float32)
         return Scores(main, codec)
 
     def main(self, hidden: np.ndarray) -> Iterator[np.ndarray]:
         """Yields the logits of stream 0 [block, vocabulary] for blocks of hidden states [positions, hidden]."""
         for block in _blocks(hidden):
-            small, text = self._product(block, CODEC_HEAD, self._small), self._product(block, TEXT_HEAD, self._text)
-            yield np.concatenate([small[:, : self._specials], text, small[:, self._specials :]], axis=1)
+            small = self._product(block, CODEC_HEAD, self.rows.count)
+            text = self._product(block, TEXT_HEAD, self._text)
+            yield np.concatenate([small[:, : self.rows.specials], text, small[:, self.rows.specials :]], axis=1)
 
     def codec(self, hidden: np.ndarray) -> Iterator[np.ndarray]:
         """Yields the logits of streams 1 and above, each over its own interval [block, streams - 1, layer size]."""
         for block in _blocks(hidden):
-            small = (self._product(block, CODEC_HEAD, self._small) + self._bias)[:, self._codec :]
-            yield small.reshape(len(block), self.layout.streams - 1, self.layout.layer_size)
+            small = self._product(block, CODEC_HEAD, self.rows.count) + self._bias
+            yield self.rows.by_stream(small[:, self.rows.later])
 
     def _product(self, hidden: np.ndarray, name: str, rows: int, wanted: int | None = None) -> np.ndarray:
         """Returns hidden [n, hidden] times the transpose of a head of the file, or of its first `wanted` rows."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput
 from workbench.core.resources import close
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
+from workbench.pipelines.speechlm_hearing import required
 from workbench.runtimes.gguf.context import PASS, Context
 from workbench.runtimes.gguf.language_file import EMBEDDINGS, check_dimensions
 from workbench.runtimes.gguf.language_half import open_half
@@ -26,6 +26,7 @@ from workbench.runtimes.gguf.speechlm_tower import SpeechLmTower
 from workbench.runtimes.gguf.stage_watch import POOLED, StageWatch
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.network import Scores, Wanted
+from workbench.speech.prompt import embedded
 from workbench.trace.recorder import Recorder
 
 ROOM = 512  # positions that a context has room for beyond its prompt; it grows for more
@@ -78,24 +79,13 @@ class SpeechLmNetwork:
         Raises `BadInput` if the file has no audio encoder, for a recording that is silent, too short or broken, or for
         one that fills the context.
         """
-        if self.audio_encoder is None:
-            raise BadInput("this checkpoint has no audio encoder; expected messages of text")
-        rows = self.audio_encoder.tower.rows(len(samples))
-        if rows >= self.context:
-            raise BadInput(
-                f"the recording of {len(samples) / 16000:.1f} s fills {rows} positions; the model has room for "
-                f"{self.context}, prompt and answer included"
-            )
-        return self.audio_encoder.hear(samples, recorder)
+        encoder = required(self.audio_encoder)
+        encoder.hearing.check_room(samples, self.context)
+        return encoder.hear(samples, recorder)
 
     def embed(self, rows: np.ndarray) -> np.ndarray:
-        """Returns embeddings float32 [n, hidden] of rows of ids [n, streams].
-
-        A row is the sum of its ids' embeddings. Streams 1 and above do not count where they hold the pad; stream 0
-        always counts.
-        """
-        counts = rows != self.layout.pad
-        counts[:, 0] = True
+        """Returns embeddings float32 [n, hidden] of rows of ids [n, streams]; see `SpeechLayout.counted`."""
+        counts = self.layout.counted(rows)
         sizes = counts.sum(axis=1)
         embeddings = self.file.rows(EMBEDDINGS, rows[counts])
         if len(embeddings) == len(rows):
@@ -108,24 +98,7 @@ class SpeechLmNetwork:
 
         Raises `BadInput` for an empty prompt, one that fills the context, or unknown ids.
         """
-        parts = [part if part.dtype == np.float32 else self._checked(part) for part in prompt]
-        count = sum(len(part) for part in parts)
-        if not 0 < count < self.context:
-            raise BadInput(
-                f"the prompt has {count} positions; the model has room for {self.context}, prompt and answer included"
-            )
-        return np.concatenate(parts)
-
-    def _checked(self, rows: np.ndarray) -> np.ndarray:
-        if rows.ndim != 2 or rows.shape[1] != self.layout.streams:
-            raise BadInput(
-                f"rows of the prompt have the shape {rows.shape}; expected [rows, {self.layout.streams}] ids"
-            )
-        if rows.size and not 0 <= rows.min() <= rows.max() < self.layout.vocabulary:
-            raise BadInput(
-                f"the prompt has ids from {rows.min()} to {rows.max()}; expected 0 to {self.layout.vocabulary - 1}"
-            )
-        return self.embed(rows)
+        return np.concatenate(embedded(prompt, self.layout, self.context, self.embed))
 
     def open(self, prompt: Sequence[Any]) -> SpeechLmState:
         """Returns a new sequence; see `SpeechNetwork.open`. Raises `BadInput` as `merged` does."""

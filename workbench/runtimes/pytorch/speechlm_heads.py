@@ -1,7 +1,6 @@
 """The output layer of a SpeechLM: logits of all streams from one hidden state.
 
-Stream s >= 1 scores W (h + e_s), with one matrix W for all streams and an embedding e_s of each. Every codec row of W
-belongs to one stream, so W e_s is a constant per code: all streams are one product with the codec rows and a bias.
+All streams are one product and a bias (see `workbench.speech.head_rows`).
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from workbench.speech.head_rows import HeadRows
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.network import Scores, Wanted
 
@@ -25,43 +25,34 @@ class Heads:
     """
 
     def __init__(self, matrix: Tensor, streams: Tensor, layout: SpeechLayout):
-        self.layout, self.matrix = layout, matrix
+        self.layout, self.matrix, self.rows = layout, matrix, HeadRows(layout)
         self.dtype = torch.promote_types(matrix.dtype, torch.float32)
-        self._specials = layout.text_first
-        # The special tokens stand before the codec's: an audio row needs both, and this makes it one product.
-        self._rows = torch.cat([matrix[: self._specials], matrix[layout.codec_first : layout.codec_end]]).to(self.dtype)
-        self._bias = self._rows.new_zeros(len(self._rows))
+        specials, codec = matrix[: layout.text_first], matrix[layout.codec_first : layout.codec_end]
+        self._small = torch.cat([specials, codec]).to(self.dtype)
+        self._bias = self._small.new_zeros(len(self._small))
         own = streams.to(matrix.device, self.dtype)
-        for stream in range(1, layout.streams):
-            first, end = (self._at(number) for number in layout.interval(stream))
-            self._bias[first:end] = self._rows[first:end] @ own[stream]
-        self._codec = self._at(layout.codec_first + layout.layer_size)  # the first row of stream 1
-
-    def _at(self, number: int) -> int:
-        """Returns the row of a special or codec id."""
-        return number if number < self._specials else self._specials + number - self.layout.codec_first
+        for stream, rows in self.rows.biased():
+            self._bias[rows] = self._small[rows] @ own[stream]
 
     def scores(self, hidden: Tensor, wanted: Wanted) -> Scores:
         """Returns the wanted logits for hidden states [branches, hidden] after the final norm."""
         if not wanted.main:
             return Scores(np.empty((len(hidden), 0), dtype=np.float32), None)
-        small = all(self._is_small(*interval) for interval in wanted.main)
+        at = self.rows
+        small = all(at.has(*interval) for interval in wanted.main)
         product = None
         if small or wanted.codec:
-            product = F.linear(hidden.to(self.dtype), self._rows, self._bias).float().cpu().numpy()
+            product = F.linear(hidden.to(self.dtype), self._small, self._bias).float().cpu().numpy()
         parts = []
         for first, end in wanted.main:
-            if product is not None and self._is_small(first, end):
-                parts.append(product[:, self._at(first) : self._at(first) + end - first])
+            if product is not None and at.has(first, end):
+                parts.append(product[:, at.of(first, end)])
             else:
                 parts.append(F.linear(hidden, self.matrix[first:end]).float().cpu().numpy())
         codec = None
         if wanted.codec and product is not None:
-            codec = product[:, self._codec :].reshape(len(hidden), self.layout.streams - 1, self.layout.layer_size)
+            codec = at.by_stream(product[:, at.later])
         return Scores(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), codec)
-
-    def _is_small(self, first: int, end: int) -> bool:
-        return end <= self._specials or first >= self.layout.codec_first
 
     def main(self, hidden: Tensor) -> Tensor:
         """Returns the logits of stream 0 [..., vocabulary]."""
@@ -69,5 +60,6 @@ class Heads:
 
     def codec(self, hidden: Tensor) -> Tensor:
         """Returns the logits of streams 1 and above, each over its own interval [..., streams - 1, layer size]."""
-        product = F.linear(hidden.to(self.dtype), self._rows[self._codec :], self._bias[self._codec :])
-        return product.unflatten(-1, (self.layout.streams - 1, self.layout.layer_size))
+        rows = self.rows.later
+        found: Tensor = self.rows.by_stream(F.linear(hidden.to(self.dtype), self._small[rows], self._bias[rows]))
+        return found

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from workbench.core.errors import BadInput
+from workbench.pipelines.speechlm_hearing import required
 from workbench.runtimes.pytorch.arithmetic import throughout
 from workbench.runtimes.pytorch.growing_cache import growing_cache, keep_first, stack
 from workbench.runtimes.pytorch.language import LanguageModel
@@ -23,6 +23,7 @@ from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.network import Scores, Wanted
+from workbench.speech.prompt import embedded
 from workbench.trace.recorder import Recorder
 
 
@@ -60,20 +61,14 @@ class SpeechLmNetwork:
         Raises `BadInput` if the checkpoint has no audio encoder, for a recording that is silent, too short or broken,
         or for one that fills the context.
         """
-        if self.audio_encoder is None:
-            raise BadInput("this checkpoint has no audio encoder; expected messages of text")
-        self.audio_encoder.check_room(samples, self.context)
-        return self.audio_encoder(samples, recorder).to(self._table.dtype)
+        encoder = required(self.audio_encoder)
+        encoder.hearing.check_room(samples, self.context)
+        return encoder(samples, recorder).to(self._table.dtype)
 
     @torch.inference_mode()
     def embed(self, rows: np.ndarray) -> Tensor:
-        """Returns embeddings [n, hidden] of rows of ids [n, streams].
-
-        A row is the sum of its ids' embeddings. Streams 1 and above do not count where they hold the pad; stream 0
-        always counts.
-        """
-        counts = rows != self.layout.pad
-        counts[:, 0] = True
+        """Returns embeddings [n, hidden] of rows of ids [n, streams]; see `SpeechLayout.counted`."""
+        counts = self.layout.counted(rows)
         sizes = counts.sum(axis=1)
         ids = torch.from_numpy(np.ascontiguousarray(rows[counts], dtype=np.int64)).to(self._table.device)
         offsets = torch.from_numpy(sizes.cumsum() - sizes).to(self._table.device)
@@ -110,24 +105,7 @@ class SpeechLmNetwork:
 
         Raises `BadInput` for an empty prompt, one that fills the context, or unknown ids.
         """
-        parts = [self._checked(part) if isinstance(part, np.ndarray) else part for part in prompt]
-        count = sum(len(part) for part in parts)
-        if not 0 < count < self.context:
-            raise BadInput(
-                f"the prompt has {count} positions; the model has room for {self.context}, prompt and answer included"
-            )
-        return torch.cat(parts)[None]
-
-    def _checked(self, rows: np.ndarray) -> Tensor:
-        if rows.ndim != 2 or rows.shape[1] != self.layout.streams:
-            raise BadInput(
-                f"rows of the prompt have the shape {rows.shape}; expected [rows, {self.layout.streams}] ids"
-            )
-        if rows.size and not 0 <= rows.min() <= rows.max() < self.layout.vocabulary:
-            raise BadInput(
-                f"the prompt has ids from {rows.min()} to {rows.max()}; expected 0 to {self.layout.vocabulary - 1}"
-            )
-        return self.embed(rows)
+        return torch.cat(embedded(prompt, self.layout, self.context, self.embed))[None]
 
     @torch.inference_mode()
     def open(self, prompt: Sequence[Any]) -> SpeechLmState:

@@ -51,7 +51,7 @@ class AudioEncoder:
     ):
         self.tower, self.device, self.dtype = tower, device, dtype
         self._where, self._files = where, tuple(files)
-        self._hearing = Hearing(tower)
+        self.hearing = Hearing(tower)
         self._network = tower_network(tower, width, where, dtype)
         check_tensors(self._network.state_dict(), tensors, where, described_in="its configuration")
         self._left: Mapping[str, Tensor] | None = tensors
@@ -84,10 +84,10 @@ class AudioEncoder:
 
         Raises `BadInput` for a recording that is too short, silent, or holds values that are no numbers.
         """
-        self._hearing.check(samples)
+        self.hearing.check(samples)
         self._load()
         tap = tap_into(recorder)
-        own = self._hearing.features(samples)
+        own = self.hearing.features(samples)
         mel = tap("tower.mel", torch.from_numpy(own).to(self.device, self.dtype)[None])[0]
         encoder = self._encoder
         with contextlib.ExitStack() as hooks, throughout(self.dtype):
@@ -102,15 +102,11 @@ class AudioEncoder:
 
     def _windows(self, frames: int) -> dict[str, Tensor]:
         """Returns which rows after the convolutions are of whole chunks, and where the attention's windows begin."""
-        found = self._hearing.windows(frames)
+        found = self.hearing.windows(frames)
         return {
             "valid_indices": torch.from_numpy(found.valid).to(self.device),
             "cu_seqlens": torch.tensor(found.bounds, dtype=torch.int32, device=self.device),
         }
-
-    def check_room(self, samples: np.ndarray, context: int) -> None:
-        """Raises `BadInput` for a recording that fills the context."""
-        self._hearing.check_room(samples, context)
 
 
 def _unbatched(tap: Any) -> Any:

@@ -22,7 +22,7 @@ from vllm.multimodal.processing.inputs import ProcessorInputs
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.families.speechlm import CODEC_PREFIX, TOWER_PREFIX, SpeechLmModel, read_speechlm
-from workbench.pipelines.speechlm_hearing import Hearing
+from workbench.pipelines.speechlm_hearing import Hearing, required
 from workbench.runtimes.vllm.models.audio import (
     MODALITY,
     AudioDummyInputs,
@@ -54,10 +54,9 @@ class SpeechLmFrontEnd(FrontEnd):
 
     def sound(self, samples: np.ndarray, options: ListeningOptions) -> Sound:
         """See `FrontEnd.sound`."""
-        if self.hearing is None:
-            raise BadInput(f"{self.name} has no audio encoder; expected messages of text")
-        self.hearing.check_length(samples)  # vLLM measures memory with silence
-        features = self.hearing.features(samples)
+        hearing = required(self.hearing, self.name)
+        hearing.check_length(samples)  # vLLM measures memory with silence
+        features = hearing.features(samples)
         return Sound(features, len(features), self.count(len(samples)))
 
     def count(self, samples: int) -> int:

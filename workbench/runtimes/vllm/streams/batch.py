@@ -32,7 +32,7 @@ class Batch:
 def put_rows(model: Any, embeddings: Tensor | None, places: Sequence[int], rows: Sequence[np.ndarray]) -> None:
     """Overwrites embeddings [tokens, H] with those of rows of several streams.
 
-    A row's embedding is the sum of those of its ids. Streams 1 and above do not count where they hold the pad.
+    A row's embedding is the sum of those of the ids that count (`SpeechLayout.counted`).
 
     Args:
         model: has `layout` and the embeddings' `table`.
@@ -40,9 +40,9 @@ def put_rows(model: Any, embeddings: Tensor | None, places: Sequence[int], rows:
     """
     if not places or embeddings is None:
         return
-    ids = torch.from_numpy(np.stack(rows).astype(np.int64)).to(embeddings.device)
-    counts = (ids != model.layout.pad).to(embeddings.dtype)
-    counts[:, 0] = 1
+    stacked = np.stack(rows).astype(np.int64)
+    ids = torch.from_numpy(stacked).to(embeddings.device)
+    counts = torch.from_numpy(model.layout.counted(stacked)).to(embeddings)
     embeddings[list(places)] = F.embedding_bag(ids, model.table, mode="sum", per_sample_weights=counts)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.families.speechlm import SpeechLmModel
-from workbench.pipelines.speechlm_hearing import Hearing
+from workbench.pipelines.speechlm_hearing import Hearing, required
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.streams.asked import ARGUMENT, Asked, Span, position, spans_of, width
@@ -59,10 +59,9 @@ class EngineNetwork:
         Raises `BadInput` if the checkpoint has no audio tower, for a recording that is silent, too short or broken, or
         for one that fills the context. `trace` records the tower's stages.
         """
-        if self._hearing is None:
-            raise BadInput("this checkpoint has no audio encoder; expected messages of text")
-        self._hearing.check(samples)
-        return Recording(samples, self._hearing.check_room(samples, self.context))
+        hearing = required(self._hearing)
+        hearing.check(samples)
+        return Recording(samples, hearing.check_room(samples, self.context))
 
     def request(self, prompt: Sequence[Any]) -> tuple[Request, list[Span]]:
         """Returns a prompt's request, and its rows of several streams, which go with the request's parameters."""

@@ -30,8 +30,8 @@ from workbench.pipelines.speech_language import SpeechLanguagePipeline  # noqa: 
 from workbench.registry.sources import assets  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr import (  # noqa: E402
     FireRedFrontEnd,
+    FireRedInfo,
     SpeechWorkbenchFireRedASR,
-    open_front_end,
 )
 from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
@@ -57,7 +57,9 @@ def reference() -> SpeechLanguagePipeline:
 
 @pytest.fixture(scope="module")
 def front_end(directory: Path) -> FireRedFrontEnd:
-    return open_front_end(directory)
+    found = FireRedInfo.open(directory)
+    assert isinstance(found, FireRedFrontEnd)
+    return found
 
 
 @pytest.fixture(scope="module")

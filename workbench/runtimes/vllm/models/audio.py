@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -88,12 +88,18 @@ def directory_of(model_config: Any) -> Path:
 
 
 class AudioInfo(BaseProcessingInfo):
-    """Answers vLLM's questions about audio before there is any; each family has a subclass that opens its front end."""
+    """Answers vLLM's questions about audio before there is any; each family has a subclass that reads its front end."""
 
     @staticmethod
-    def open(directory: Path) -> FrontEnd:
-        """Opens the front end that the directory describes; raises `BadInput` for a bad directory."""
+    def read(directory: Path) -> FrontEnd:
+        """Reads the front end that the directory describes; raises `BadInput` for a bad directory."""
         raise NotImplementedError
+
+    @classmethod
+    @cache
+    def open(cls, directory: Path) -> FrontEnd:
+        """Returns the family's front end for a directory, which is read once; raises `BadInput` for a bad directory."""
+        return cls.read(directory)
 
     @cached_property
     def front_end(self) -> FrontEnd:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -64,19 +63,13 @@ class FireRedFrontEnd(FrontEnd):
         return ids_around(self.prompt_format, FireRedAsrOptions(), placeholder)
 
 
-@cache
-def open_front_end(directory: Path) -> FireRedFrontEnd:
-    """Opens the front end of a directory that vLLM loads; raises `BadInput` for a bad directory."""
-    return FireRedFrontEnd(read_served_fireredasr(directory))
-
-
 class FireRedInfo(AudioInfo):
-    """Opens FireRedASR's front end."""
+    """Reads FireRedASR's front end."""
 
     @staticmethod
-    def open(directory: Path) -> FrontEnd:
-        """See `AudioInfo.open`."""
-        return open_front_end(directory)
+    def read(directory: Path) -> FrontEnd:
+        """See `AudioInfo.read`."""
+        return FireRedFrontEnd(read_served_fireredasr(directory))
 
 
 @MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=FireRedInfo, dummy_inputs=AudioDummyInputs)

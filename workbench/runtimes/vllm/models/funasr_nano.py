@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -74,19 +73,13 @@ class NanoFrontEnd(FrontEnd):
         return ids_around(self.prompt_format, options, placeholder)
 
 
-@cache
-def open_front_end(directory: Path) -> NanoFrontEnd:
-    """Opens the front end of a directory that vLLM loads; raises `BadInput` for a bad directory."""
-    return NanoFrontEnd(read_served_funasr_nano(directory))
-
-
 class NanoInfo(AudioInfo):
-    """Opens Fun-ASR-Nano's front end."""
+    """Reads Fun-ASR-Nano's front end."""
 
     @staticmethod
-    def open(directory: Path) -> FrontEnd:
-        """See `AudioInfo.open`."""
-        return open_front_end(directory)
+    def read(directory: Path) -> FrontEnd:
+        """See `AudioInfo.read`."""
+        return NanoFrontEnd(read_served_funasr_nano(directory))
 
 
 @MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=NanoInfo, dummy_inputs=AudioDummyInputs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
@@ -24,31 +24,7 @@ from workbench.families.language import AUDIO, SERVED_SECTION
 from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo, directory_of
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
 from workbench.runtimes.vllm.models.refused import Refused
-from workbench.trace.recorder import Recorder
-
-
-class Captures(Protocol):
-    """The source of recorders for stages: the worker's extension."""
-
-    def recorder(self, number: int) -> Recorder | None:
-        """Returns the recorder for this number; None if its stages are not wanted."""
-        ...
-
-
-class Tower(Protocol):
-    """A family's encoder and adaptor."""
-
-    def __call__(
-        self, features: Sequence[Tensor], lengths: Sequence[int], recorders: Sequence[Recorder | None] | None
-    ) -> list[Tensor]:
-        """Returns the embeddings [n, H] of each chunk; the other chunks change them by rounding only.
-
-        Args:
-            features: of each chunk [T, width] float32.
-            lengths: of each chunk, counting only speech.
-            recorders: for each chunk's own rows of the stages in float32; None for no recording.
-        """
-        ...
+from workbench.runtimes.vllm.models.tower import Captures, heard
 
 
 class SpeechModel(AroundLanguageModel, SupportsTranscription):
@@ -82,10 +58,7 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
     def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
         """Returns the embeddings [n, H] of each recording of a batch, from the fields of `audio.AudioProcessor`."""
         counts = [int(count) for count in kwargs["counts"]]
-        recorders = None
-        if self.captures is not None:
-            recorders = [self.captures.recorder(int(number)) if number else None for number in kwargs["capture"]]
-        embeddings = self.tower(list(kwargs["features"]), [int(length) for length in kwargs["lengths"]], recorders)
+        embeddings = heard(self.tower, kwargs, self.captures)
         return [rows[:count] for rows, count in zip(embeddings, counts, strict=True)]
 
     # Transcriptions of the server.

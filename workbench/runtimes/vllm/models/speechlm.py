@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from workbench.runtimes.vllm.models.audio import (
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
 from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.speechlm_tower import SpeechLmTower
+from workbench.runtimes.vllm.models.tower import Captures, heard
 from workbench.runtimes.vllm.streams.heads import StreamHeads
 
 
@@ -68,29 +69,24 @@ class SpeechLmFrontEnd(FrontEnd):
         raise BadInput(f"{self.name} answers conversations, and the request asks for a transcript")
 
 
-@cache
-def open_front_end(directory: Path) -> SpeechLmFrontEnd:
-    """Opens the front end of a directory that vLLM loads; raises `BadInput` for a bad directory."""
-    return SpeechLmFrontEnd(read_speechlm(directory))
-
-
 class SpeechLmInfo(AudioInfo):
-    """Opens a SpeechLM's front end. A prompt may have any number of recordings."""
+    """A prompt may have any number of recordings."""
+
+    front_end: SpeechLmFrontEnd
 
     @staticmethod
-    def open(directory: Path) -> FrontEnd:
-        """See `AudioInfo.open`."""
-        return open_front_end(directory)
+    def read(directory: Path) -> SpeechLmFrontEnd:
+        """See `AudioInfo.read`."""
+        return SpeechLmFrontEnd(read_speechlm(directory))
 
     @cached_property
     def placeholder(self) -> int:
         """The pad, which stands nowhere else in a prompt's stream 0."""
-        return open_front_end(directory_of(self.ctx.model_config)).model.layout.pad
+        return self.front_end.model.layout.pad
 
     def get_supported_mm_limits(self) -> Mapping[str, int | None]:
         """Returns no limit for the recordings of a conversation; none of a model that does not hear."""
-        front_end = open_front_end(directory_of(self.ctx.model_config))
-        return {MODALITY: None if front_end.hearing else 0}
+        return {MODALITY: None if self.front_end.hearing else 0}
 
 
 class SpeechLmProcessor(AudioProcessor):
@@ -105,6 +101,8 @@ class SpeechLmProcessor(AudioProcessor):
 @MULTIMODAL_REGISTRY.register_processor(SpeechLmProcessor, info=SpeechLmInfo, dummy_inputs=AudioDummyInputs)
 class SpeechWorkbenchSpeechLM(AroundLanguageModel):
     """A Qwen3 language model over text and codec streams, and what it hears with."""
+
+    captures: Captures | None = None  # set by the worker's extension while captures are on
 
     hf_to_vllm_mapper = WeightsMapper(
         orig_to_new_prefix={
@@ -124,7 +122,6 @@ class SpeechWorkbenchSpeechLM(AroundLanguageModel):
         self.layout = model.layout
         self.stream_emb = nn.Embedding(model.layout.streams, model.hidden_size)
         self.hidden: Tensor | None = None  # after the last norm, of the rows whose logits were computed last
-        self.captures: Any = None  # set by the worker's extension while captures are on
         if model.tower is not None:
             with self._mark_tower_model(vllm_config, MODALITY):
                 self.tower = SpeechLmTower(model.tower, model.hidden_size)
@@ -156,11 +153,7 @@ class SpeechWorkbenchSpeechLM(AroundLanguageModel):
 
     def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
         """Returns the embeddings [n, H] of each recording of a batch, from the fields of `audio.AudioProcessor`."""
-        recorders = None
-        if self.captures is not None:
-            recorders = [self.captures.recorder(int(number)) if number else None for number in kwargs["capture"]]
-        heard = self.tower(list(kwargs["features"]), [int(length) for length in kwargs["lengths"]], recorders)
-        return [rows.to(self.table.dtype) for rows in heard]
+        return [rows.to(self.table.dtype) for rows in heard(self.tower, kwargs, self.captures)]
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
         """Returns the logits of stream 0, and keeps the hidden states for those of the others."""

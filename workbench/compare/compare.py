@@ -38,7 +38,7 @@ from workbench.compare.logits import Choice, choice_among, choice_at, deciding_r
 from workbench.compare.logprobs import IDS, ReportedTokens, reported_tokens
 from workbench.compare.logprobs import STAGE as LOGPROBS
 from workbench.compare.presets import Tolerances, check_rules, preset_of
-from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage
+from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage, logprobs_compared
 from workbench.core.errors import BadInput
 from workbench.trace.order import computation_order, is_aside, layer_counts
 from workbench.trace.trace import StageFilter, Trace
@@ -238,15 +238,7 @@ def _compared_choice(
     hint = None
     if answers and guess:
         hint = explain_choices(reference, candidate, measured, answers, "answer.norm" in passing)
-    return StageComparison(
-        stage=stage,
-        kind="logprobs",
-        shapes=(arrays[0].shape, arrays[1].shape),
-        dtypes=(arrays[0].dtype.name, arrays[1].dtype.name),
-        limits=limits,
-        logprobs=measured,
-        hint=hint,
-    )
+    return logprobs_compared(stage, reference, candidate, limits, measured, hint)
 
 
 def _tokens_first(found: list[StageComparison], part: FirstId) -> list[StageComparison]:

@@ -219,14 +219,22 @@ def _compare_streams(
 
 def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> StageComparison:
     """Compares the log-probabilities of the tokens that two traces report (see `workbench.compare.logprobs`)."""
-    arrays = reference[LOGPROBS], candidate[LOGPROBS]
+    return logprobs_compared(LOGPROBS, reference, candidate, limits, measure_logprobs(reference, candidate))
+
+
+def logprobs_compared(
+    stage: str, reference: Trace, candidate: Trace, limits: Limits, measured: LogprobMeasures, hint: str | None = None
+) -> StageComparison:
+    """Returns the comparison of a stage of log-probabilities whose differences have been measured."""
+    arrays = reference[stage], candidate[stage]
     return StageComparison(
-        stage=LOGPROBS,
+        stage=stage,
         kind="logprobs",
         shapes=(arrays[0].shape, arrays[1].shape),
         dtypes=(arrays[0].dtype.name, arrays[1].dtype.name),
         limits=limits,
-        logprobs=measure_logprobs(reference, candidate),
+        logprobs=measured,
+        hint=hint,
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,9 +19,8 @@ from workbench.families.fireredasr import (
     speech_tokens,
     tidy,
 )
-from workbench.families.instruction import OWN, Instruction
-from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
+from workbench.pipelines.speech_language import OwnPrompt
 from workbench.trace.recorder import Recorder
 
 STAGES = ("fbank", "features")  # stages of the front end; it stacks no frames
@@ -44,26 +42,15 @@ class FireRedNetwork(Protocol):
         ...
 
 
-class FireRedPromptFormat:
+class FireRedPromptFormat(OwnPrompt):
     """FireRedASR's prompt around the speech; implements `workbench.pipelines.speech_language.PromptFormat`."""
 
     options_class = FireRedAsrOptions
+    model: FireRedAsrModel
 
     def __init__(self, model: FireRedAsrModel):
-        self.model = model
+        super().__init__(model)
         self.placeholder = model.speech_id
-        self.own = OWN
-
-    def instructed(self, own: Instruction) -> Self:
-        """See `PromptFormat.instructed`."""
-        other = copy.copy(self)
-        other.own = own
-        return other
-
-    @property
-    def tokenizer(self) -> LanguageTokenizer:
-        """The tokenizer of the language model."""
-        return self.model.tokenizer
 
     def count(self, samples: int) -> int:
         """See `PromptFormat.count`."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from workbench.families.funasr_nano import (
     prompt_ids,
     tidy,
 )
-from workbench.families.instruction import OWN, Instruction
-from workbench.families.language import LanguageTokenizer
 from workbench.pipelines.features import Features
+from workbench.pipelines.speech_language import OwnPrompt
 from workbench.trace.recorder import Recorder
 
 
@@ -42,26 +40,12 @@ class NanoNetwork(Protocol):
         ...
 
 
-class NanoPromptFormat:
+class NanoPromptFormat(OwnPrompt):
     """Fun-ASR-Nano's prompt around the speech; implements `workbench.pipelines.speech_language.PromptFormat`."""
 
     options_class = FunasrNanoOptions
     placeholder = SPEECH
-
-    def __init__(self, model: FunasrNanoModel):
-        self.model = model
-        self.own = OWN
-
-    def instructed(self, own: Instruction) -> Self:
-        """See `PromptFormat.instructed`."""
-        other = copy.copy(self)
-        other.own = own
-        return other
-
-    @property
-    def tokenizer(self) -> LanguageTokenizer:
-        """The tokenizer of the language model."""
-        return self.model.tokenizer
+    model: FunasrNanoModel
 
     def count(self, samples: int) -> int:
         """See `PromptFormat.count`."""

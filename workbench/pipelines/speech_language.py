@@ -7,6 +7,7 @@ be numpy arrays or torch tensors.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, Self
@@ -19,7 +20,7 @@ from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
-from workbench.families.instruction import Instruction
+from workbench.families.instruction import OWN, Instruction
 from workbench.families.language import PLACEHOLDER, LanguageTokenizer
 from workbench.pipelines.language import Language
 from workbench.pipelines.speech_session import Recognition
@@ -68,6 +69,26 @@ class PromptFormat(Protocol):
     def text(self, written: str) -> str:
         """Returns the transcript in the language model's output."""
         ...
+
+
+class OwnPrompt:
+    """Common code of the families' prompt formats: the model's tokenizer, and the user's own instruction."""
+
+    def __init__(self, model: Any):
+        self.model = model
+        self.own = OWN
+
+    def instructed(self, own: Instruction) -> Self:
+        """See `PromptFormat.instructed`."""
+        other = copy.copy(self)
+        other.own = own
+        return other
+
+    @property
+    def tokenizer(self) -> LanguageTokenizer:
+        """The tokenizer of the language model."""
+        found: LanguageTokenizer = self.model.tokenizer
+        return found
 
 
 class AudioEncoder(PromptFormat, Protocol):

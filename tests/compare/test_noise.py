@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.networks import LAYERS, META, NUMBERS, computed
 from workbench.compare import noise_or_bug
-from workbench.compare.noise import ALONE, END_TO_END, FRONT_END
+from workbench.compare.noise_limits import ALONE, END_TO_END, FRONT_END
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
 

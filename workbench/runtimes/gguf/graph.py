@@ -2,7 +2,7 @@
 
 A `GraphRunner` holds what lives as long as a model: threads, weights, the compute buffer. A `Graph` is one computation:
 it is built for the current length, computed once and dropped; the runner reuses its memory for the next graph. Shapes
-are in numpy's order, slowest dimension first; ggml's own order is the reverse and is used only in this file.
+are in numpy's order, slowest dimension first (see `workbench.runtimes.gguf.shapes`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.capture import TensorCapture
-from workbench.runtimes.gguf.ggml import F32, SUCCESS, InitParams, MapCallback, TensorStruct, load_library
+from workbench.runtimes.gguf.ggml import F32, SUCCESS, MapCallback, TensorStruct, load_library
+from workbench.runtimes.gguf.shapes import GraphFull, Shapes
 from workbench.runtimes.gguf.weights import Scope, Tensor, Weights
 from workbench.trace.recorder import Recorder
 
 NODES = 4096  # at first; a graph that needs more nodes is built again with more room
 Outputs = TypeVar("Outputs", bound=Mapping[str, Tensor])
 Result = TypeVar("Result")
-
-
-class GraphFull(Exception):
-    """Raised if a graph needs more tensors than it has room for."""
 
 
 def available_processors() -> int:
@@ -89,28 +86,17 @@ class GraphRunner:
             self.close()
 
 
-class Graph:
+class Graph(Shapes):
     """One computation; made by `GraphRunner.run`."""
 
     def __init__(self, engine: GraphRunner, nodes: int, recorder: Recorder | None):
+        super().__init__(engine.library, nodes)
         self._engine = engine
-        self._library = engine.library
-        self._room, self._count = nodes, 0
         self._recorder = recorder
         self._inputs: list[tuple[Tensor, np.ndarray]] = []
         self._tapped: dict[str, Tensor] = {}
         self._callbacks: list[Any] = []  # ggml has their addresses only
         self._raised: list[BaseException] = []
-        library = self._library
-        # Each tensor counts twice, as some operations create a second one.
-        size = 2 * nodes * library.tensor_overhead() + library.graph_overhead_custom(nodes, False)
-        self._context = library.init(InitParams(size, None, True))
-
-    def __enter__(self) -> Graph:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._library.free(self._context)
 
     @property
     def scope(self) -> Scope:
@@ -194,12 +180,6 @@ class Graph:
         array = np.empty(tensor.shape, dtype=np.float32)
         self._library.backend_tensor_get(tensor.pointer, array.ctypes.data, 0, array.nbytes)
         return array
-
-    def _made(self, pointer: int, shape: tuple[int, ...]) -> Tensor:
-        self._count += 1
-        if self._count >= self._room:
-            raise GraphFull
-        return Tensor(pointer, shape)
 
     # Arithmetic.
 
@@ -362,122 +342,6 @@ class Graph:
         made = self._library.conv_2d_direct(self._context, kernel.pointer, image.pointer, *steps)
         shape = (out, *((side - size) // stride + 1 for side in sides))
         return self.add(self._made(made, shape), self.reshape(scope.vector("bias", out), (out, 1, 1)))
-
-    # Shapes.
-
-    def split(self, x: Tensor, heads: int) -> Tensor:
-        """Returns [T, D] as [heads, T, D / heads], a view."""
-        return self.swap(self.reshape(x, (x.shape[0], heads, x.shape[1] // heads)))
-
-    def join(self, x: Tensor) -> Tensor:
-        """Returns [heads, T, W] as [T, heads * W], copied."""
-        heads, frames, width = x.shape
-        return self.reshape(self.contiguous(self.swap(x)), (frames, heads * width))
-
-    def swap(self, x: Tensor) -> Tensor:
-        """Returns [A, B, C] as [B, A, C], a view."""
-        a, b, c = x.shape
-        return self._made(self._library.permute(self._context, x.pointer, 0, 2, 1, 3), (b, a, c))
-
-    def transpose(self, x: Tensor) -> Tensor:
-        """Returns [A, B, C] as [A, C, B], copied."""
-        a, b, c = x.shape
-        view = self._made(self._library.permute(self._context, x.pointer, 1, 0, 2, 3), (a, c, b))
-        return self.contiguous(view)
-
-    def rows(self, x: Tensor, first: int, last: int) -> Tensor:
-        """Returns rows `first` to `last` (exclusive) of x [T, D], a view."""
-        width = x.shape[1]
-        made = self._library.view_2d(self._context, x.pointer, width, last - first, 4 * width, 4 * width * first)
-        return self._made(made, (last - first, width))
-
-    def columns(self, x: Tensor, first: int, last: int) -> Tensor:
-        """Returns columns `first` to `last` (exclusive) of x [T, D], copied."""
-        frames, width = x.shape
-        view = self._library.view_2d(self._context, x.pointer, last - first, frames, 4 * width, 4 * first)
-        return self.contiguous(self._made(view, (frames, last - first)))
-
-    def neighbours(self, x: Tensor, taps: int, stride: int = 1, dilation: int = 1, lanes: int = 0) -> Tensor:
-        """Returns [T', taps * D]: row t has the rows t * stride, t * stride + dilation, ... of x [T, D].
-
-        A convolution over time is a matrix product of these rows.
-
-        Args:
-            lanes: without dilation, how many values a row has; those behind its last tap are the next ones of x.
-        """
-        (frames, width), lanes = x.shape, lanes or taps * x.shape[1]
-        reach = -(-lanes // width) if dilation == 1 else (taps - 1) * dilation + 1
-        out, row = (frames - reach) // stride + 1, 4 * width
-        if out < 1:
-            raise BadInput(f"a convolution over {reach} frames got {frames}; expected a longer input")
-        if lanes == width and stride == 1:
-            return x
-        if dilation == 1:
-            return self.reshape(self._overlapping(x, (lanes, out, 1, 1), (4, stride * row)), (out, lanes))
-        made = self._overlapping(x, (width, taps, out, 1), (4, dilation * row, stride * row))
-        return self.reshape(made, (out, taps * width))
-
-    def patches(self, x: Tensor, size: int, stride: int) -> Tensor:
-        """Returns [H', W', size * size * D] of an image [H, W, D], copied: the square at each place, row by row."""
-        height, width, depth = x.shape
-        tall, wide = ((side - size) // stride + 1 for side in (height, width))
-        steps = 4, 4 * width * depth, 4 * stride * depth, 4 * stride * width * depth
-        made = self._overlapping(x, (size * depth, size, wide, tall), steps)
-        return self.reshape(made, (tall, wide, size * size * depth))
-
-    def _overlapping(self, x: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
-        """Returns a copy of a view in ggml's order, with steps in bytes.
-
-        ggml refuses to make a view of more values than its tensor has, so the view gets its sizes afterwards.
-        """
-        view = self._library.view_2d(self._context, x.pointer, 1, 1, 4, 0)
-        struct = TensorStruct.from_address(view)
-        for axis, size in enumerate(sizes):
-            struct.ne[axis] = size
-            struct.nb[axis] = steps[axis] if axis < len(steps) else struct.nb[axis - 1] * sizes[axis - 1]
-        return self.contiguous(self._made(view, tuple(reversed(sizes))))
-
-    def slide(self, x: Tensor, width: int) -> Tensor:
-        """Returns the view y [A, T, width] with y[..., t, j] = x[..., t, T - 1 - t + j], for x [A, T, at least T - 1 +
-        width].
-        """
-        count, rows, length = x.shape
-        step = length - 1 if rows > 1 else length
-        made = self._library.view_3d(
-            self._context, x.pointer, width, rows, count, 4 * step, 4 * length * rows, 4 * (rows - 1)
-        )
-        return self._made(made, (count, rows, width))
-
-    def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Returns the same values in another shape of two to four dimensions."""
-        library = self._library
-        function = {2: library.reshape_2d, 3: library.reshape_3d, 4: library.reshape_4d}[len(shape)]
-        return self._made(function(self._context, x.pointer, *reversed(shape)), shape)
-
-    def contiguous(self, x: Tensor) -> Tensor:
-        """Returns a contiguous copy of a view."""
-        return self._made(self._library.cont(self._context, x.pointer), x.shape)
-
-    def concatenate(self, x: Tensor, y: Tensor) -> Tensor:
-        """Appends y [S, D] to x [T, D]."""
-        made = self._library.concat(self._context, x.pointer, y.pointer, len(x.shape) - 1)
-        return self._made(made, (x.shape[0] + y.shape[0], *x.shape[1:]))
-
-    def beside(self, x: Tensor, y: Tensor) -> Tensor:
-        """Returns [T, D + E] of x [T, D] and y [T, E]."""
-        made = self._library.concat(self._context, x.pointer, y.pointer, 0)
-        return self._made(made, (x.shape[0], x.shape[1] + y.shape[1]))
-
-    def pad_image(self, x: Tensor, around: int) -> Tensor:
-        """Adds zeros on the four sides of an image [H, W, D]."""
-        height, width, depth = x.shape
-        made = self._library.pad_ext(self._context, x.pointer, 0, 0, around, around, around, around, 0, 0)
-        return self._made(made, (height + 2 * around, width + 2 * around, depth))
-
-    def pad_frames(self, x: Tensor, left: int, right: int) -> Tensor:
-        """Adds rows of zeros before and after x [T, D]."""
-        made = self._library.pad_ext(self._context, x.pointer, 0, 0, left, right, 0, 0, 0, 0)
-        return self._made(made, (left + x.shape[0] + right, *x.shape[1:]))
 
 
 def _rows_at(pointer: int, first: int, last: int, width: int) -> np.ndarray:

@@ -226,3 +226,16 @@ def test_the_third_trace_must_be_in_float64_and_of_the_same_input() -> None:
         noise_or_bug(computed(), computed(), other)
     with pytest.raises(BadInput, match=r"^the three traces have no stage of numbers in common"):
         noise_or_bug(computed(), computed(), Trace({"tokens": np.ones(2)}, {}))
+
+
+def test_noise_of_an_answer_is_that_of_its_states_not_of_the_codec() -> None:
+    """The codec's decoder begins anew with ids, so its sound does not hold the language model's error."""
+    draw = np.random.default_rng(0)
+    states, sound = draw.standard_normal((20, 30)), draw.standard_normal(3200)
+    one, other, truth = (
+        Trace({"answer.norm": states * (1 + error), "codec.audio": sound * (1 + error / 9)}, META | {"dtype": dtype})
+        for error, dtype in ((2e-7, "float32"), (-3e-7, "float32"), (0, "float64"))
+    )
+    assert noise_or_bug(one, other, truth).sentence.startswith(
+        "arithmetic noise: at answer.norm the candidate is 3e-07"
+    )

@@ -176,11 +176,11 @@ def with_id(row: int, stream: int) -> np.ndarray:
 def test_the_first_row_that_differs_is_named() -> None:
     assert first_difference(RECORDED, RECORDED) == ""
     told = first_difference(RECORDED, Recorded(RECORDED.token_ids, with_id(1, 3)))
-    assert told == "row 1 of the audio differs first: stream 3 has id 412, recorded was 411"
+    assert told == "row 1 of the audio differs first: stream 3 has id 412; the recorded id is 411"
     told = first_difference(RECORDED, Recorded(RECORDED.token_ids[:-2] + (2,), ROWS[:2]))
-    assert told == "the audio ends after 2 rows; recorded were 3"
+    assert told == "the audio ends after 2 rows; the recorded audio has 3"
     told = first_difference(RECORDED, Recorded((7, 301), None))
-    assert told == "token 1 of stream 0 differs first: it is 301, recorded was 300"
+    assert told == "token 1 of stream 0 differs first: it is 301; the recorded id is 300"
     assert first_difference(Recorded((7, 2), None), Recorded((7, 2, 2), None)).startswith(
         "stream 0 ends after 3 tokens"
     )

@@ -26,9 +26,9 @@ TEMPERATURES, CANDIDATES = "answer.temperatures", "answer.candidates"
 SETTINGS = (TEMPERATURES, CANDIDATES)
 """Stages that hold how ids were chosen. No arithmetic changes them."""
 FOLLOWING = ("codec.codes", "codec.latents", "codec.audio")  # stages that are made of the ids
-LEAST_NOISE = 1e-4  # of float32: under the preset `exact`, a near tie is still no clear choice
+LEAST_NOISE = 1e-4  # of float32; under the preset `exact`, too, rounding may decide a near tie
 _UNUSED = -1
-_RUN = 3  # ids that have to agree after one that is left out; one is enough after a special token
+_RUN = 3  # ids that must agree after an id that one side leaves out; one is enough after a special token
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Ids:
 class FirstId:
     """The first id in which two answers differ, with the choice that decided it.
 
-    If several streams differ at that position, it is the first one whose difference is no near tie, if there is one.
+    If several streams differ at that position, it is the first stream without a near tie, or else the first stream.
     """
 
     position: int  # in the answer, from its first marker on
@@ -59,9 +59,9 @@ class FirstId:
     candidate: int | None
     reference_name: str  # the id in words
     candidate_name: str
-    choice: Choice | None  # margins as natural logarithms of probabilities; None if a trace does not tell it
+    choice: Choice | None  # margins as natural logarithms of probabilities; None if a trace does not hold it
     near_tie: bool  # whether the tolerance's arithmetic explains every difference at that position
-    change: str = ""  # what happened, where that is plain: an id is left out, or is not what its side finds likely
+    change: str = ""  # what happened, if it is clear: a side leaves an id out, or chooses one that it finds unlikely
 
     @property
     def place(self) -> str:
@@ -72,9 +72,9 @@ class FirstId:
 
 
 def ids_of(trace: Trace) -> Ids | None:
-    """Returns the ids of an answer of parallel streams; None if a trace holds none, or holds rows without its tokens.
+    """Returns the ids of an answer of parallel streams; None if the trace holds none, or holds rows without tokens.
 
-    The positions of the audio are those whose ids of stream 0 are the rows'.
+    The audio is where the tokens are the same as stream 0 of the rows.
     """
     rows = _rows(trace)
     if rows is None or "tokens" not in trace:
@@ -92,7 +92,7 @@ def ids_of(trace: Trace) -> Ids | None:
 
 
 def _rows(trace: Trace) -> np.ndarray | None:
-    """Returns the rows of audio [rows, streams]; without audio none, but as wide as the answer's streams."""
+    """Returns the rows of audio [rows, streams], an empty array for an answer without audio; None if it is unknown."""
     if ROWS in trace:
         rows = trace[ROWS]
         if rows.ndim != 2 or not rows.shape[1] or rows.dtype.kind not in "iuf":
@@ -126,7 +126,7 @@ class Answers:
     def comparable(self, stage: str) -> int | None:
         """Returns how many positions of a stage `answer.*` are comparable; None for other stages.
 
-        A choice follows the ids before it. What is computed from an id needs that id, too.
+        A choice depends on the ids before it only. What is computed from an id depends on that id, too.
         """
         if not stage.startswith("answer."):
             return None
@@ -140,13 +140,13 @@ def answers_of(reference: Trace, candidate: Trace) -> Answers | None:
 
 
 def same_answer(*traces: Trace) -> bool:
-    """Returns whether no two of the traces have different answers; a trace without an answer has no other one."""
+    """Returns whether all traces that hold an answer hold the same one."""
     found = [ids for ids in map(ids_of, traces) if ids is not None]
     return all(np.array_equal(found[0].table, each.table) for each in found[1:])
 
 
 def layout_of(meta: Mapping[str, Any]) -> SpeechLayout | None:
-    """Returns the vocabulary's layout that a trace names; None if it names none, or one with other values."""
+    """Returns the vocabulary's layout that a trace names; None if it names none, or one that cannot be right."""
     held = meta.get("layout")
     names = {each.name for each in fields(SpeechLayout)}
     if not isinstance(held, Mapping) or set(held) != names or any(type(each) is not int for each in held.values()):
@@ -171,7 +171,7 @@ def name_of(number: int | None, layout: SpeechLayout | None) -> str:
 
 
 def guidance_of(meta: Mapping[str, Any]) -> float:
-    """Returns by how much classifier-free guidance raises independent errors of logits: 1 without it.
+    """Returns the factor by which classifier-free guidance raises independent errors of logits: 1 without guidance.
 
     Guidance is cfg * conditional + (1 - cfg) * null.
     """
@@ -221,7 +221,7 @@ def first_id(reference: Trace, candidate: Trace, answers: Answers, tolerances: T
 
 
 def _change(ours: np.ndarray, theirs: np.ndarray, place: int, layout: SpeechLayout | None) -> str:
-    """Returns whether a side goes on with what the other one has after one more id."""
+    """Returns a phrase if one side has one id more and then both go on alike; else an empty text."""
     for one, other, said in ((ours, theirs, "leaves out"), (theirs, ours, "puts in")):
         if place >= len(one):
             continue
@@ -260,10 +260,10 @@ def _choice(
 def _drawn_near(
     reference: Trace, candidate: Trace, position: int, stream: int, choice: Choice, noise: float, temperature: float
 ) -> bool:
-    """Returns whether rounding explains that one number drew two ids.
+    """Returns whether rounding explains that the same random number drew two ids.
 
-    Either the two ids change places in the order, because they are equally likely. Or the number is near the end of an
-    id's share. Errors of logits move such an end by at most half of their size, divided by the temperature.
+    Either the two ids are equally likely and change places in the order, or the number is near the end of an id's
+    share. Errors of logits move such an end by at most half of their size, divided by the temperature.
     """
     most = 4 * math.sqrt(2) * noise * choice.spread
     bounded = choice.reference_at_least or choice.candidate_at_least
@@ -292,7 +292,7 @@ def _value(trace: Trace, stage: str, position: int, stream: int) -> float:
 
 
 def _spread(reference: Trace, candidate: Trace, stream: int, told: np.ndarray) -> float:
-    """Returns the deviation of a stream's logits: of the prompt's last position, or of the likeliest ids alone."""
+    """Returns the standard deviation of a stream's logits at the prompt's last position, or of the likeliest ids."""
     stage = "codec.logits" if stream else "logits"
     for trace in (reference, candidate):
         if stage not in trace or not len(trace[stage]):

@@ -16,8 +16,8 @@ from workbench.core.errors import BadInput
 from workbench.speech.layout import SpeechLayout
 from workbench.trace.trace import Trace
 
-_CLOSE = 0.02  # of the mean difference: differences of one position that vary less are a constant
-_SAME = 1e-3  # relative difference of temperatures that are one setting
+_CLOSE = 0.02  # differences at one position that vary by less than this share of their mean are a constant
+_SAME = 1e-3  # two temperatures with a smaller relative difference are the same setting
 
 Told = list[dict[int, float]]
 """For each stream, the log-probabilities of its likeliest ids."""
@@ -43,8 +43,9 @@ def measure_choices(reference: Trace, candidate: Trace, positions: int, limit: f
     """Returns the measures of the log-probabilities of two answers.
 
     Args:
-        positions: how many are comparable.
-        limit: of the root mean square of a stream at a position, to name the first one beyond it.
+        positions: the number of comparable positions.
+        limit: the largest root mean square that one stream may have at one position; the first place beyond it is
+            named.
     """
     sides = _arrays(reference), _arrays(candidate)
     steps = min(positions, *(len(ids) for ids, _ in sides))
@@ -91,8 +92,8 @@ def explain_choices(
         )
     if passes_agree:
         return (
-            f"{where}; one pass over the same ids agrees, so generation itself feeds or keeps something else: the "
-            "rows of before, keys and values, or guidance"
+            f"{where}; one pass over the same ids agrees, so generation itself is different: the rows that it feeds "
+            "back, its keys and values, or guidance"
         )
     return where
 
@@ -120,7 +121,7 @@ def explain_temperatures(reference: Trace, candidate: Trace, positions: int, ans
 
 
 def setting_changes(reference: Mapping[str, object], candidate: Mapping[str, object]) -> str:
-    """Returns the settings of two answers that differ, as text; empty if none does or a trace does not name them."""
+    """Returns the settings in which two answers differ, as text; empty if there are none or a trace names none."""
     ours, theirs = reference.get("answer"), candidate.get("answer")
     if not isinstance(ours, Mapping) or not isinstance(theirs, Mapping):
         return ""
@@ -147,7 +148,7 @@ def _told(ids: np.ndarray, logprobs: np.ndarray, step: int) -> Told:
 def _strangers(
     ours: Mapping[int, float], theirs: Mapping[int, float], stream: int, layout: SpeechLayout | None
 ) -> str | None:
-    """Returns whose ids a stream of audio chooses among, if not its own; None if they are its own."""
+    """Returns in words which foreign ids a stream of audio chooses among; None if it chooses among its own ids."""
     if layout is None or stream >= layout.streams:
         return None
     first, end = layout.interval(stream)
@@ -164,7 +165,7 @@ def _strangers(
 
 
 def _lower(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
-    """Returns by how much the candidate's log-probabilities are lower, if all are by about as much."""
+    """Returns how much lower the candidate's log-probabilities are; None unless all differ by about the same."""
     apart = np.array([ours[number] - theirs[number] for number in ours.keys() & theirs.keys()])
     if len(apart) < 2 or len(apart) < len(ours) / 2 or not np.isfinite(apart).all():
         return None

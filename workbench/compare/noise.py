@@ -163,8 +163,10 @@ class NoiseReport:
                 f"{'float32' if self.beside == REFERENCE else 'that precision'} explains, so noise cannot be told from "
                 "a bug"
             )
-        # End to end, the last stage holds the errors of all stages.
-        shown = max(self.stages, key=lambda each: each.candidate) if self.isolated else self.stages[-1]
+        if self.isolated:
+            shown = max(self.stages, key=lambda each: each.candidate)
+        else:  # the last stage holds the errors of all stages, but the codec of an answer starts again from ids
+            shown = next((each for each in reversed(self.stages) if each.stage not in FOLLOWING), self.stages[-1])
         return f"arithmetic noise: {shown.distances}"
 
 

@@ -13,19 +13,19 @@ import numpy as np
 from workbench.compare.discrete import as_tokens
 from workbench.speech.layout import SpeechLayout
 
-_LEAST = 3  # rows that a shifted stream has to agree in
+_LEAST = 3  # rows in which a shifted stream must agree
 
 
 @dataclass(frozen=True)
 class StreamMeasures:
-    """The difference of two tables of ids [rows, streams] with one number of streams."""
+    """The difference of two tables of ids [rows, streams] with the same number of streams."""
 
     streams: int
     reference_rows: int
     candidate_rows: int
-    errors: int  # ids that differ, and those of rows that one side alone has
+    errors: int  # ids that differ, and all ids of rows that only one side has
     error_rate: float  # of the ids of the longer side
-    row: int | None  # of the first difference, rows from the top, each from stream 0 on; None without one
+    row: int | None  # of the first difference, row by row, each from stream 0 on; None without a difference
     stream: int | None
     reference: int | None  # the ids there; None where a side has ended
     candidate: int | None
@@ -37,7 +37,7 @@ def as_streams(stage: str, array: np.ndarray) -> np.ndarray:
 
 
 def measure_streams(reference: np.ndarray, candidate: np.ndarray) -> StreamMeasures:
-    """Returns the measures of two tables [rows, streams]; raises `ValueError` for other numbers of streams."""
+    """Returns the measures of two tables [rows, streams]; raises `ValueError` if the numbers of streams differ."""
     streams = reference.shape[1]
     if candidate.shape[1] != streams:
         raise ValueError(f"{streams} and {candidate.shape[1]} streams")
@@ -56,10 +56,10 @@ def measure_streams(reference: np.ndarray, candidate: np.ndarray) -> StreamMeasu
 
 
 def explain_streams(reference: np.ndarray, candidate: np.ndarray, layout: SpeechLayout | None) -> str | None:
-    """Returns what may have happened to streams that differ: another delay, or ids of another stream.
+    """Returns a possible cause of the difference: another delay, or ids of another stream; None if neither fits.
 
     Args:
-        layout: of the vocabulary, if the ids are global ones.
+        layout: of the vocabulary, if the ids are global.
     """
     if layout is not None and (strange := _strangers(candidate, layout)):
         return strange
@@ -72,7 +72,7 @@ def explain_streams(reference: np.ndarray, candidate: np.ndarray, layout: Speech
     if len(many) == 1:
         return f"{where} come{'s' if len(moved) == 1 else ''} {_rows(moved[0][1])}"
     said = ", ".join(f"stream {n} {_rows(shift)}" for n, shift in moved)
-    return f"the delay of the streams is another one: {said}"
+    return f"the streams have another delay: {said}"
 
 
 def _strangers(candidate: np.ndarray, layout: SpeechLayout) -> str | None:
@@ -93,9 +93,9 @@ def _strangers(candidate: np.ndarray, layout: SpeechLayout) -> str | None:
 
 
 def _shift(reference: np.ndarray, candidate: np.ndarray) -> int | None:
-    """Returns by how many rows a stream comes late, 0 if it is in its place; None if it holds something else.
+    """Returns by how many rows a stream comes late, 0 if it is in its place; None if it holds other ids.
 
-    A few rows at the ends may be missing or be others.
+    Rows at the ends may be missing or different.
     """
     most = min(len(reference), len(candidate)) // 2
     for shift in sorted(range(-most, most + 1), key=abs):

@@ -1,7 +1,7 @@
 """SpeechLM as one GGUF file: language model, heads, stream embeddings, audio tower, adaptor, codec, small files.
 
-The language model has llama.cpp's keys and names. Its output matrix is in two parts, as audio needs special and codec
-tokens for each row, and text needs the many rows of text tokens. This file reads both forms of a checkpoint.
+The language model has llama.cpp's keys and names. Its output matrix is in two parts: a row of audio needs only the part
+for special and codec tokens. This file reads both forms of a checkpoint.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from workbench.runtimes.gguf.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEA
 from workbench.runtimes.pytorch.mapped import mapped_regions
 from workbench.runtimes.pytorch.speechlm import architecture, check_hearing, codec_source, stream_table
 from workbench.runtimes.pytorch.speechlm_weights import SpeechLmTensors, read_tensors
+from workbench.speech.head_rows import HeadRows
 
 ARCHITECTURE = "speechlm"
 FILES = (*LANGUAGE_FILES, "preprocessor_config.json")
-OWN_FILES = (*FILES, "*.yaml")  # ESPnet's, of training and inference
+OWN_FILES = (*FILES, "*.yaml")  # ESPnet's settings of training and inference
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:
@@ -52,7 +53,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
 
 
 def _audio(model: SpeechLmModel, parts: SpeechLmTensors) -> Iterator[AudioPart]:
-    """Plans the audio tower with its adaptor, and the codec, as far as the checkpoint has them."""
+    """Plans those parts that the checkpoint has: the audio tower with its adaptor, and the codec."""
     check_hearing(model, parts)
     if model.tower is not None:
         yield plan_tower(model.tower, parts.hearing, model.hidden_size, parts.where, parts.files)
@@ -94,12 +95,12 @@ def plan_language(model: SpeechLmModel, parts: SpeechLmTensors) -> tuple[dict[st
         f"the configuration of {model.directory.name}",
     )
     layout, width = model.layout, model.hidden_size
-    # Every head is a part of one matrix, which is the embedding table where a checkpoint ties them.
+    # Both heads are parts of one matrix; a checkpoint with tied weights has only the embedding table.
     matrix = parts.language.get(OUTPUT, parts.language.get(EMBEDDINGS))
     assert matrix is not None  # plan_network has checked it
     rows = tensor_rows(matrix, regions)
     text = layout.codec_first - layout.text_first
-    codec = layout.text_first + layout.codec_end - layout.codec_first
+    codec = HeadRows(layout).count
     streams = stream_table(model, parts)
     return values, [
         *(tensor for tensor in network if tensor.name != "output.weight"),

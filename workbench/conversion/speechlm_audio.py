@@ -1,8 +1,8 @@
 """The audio parts of a SpeechLM in a GGUF file: audio tower with adaptor, and Xcodec with codebooks, decoder, encoder.
 
 Kernels are stored with the channels of the input last, so that a convolution is a matrix product over neighbouring
-frames. Weight normalisation is folded, and queries, keys and values share a matrix. Names have fewer than 64
-characters, as llama.cpp demands of every tensor in a file.
+frames. Weight normalisation is folded into the weights. Queries, keys and values share a matrix. llama.cpp takes names
+of fewer than 64 characters only.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from workbench.runtimes.pytorch.xcodec import new_name
 ADAPTOR = "adaptor.continuous_audio"
 ALIKE = {"gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu"}  # transformers' names of `ACTIVATIONS`
 NO_ENCODER = (
-    "the file has no encoder of the codec, as its semantic model is {model}; an assistant's earlier speech needs its "
-    "streams"
+    "the file has no encoder of the codec, because its semantic model is {model}; earlier speech of the assistant must "
+    "come with its codec streams"
 )
 
 
@@ -256,7 +256,10 @@ def _semantic(draft: _Draft, config: Any) -> SemanticSizes:
 
 
 class _Draft:
-    """Collects planned tensors. `new` is a name in the file and `old` the checkpoint's, both without `.weight`."""
+    """Collects planned tensors.
+
+    Arguments `new` are names in the file, and `old` names in the checkpoint, both without `.weight`.
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor], files: Sequence[Path]):
         self.tensors = tensors
@@ -266,7 +269,7 @@ class _Draft:
     def _put(
         self, new: str, shape: Sequence[int], part: Callable[[int, int], Tensor], kind: Kind, *read: Tensor
     ) -> None:
-        """Plans a tensor whose rows `part` computes; the pages of the tensors that it reads are released after it."""
+        """Plans a tensor whose rows `part` computes. The memory of the tensors that it reads is released afterwards."""
 
         def rows(first: int, last: int) -> np.ndarray:
             values: np.ndarray = part(first, last).detach().to(torch.float32, copy=True).contiguous().numpy()
@@ -277,7 +280,7 @@ class _Draft:
         self.planned.append(PlannedTensor(new, tuple(shape), kind, rows))
 
     def exact(self, new: str, old: str) -> None:
-        """Plans a tensor as it is, in f32. Both names are whole."""
+        """Plans a tensor without a change, in f32. Both names are complete."""
         tensor = self.tensors[old]
         self._put(new, tensor.shape, lambda first, last: tensor[first:last], Kind.EXACT, tensor)
 
@@ -332,8 +335,9 @@ class _Draft:
         self.exact(f"{new}.bias", f"{old}.bias")
 
     def position(self, new: str, old: str, groups: int) -> None:
-        """Plans HuBERT's position convolution, its weight normalisation folded: [out, in, taps] as [groups, out /
-        groups, taps, in]; the norms are over the first two axes.
+        """Plans HuBERT's position convolution: [out, in, taps] as [groups, out / groups, taps, in].
+
+        Its weight normalisation is folded in; each norm is over the first two axes.
         """
         gain, direction = (self.tensors[f"{old}.parametrizations.weight.original{number}"] for number in (0, 1))
         out, width, taps = direction.shape
@@ -347,7 +351,9 @@ class _Draft:
         self.exact(f"{new}.bias", f"{old}.bias")
 
     def by_band(self, new: str, old: str, channels: int) -> None:
-        """Plans a matrix whose columns go over channels, then bands, with bands first. Both names are whole."""
+        """Plans a matrix whose columns are ordered by channel and band, in the order of band and channel. Both names
+        are complete.
+        """
         tensor = self.tensors[old]
         out, width = tensor.shape
 

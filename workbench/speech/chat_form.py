@@ -9,8 +9,8 @@ The Chat tab keeps conversations in this form in the browser, and replay bundles
                                      "finish": text, "pieces": [[text, number of tokens]],
                                      "answer": fields of the answer, or null}]}]}
 
-There is one answer for each column. A sound is a number here; a bundle has the name of a file in its place. This file
-reads no file and knows no model.
+There is one answer for each column. Here a sound is a number; in a bundle it is the name of a file. This file reads no
+file and knows no model.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FINISHES = ("stop", "length", "cancelled", "failed")
 
 
 def check_chat(chat: Any, sounds: int) -> dict[str, Any]:
-    """Returns the known parts of a conversation; raises `BadInput`, which names the place, for another form.
+    """Returns the known parts of a conversation; raises `BadInput` that names the first place with another form.
 
     Args:
-        sounds: numbers of sounds are below this.
+        sounds: how many sounds there are; the conversation names them by numbers from 0 on.
     """
     where = "the conversation"
     found = _object(chat, where)
@@ -131,7 +131,7 @@ def _whole(values: Any) -> bool:
 
 def _plain(value: Any, where: str, depth: int = 0) -> Any:
     if depth > 6:
-        raise BadInput(f"{where} holds values inside one another that are too deep")
+        raise BadInput(f"{where} holds values that are nested too deeply")
     if isinstance(value, dict):
         return {str(name)[:80]: _plain(each, where, depth + 1) for name, each in value.items()}
     if isinstance(value, list):
@@ -150,14 +150,14 @@ def _object(value: Any, where: str) -> dict[str, Any]:
 def _list(found: Mapping[str, Any], name: str, where: str, most: int) -> list[Any]:
     value = found.get(name)
     if not isinstance(value, list) or len(value) > most:
-        raise BadInput(f"{where} has no list of {name} with {most} at most")
+        raise BadInput(f"{where} has no list of {name} with at most {most} entries")
     return value
 
 
 def _text(found: Mapping[str, Any], name: str, where: str) -> str:
     value = found.get(name, "")
     if not isinstance(value, str) or len(value) > LONGEST_TEXT:
-        raise BadInput(f"{where} has a {name} that is no text, or too long")
+        raise BadInput(f"{where} has a {name} that is not a text or is too long")
     return value
 
 

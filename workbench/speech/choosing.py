@@ -1,7 +1,7 @@
 """Chooses the next position of several answers at once from their logits.
 
-Each answer has its own seed and step, so what is chosen for it does not depend on the others. This file knows no
-network and no phases beyond the one that each answer is in.
+Each answer has its own seed and step, so its choices do not depend on the other answers. This file knows no network,
+and of the phases only the present one of each answer.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Due:
     phase: Phase
     plan: AnswerPlan
     number: int  # of the position in its answer
-    probabilities: bool = False  # also tell the probability of each id
-    evidence: bool = False  # also tell why each id was chosen
+    probabilities: bool = False  # also return the probability of each id
+    evidence: bool = False  # also return why each id was chosen
 
     @property
     def manner(self) -> tuple[Phase, float, int]:
-        """What positions that are chosen together have in common: phase, temperature and top-k."""
+        """Phase, temperature and top-k, which must be the same for positions that are chosen together."""
         plan = self.plan
         if self.phase.kind is Kind.AUDIO:
             return self.phase, plan.audio_temperature, plan.audio_top_k
-        # As upstream, the model's choice of a modality is never drawn.
+        # As in ESPnet, the model takes the likelier modality and does not draw.
         return self.phase, plan.text_temperature if self.phase.kind is Kind.TEXT else 0.0, plan.text_top_k
 
 

@@ -1,7 +1,7 @@
-"""Why the ids of an answer were chosen, position by position, so that two runtimes can be compared in their choices.
+"""Why the ids of an answer were chosen, position by position: what a comparison of two runtimes needs beside the ids.
 
-The ids alone do not show a wrong temperature or a wrong mask, and where two answers part, they do not say whether the
-two ids were equally likely. This file knows arrays of logits; it knows no network and no trace.
+The ids alone do not show a wrong temperature or a wrong mask. Where two answers differ, the ids do not show whether
+both choices were equally likely. This file knows arrays of logits; it knows no network and no trace.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.sampling import Draw, likeliest, log_total
 
-MOST = 8  # likeliest ids of each stream that are told
+MOST = 8  # likeliest ids of each stream that are kept
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,9 +35,9 @@ def answer_steps(
 
     Args:
         prompt: parts for `SpeechNetwork.open`; the last one is an array of ids that ends with `<|assistant|>`.
-        probabilities: also tell the probability of each id chosen, among those allowed and before temperature and
+        probabilities: also return the probability of each chosen id among the allowed ids, before temperature and
             top-k.
-        evidence: also tell why each id was chosen, for comparisons.
+        evidence: also return why each id was chosen, for comparisons.
     """
     *before, last = prompt
     feeder = _Feeder(network.open([*before, last[:-1]] if len(last) > 1 else before), network)

@@ -1,9 +1,8 @@
 """Replay bundles: a conversation as one zip file. People can attach it to an issue and open it again.
 
 The file holds `chat.json` (messages, settings, seeds, versions, and the ids of each answer) and every sound as a WAV
-file of 16-bit samples. A bundle may come from a stranger. So reading checks names, sizes and types, and unpickles
-nothing. `first_difference` says whether the same model gives the same ids again. This file knows no model and computes
-nothing.
+file of 16-bit samples. A bundle may come from a stranger, so reading it checks names, sizes and types, and unpickles
+nothing. `first_difference` says whether the same model gives the same ids again. This file knows no model.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Recorded:
 
     token_ids: tuple[int, ...]  # stream 0
     streams: np.ndarray | None  # [rows, streams] of the audio
-    whole: bool = True  # False if somebody stopped it: then a new answer may go on after its end
+    whole: bool = True  # False if somebody stopped it; a new answer may then be longer
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Recorded:
@@ -67,7 +66,7 @@ class Recorded:
         except (ValueError, TypeError, OverflowError) as error:
             raise BadInput("the recorded ids are not whole numbers in rows of one length") from error
         if ids.ndim != 1 or (streams is not None and streams.ndim != 2):
-            raise BadInput("the recorded ids are no list of tokens and no rows of streams")
+            raise BadInput("the recorded ids have other dimensions; expected a list of tokens, and rows of streams")
         return cls(tuple(ids.tolist()), streams, answer.get("finish") != "cancelled")
 
 
@@ -87,17 +86,17 @@ def _one_sided(recorded: Recorded, again: Recorded) -> str:
 
 def _first_row(recorded: Recorded, again: Recorded, was: np.ndarray, is_now: np.ndarray) -> str:
     if was.shape[1] != is_now.shape[1]:
-        return f"the answer has {is_now.shape[1]} streams; recorded were {was.shape[1]}"
+        return f"the answer has {is_now.shape[1]} streams; the recorded one has {was.shape[1]}"
     common = min(len(was), len(is_now))
     rows, streams = np.nonzero(was[:common] != is_now[:common])
     if len(rows):
         row, stream = int(rows[0]), int(streams[0])
         return (
-            f"row {row} of the audio differs first: stream {stream} has id {is_now[row, stream]}, recorded was "
+            f"row {row} of the audio differs first: stream {stream} has id {is_now[row, stream]}; the recorded id is "
             f"{was[row, stream]}"
         )
     if len(is_now) < len(was) or (recorded.whole and len(is_now) > len(was)):
-        return f"the audio ends after {len(is_now)} rows; recorded were {len(was)}"
+        return f"the audio ends after {len(is_now)} rows; the recorded audio has {len(was)}"
     return ""
 
 
@@ -105,10 +104,10 @@ def _first_id(recorded: Recorded, again: Recorded) -> tuple[int, str]:
     """Returns the place of the first token of stream 0 that differs, and a sentence about it; empty if none does."""
     for number, (was, is_now) in enumerate(zip(recorded.token_ids, again.token_ids)):
         if was != is_now:
-            return number, f"token {number} of stream 0 differs first: it is {is_now}, recorded was {was}"
+            return number, f"token {number} of stream 0 differs first: it is {is_now}; the recorded id is {was}"
     length = len(again.token_ids)
     if length < len(recorded.token_ids) or (recorded.whole and length > len(recorded.token_ids)):
-        return length, f"stream 0 ends after {length} tokens; recorded were {len(recorded.token_ids)}"
+        return length, f"stream 0 ends after {length} tokens; the recorded one has {len(recorded.token_ids)}"
     return length, ""
 
 
@@ -156,7 +155,9 @@ def read_bundle(content: bytes) -> tuple[dict[str, Any], list[Sound]]:
             chat = _json(_content(archive, CHAT))
             files = {name: _sound(name, _content(archive, name)) for name in names if SOUND.fullmatch(name)}
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise BadInput("the file is no replay bundle, or it is damaged; expected a zip file of the Chat tab") from error
+        raise BadInput(
+            "the file is no replay bundle, or it is damaged; expected a zip file from the Chat tab"
+        ) from error
     if chat.get("format") != FORMAT or chat.get("version") != 1:
         raise BadInput(f"{CHAT} is no conversation of this workbench; expected the format {FORMAT}, version 1")
     order = {name: number for number, name in enumerate(files)}
@@ -182,7 +183,7 @@ def _names(archive: zipfile.ZipFile) -> list[str]:
         odd = strange[0] if strange else "one name twice"
         raise BadInput(f"the zip file holds {odd!r:.80}; a replay bundle has {CHAT} and audio/000.wav and so on")
     if CHAT not in names:
-        raise BadInput(f"the zip file has no {CHAT}; expected a replay bundle of the Chat tab")
+        raise BadInput(f"the zip file has no {CHAT}; expected a replay bundle from the Chat tab")
     return names
 
 
@@ -191,7 +192,7 @@ def _content(archive: zipfile.ZipFile, name: str) -> bytes:
         size = archive.getinfo(name).file_size
         content = file.read(size + 1)
     if len(content) != size:
-        raise BadInput(f"{name} in the zip file has another size than the file says")
+        raise BadInput(f"{name} in the zip file has another size than the zip file's directory says")
     return content
 
 

@@ -1,7 +1,7 @@
 """Chooses the next id of each stream from logits.
 
 The draw of a stream depends on the seed, the step and the stream, not on what was drawn before. So every runtime draws
-the same from the same logits, and an answer can be taken up at any step. The uniform numbers are those of Philox4x64-10
+the same from the same logits, and generation can resume at any step. The uniform numbers are those of Philox4x64-10
 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011) with the seed as key and the step in the counter.
 """
 
@@ -22,7 +22,7 @@ def mixed(scores: Scores, cfg: float) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns logits [ids] of stream 0 and [streams - 1, layer size] of the others, with guidance if there is a null
     branch: cfg * conditional + (1 - cfg) * null.
 
-    The mix is made for each id alone. So it is the same whether ids that are not allowed are left out before or after.
+    Each id is mixed by itself, so forbidden ids may be left out before or after.
     """
     return _mixed(scores.main, cfg), None if scores.codec is None else _mixed(scores.codec, cfg)
 
@@ -47,7 +47,9 @@ def uniforms(seed: int, step: int, streams: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _uniforms(seed: int, block: int, streams: int) -> np.ndarray:
-    """Returns the numbers of a block of steps [BLOCK, streams], read only: one by one they take ten times as long."""
+    """Returns the numbers of a block of steps [BLOCK, streams], read only. Step by step they would take ten times as
+    long.
+    """
     generator = np.random.Philox(key=seed)
     state: Any = generator.state
     raw = np.empty((BLOCK, streams), dtype=np.uint64)
@@ -62,20 +64,20 @@ def _uniforms(seed: int, block: int, streams: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The chosen column of each row, and how it was chosen, as the weights themselves tell it."""
+    """The chosen column of each row, and the values from which it was chosen."""
 
     columns: np.ndarray  # int64 [rows]
     values: np.ndarray | None = None  # float32 [rows, candidates], logits from the largest down; None without a draw
     weights: np.ndarray | None = None  # float64 [rows, candidates], proportional to the probabilities of the draw
-    numbers: np.ndarray | None = None  # float64 [rows], what the draw was made with
-    places: np.ndarray | None = None  # int64 [rows], of the chosen one among the candidates
+    numbers: np.ndarray | None = None  # float64 [rows], the random numbers of the draw
+    places: np.ndarray | None = None  # int64 [rows], the place of the chosen candidate
 
     @property
     def temperatures(self) -> np.ndarray:
         """The temperature of each row: float64 [rows]; 0 where the largest logit was taken.
 
-        A weight is exp(logit / temperature), so two logits and their weights tell it. Of the candidates with a weight,
-        the least likely one is compared with the likeliest. NaN if all of them are equally likely.
+        A weight is exp(logit / temperature), so two logits and their weights give the temperature. They are those of
+        the likeliest candidate and of the least likely one with a weight. NaN if all are equally likely.
         """
         if self.values is None or self.weights is None:
             return np.zeros(len(self.columns))
@@ -87,20 +89,20 @@ class Draw:
 
     @property
     def candidates(self) -> np.ndarray:
-        """Among how many ids each row was drawn: int64 [rows]; 1 where the largest logit was taken."""
+        """The number of ids from which each row was drawn: int64 [rows]; 1 where the largest logit was taken."""
         if self.values is None:
             return np.ones(len(self.columns), dtype=np.int64)
         return np.isfinite(self.values).sum(axis=1)
 
     @property
     def rooms(self) -> np.ndarray:
-        """How far the number of each row could move without another choice: float64 [rows]; NaN without a draw."""
+        """How far the random number of each row may move without a new choice: float64 [rows]; NaN without a draw."""
         if self.weights is None or self.numbers is None or self.places is None:
             return np.full(len(self.columns), np.nan)
         reached = self.weights.cumsum(axis=1)
         ends = np.concatenate([np.zeros((len(reached), 1)), reached], axis=1) / reached[:, -1:]
         low, high = (np.take_along_axis(ends, self.places[:, None] + n, axis=1)[:, 0] for n in (0, 1))
-        # Nothing is chosen beyond the ends of all shares.
+        # Beyond the first and the last share, nothing else can be chosen.
         below = np.where(low <= 0, np.inf, self.numbers - low)
         above = np.where(high >= 1, np.inf, high - self.numbers)
         found: np.ndarray = np.minimum(np.minimum(below, above), 1.0)
@@ -118,9 +120,9 @@ def draw(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray
     Args:
         logits: float32 [rows, ids]; minus infinity for ids that a row does not have.
         temperature: 0 takes the largest logit, the first of several.
-        top_k: draws among this many largest logits, the first ones of several; 0 draws among all.
-        numbers: from 0 to 1, one for each row. The draw is the first of the candidates, from the largest logit down,
-            whose probability together with those before it is more than the row's number.
+        top_k: draws among this many largest logits, of equal ones the first; 0 draws among all.
+        numbers: from 0 to 1, one for each row. The draw takes the candidates from the largest logit down, and chooses
+            the first whose cumulative probability exceeds the row's number.
     """
     if temperature == 0 or numbers is None:
         return Draw(logits.argmax(axis=1))
@@ -128,7 +130,7 @@ def draw(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray
     weights = np.exp((values - values[:, :1]).astype(np.float64) / temperature)
     reached = weights.cumsum(axis=1)
     passed = (reached <= numbers[:, None] * reached[:, -1:]).sum(axis=1)
-    last = (weights > 0).sum(axis=1) - 1  # rounding may pass all
+    last = (weights > 0).sum(axis=1) - 1  # by rounding, a number may pass all of them
     places = np.minimum(passed, last)
     return Draw(columns[np.arange(len(columns)), places], values, weights, numbers, places)
 

@@ -1,7 +1,7 @@
-"""Decodes codec rows while they are generated, in chunks that together equal the decoding of the whole.
+"""Decodes codec rows while they are generated, in chunks; joined, they equal the whole decoded at once.
 
 Row t completes frame t - streams + 1. Frames on both sides of a chunk change its samples, so they are decoded with it.
-A sample leaves this class when no later frame can change it. This file knows no codec of its own.
+A sample is returned when no later frame can change it. This file knows no particular codec.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workbench.speech.layout import SpeechLayout
 from workbench.speech.network import Codec
 
 FIRST_FRAMES = 6  # of the first chunk: 0.12 s at 50 frames a second
-GROWTH = 1.5  # plays without a gap if frames come 1.5 times as fast as they play
+GROWTH = 1.5  # there is no gap if frames come at least 1.5 times as fast as they play
 MOST_FRAMES = 50
 
 
@@ -35,7 +35,7 @@ class AudioChunks:
         self._codec, self._layout = codec, layout
         self._wanted, self._growth, self._most = float(first_frames), growth, most_frames
         self._rows: list[np.ndarray] = []
-        self._given = 0  # frames whose samples have been given out
+        self._given = 0  # frames whose samples have been returned
 
     def add(self, row: np.ndarray) -> np.ndarray | None:
         """Takes a row of global ids [streams]; returns the next chunk of samples, float32, if one is due."""
@@ -53,7 +53,7 @@ class AudioChunks:
         return self._decoded(complete) if complete > self._given else np.empty(0, dtype=np.float32)
 
     def _decoded(self, end: int) -> np.ndarray:
-        """Returns the samples of the frames up to `end` that have not been given out."""
+        """Returns the samples of the frames up to `end` that have not been returned yet."""
         start = max(self._given - self._codec.reach[0], 0)
         codes = aligned(np.stack(self._rows[start:]), self._layout)
         hop = self._codec.hop

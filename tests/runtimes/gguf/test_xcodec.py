@@ -216,7 +216,7 @@ def test_another_semantic_model_leaves_a_codec_that_decodes(tmp_path: Path) -> N
     described = codec_settings(semantic={"hidden_act": "relu"})
     network = drawn_codec(described)
     part = plan_codec(described, codec_tensors(network), STREAMS, "it")
-    assert part.notes and "needs its streams" in part.notes[0]
+    assert part.notes and "with its codec streams" in part.notes[0]
     codec = Xcodec(write_part(tmp_path / "it.gguf", part), STREAMS, threads=1)
     with torch.inference_mode():
         expected = network.decode(torch.from_numpy(drawn(4).T[None]), return_dict=False)[0, 0].numpy()

@@ -1,7 +1,7 @@
 """Convolutions over time and Snake, for graphs whose frames have their channels side by side [T, D].
 
 Kernels are [out, taps, in], as the conversion writes them, so a convolution is one matrix product over neighbouring
-frames. That is faster in ggml than its own operations, which want the frames side by side.
+frames. That is faster than ggml's own convolutions, which need the frames side by side.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workbench.runtimes.gguf.weights import Scope, Tensor
 
 LANES = 16  # ggml multiplies fast if the summed dimension is a multiple of this
 SNAKE_EPS = 1e-9  # of the Descript audio codec
-SNAKE_VALUES = 1 << 14  # that Snake computes at a time, which stay in the processor's cache
+SNAKE_VALUES = 1 << 14  # values that Snake computes at a time: they fit into the processor's cache
 
 
 def convolve(
@@ -49,8 +49,8 @@ def upsample(g: Graph, x: Tensor, scope: Scope, out: int, stride: int) -> Tensor
     """Applies the transposed convolution of kernel 2 * stride of a Descript audio codec: x [T, in] to [stride * T,
     out].
 
-    Each output sample has a part of two neighbouring frames, so the kernel [stride, out, 2, in] gives a row of `stride`
-    samples for each pair of frames. The padding is half the stride, rounded up.
+    Each output sample depends on two neighbouring frames, so the kernel [stride, out, 2, in] gives `stride` samples for
+    each pair of frames. The padding is half the stride, rounded up.
     """
     frames, width = x.shape
     pairs = g.neighbours(g.pad_frames(x, 1, 1), 2)
@@ -93,8 +93,8 @@ def rounded(count: int) -> int:
 def extra_taps(taps: int, width: int, dilation: int = 1) -> int:
     """Returns how many more frames a convolution must see so that it sums over `rounded` values.
 
-    Neighbouring frames lie one behind the other, so a row can go on into the next frames by a few values. With a
-    dilation it has more taps instead, if a few are enough. The kernel has zeros there.
+    Neighbouring frames follow one another in memory, so a row can take a few more values from the next frames. With a
+    dilation, it takes more taps, if a few are enough. The kernel has zeros for all of them.
     """
     if dilation == 1:
         return -(-(rounded(taps * width) - taps * width) // width)
@@ -108,6 +108,6 @@ def with_taps(kernel: np.ndarray) -> np.ndarray:
 
 
 def with_lanes(kernel: np.ndarray) -> np.ndarray:
-    """Returns a kernel [out, taps, in] as rows that are filled up with zeros."""
+    """Returns a kernel [out, taps, in] as rows [out, rounded(taps * in)], filled up with zeros."""
     rows = kernel.reshape(len(kernel), -1)
     return np.pad(rows, ((0, 0), (0, rounded(rows.shape[1]) - rows.shape[1])))

@@ -1,4 +1,6 @@
-"""HuBERT as a ggml graph, as far as Xcodec uses it: the mean of all hidden states, with the names of `speechlm_audio`.
+"""The part of HuBERT that Xcodec uses, as a ggml graph: the mean of all hidden states.
+
+Tensors have the names of `workbench.conversion.speechlm_audio`.
 
 Hsu et al., "HuBERT: Self-Supervised Speech Representation Learning by Masked Prediction of Hidden Units", TASLP 2021.
 """
@@ -39,7 +41,7 @@ def hidden_mean(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes, width: 
 
 
 def layer_of(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes) -> Tensor:
-    """Applies a transformer layer, whose norms are before its halves (stable) or after them: [T, D] to [T, D]."""
+    """Applies a transformer layer, [T, D] to [T, D]. Stable models normalise before each half, others after it."""
 
     def attended(y: Tensor) -> Tensor:
         fused = g.linear(y, scope / "attn_qkv", 3 * y.shape[1])
@@ -71,7 +73,7 @@ def over_time(g: Graph, x: Tensor, scope: Scope) -> Tensor:
 
 
 def placed(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes) -> Tensor:
-    """Applies the position convolution: in groups, over as many frames as its kernel has taps: [T, D] to [T, D]."""
+    """Applies the position convolution, whose channels are in groups: [T, D] to [T, D]."""
     (frames, width), taps, groups = x.shape, sizes.position_kernel, sizes.position_groups
     each, kernel = width // groups, scope.array("weight", (groups, width // groups, taps, width // groups))
     padded, joined = g.pad_frames(x, taps // 2, taps // 2), None

@@ -57,7 +57,7 @@ def _codec(file: GgufFile, model: SpeechLmModel, threads: int | None) -> Xcodec 
     if found.sizes.codes != model.layout.codes:
         found.close()
         raise BadInput(
-            f"the codec of {file.name} has {found.sizes.codes} codes in a codebook; expected {model.layout.codes}, as "
-            "the vocabulary has"
+            f"the codec of {file.name} has {found.sizes.codes} codes in a codebook; expected {model.layout.codes}, the "
+            "number in the vocabulary"
         )
     return found

@@ -20,8 +20,8 @@ from workbench.runtimes.gguf.xcodec_encoder import Encoder
 from workbench.speech.codec_input import check_codes, of_length, whole_frames
 from workbench.trace.recorder import Recorder
 
-MOST_VALUES = 1 << 24  # that a convolution reads at once, which bounds the memory of a long answer: 64 MiB
-MOST_FRAMES = 1000  # that are decoded at once
+MOST_VALUES = 1 << 24  # values that a convolution reads at once: 64 MiB, whatever the length of an answer
+MOST_FRAMES = 1000  # frames that are decoded at once
 
 
 class Xcodec:
@@ -65,8 +65,8 @@ class Xcodec:
         own = whole_frames(samples, self.hop, self.sample_rate)
         if self._encoder is None:
             raise BadInput(
-                f"{self._engine.weights.file.name} has no encoder of the codec, so it takes no sound as earlier "
-                "speech of the assistant; give the codec's streams of that answer"
+                f"{self._engine.weights.file.name} has no encoder of the codec, so it cannot read the assistant's "
+                "earlier speech from samples; give the codec streams of that answer"
             )
         return of_length(self._encoder(own), len(own) // self.hop)
 
@@ -88,7 +88,7 @@ class Xcodec:
         return put("codec.audio", self._in_parts(latents))
 
     def _in_parts(self, latents: np.ndarray) -> np.ndarray:
-        """Decodes a part at a time, each with as many frames on both sides as change its samples."""
+        """Decodes one part at a time, together with the frames on both sides that change its samples."""
         frames, (before, after) = len(latents), self.reach
         audio = np.empty(frames * self.hop, dtype=np.float32)
         step = self._part

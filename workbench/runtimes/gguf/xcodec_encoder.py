@@ -45,7 +45,7 @@ class Encoder:
         engine.check(lambda g: self._build(g, np.zeros(CHECKED * self._hop, dtype=np.float32)))
 
     def __call__(self, samples: np.ndarray) -> np.ndarray:
-        """Returns codes [about a row for each frame, streams] of float32 samples of whole frames."""
+        """Returns codes [rows, streams] of float32 samples of whole frames; about one row for each frame."""
         embeddings = self._engine.run(lambda g: self._build(g, samples))["embeddings"]
         return quantised(embeddings, self._codebooks)
 
@@ -55,14 +55,14 @@ class Encoder:
         around = np.pad(samples, pad)
         heard = hidden_mean(g, g.input(around[:, None]), scope / "semantic", self.semantic, sizes.semantic_width)
         meaning = branch(g, heard, scope / "branch", self.semantic, sizes.semantic_width)
-        # As Xcodec does: the samples are padded if the branches would have different lengths.
+        # As in Xcodec, the samples are padded if the branches would otherwise have different lengths.
         plain = acoustic_rows(len(samples), sizes) == meaning.shape[0]
         x = g.input((samples if plain else around)[:, None])
         sound = encode(g, x, scope / "encoder", sizes)
         if sound.shape[0] != meaning.shape[0]:
             raise BadInput(
-                f"the codec makes {sound.shape[0]} rows of a speech by its acoustic branch and {meaning.shape[0]} by "
-                "its semantic one; expected as many"
+                f"the codec's acoustic branch gives {sound.shape[0]} rows and its semantic branch {meaning.shape[0]}; "
+                "expected the same number"
             )
         layer, width = scope / "fc", sizes.acoustic_width + sizes.semantic_width
         joined = g.beside(sound, meaning)
@@ -84,7 +84,7 @@ def encode(g: Graph, x: Tensor, scope: Scope, sizes: CodecSizes) -> Tensor:
 
 
 def acoustic_rows(samples: int, sizes: CodecSizes) -> int:
-    """Returns how many rows the acoustic encoder makes of so many samples."""
+    """Returns how many rows the acoustic encoder gives for this number of samples."""
     for stride in sizes.downsampling:
         samples = (samples + 2 * ((stride + 1) // 2) - 2 * stride) // stride + 1
     return samples
@@ -106,7 +106,7 @@ def branch(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes, width: int) 
 
 
 def quantised(embeddings: np.ndarray, codebooks: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns codes [rows, codebooks]: each codebook's nearest row to what the ones before left over."""
+    """Returns codes [rows, codebooks]: each codebook's nearest entry to the residual of the codebooks before it."""
     left, codes = embeddings, np.empty((len(embeddings), len(codebooks)), dtype=np.int64)
     for number, book in enumerate(codebooks):
         distances = (left**2).sum(1, keepdims=True) - 2 * left @ book.T + (book**2).sum(1)

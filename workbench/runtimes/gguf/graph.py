@@ -98,6 +98,10 @@ class Graph(Shapes):
         self._callbacks: list[Any] = []  # ggml has their addresses only
         self._raised: list[BaseException] = []
 
+    def __exit__(self, *given: object) -> None:
+        super().__exit__(*given)
+        self._callbacks.clear()  # they hold the graph and its arrays, which are freed now and not at some later time
+
     @property
     def scope(self) -> Scope:
         """The weights, by their names in the file."""

@@ -34,7 +34,7 @@ from workbench.decoding.ctc_beam.rows import (
 )
 from workbench.decoding.ctc_beam.selection import LOWEST
 
-BREADTH = 8  # times the beam's size: new hypotheses of a frame, the best by acoustics, that language models judge
+BREADTH = 3  # times the beam's size: new hypotheses of a frame, the best by acoustics, that language models judge
 
 
 @dataclass
@@ -98,7 +98,7 @@ def likely_pairs(
     if most is not None and np.count_nonzero(likely) * rows > 2 * most * len(base):
         cut = np.maximum(cut, _rank_bound(base, np.where(likely, log_probs, -np.inf), most))
         likely &= log_probs >= np.maximum(cut - best, LOWEST)[:, None]
-    utterance, token = np.nonzero(likely)
+    utterance, token = np.divmod(np.flatnonzero(likely), likely.shape[1])
     found = np.flatnonzero(base[utterance] + log_probs[utterance, token][:, None] >= cut[utterance][:, None])
     pair, row = np.divmod(found, rows)
     return utterance[pair] * rows + row, token[pair]
@@ -132,9 +132,9 @@ class Extender:
         self._vocabulary = vocabulary
         self._knowledge = knowledge
         # Without language, the best `size` new hypotheses are among the best 3 x size pairs: at most `size` of these
-        # are not new, and at most `size` repeat a token and have a lower score. With a lexicon most pairs are illegal.
-        judged = knowledge.token_lm is not None or knowledge.phrases is not None
-        self._most = None if knowledge.spelling is not None else (BREADTH if judged else 3) * size
+        # are not new, and at most `size` repeat a token and have a lower score. So nothing is left out for this reason
+        # where the beam holds everything.
+        self._most = BREADTH * size
         self._bounds_matter = knowledge.gain < np.inf
         # The columns that a token may change, and those that a word may change.
         self._ints, self._floats = [LENGTH], []
@@ -171,7 +171,10 @@ class Extender:
         # What the parents bring: language without the look-ahead of their unfinished word.
         language = floats[LANGUAGE] - knowledge.ahead(ints[SPELLING])
         base = floats[MASS] + language
-        parents, tokens = likely_pairs(base.reshape(count, capacity), log_probs, cut, allowed, self._most)
+        if knowledge.spelling is None:
+            parents, tokens = likely_pairs(base.reshape(count, capacity), log_probs, cut, allowed, self._most)
+        else:
+            parents, tokens = self._legal_pairs(ints[SPELLING], base, log_probs, cut, allowed)
         mass = np.where(ints[LAST][parents] == tokens, floats[BLANK_MASS][parents], floats[MASS][parents])
         mass = mass + log_probs[parents // capacity, tokens]
         fresh = (mass + language[parents] >= cut[parents // capacity]) & (mass > -np.inf)
@@ -197,6 +200,24 @@ class Extender:
         else:
             masses, prefixes = (never, mass, mass), np.full(len(mass), -1)
         return self._with_words(rows, ints, floats, parents, tokens, masses, prefixes, floor, capacity)
+
+    def _legal_pairs(
+        self, spelling: np.ndarray, base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, allowed: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns pairs as `likely_pairs` does, of those that the lexicon allows."""
+        automaton = self._knowledge.spelling
+        assert automaton is not None
+        count = len(log_probs)
+        capacity = len(base) // count
+        between = np.where(spelling == 0, base, -np.inf).reshape(count, capacity)  # words: many tokens may follow
+        parents, tokens = likely_pairs(between, log_probs, cut, allowed & automaton.first_tokens, self._most)
+        inside = np.flatnonzero((spelling != 0) & (base > -np.inf))
+        positions, following = automaton.tokens(spelling[inside])
+        rows = inside[positions]
+        utterances = rows // capacity
+        reach = base[rows] + log_probs[utterances, following] >= cut[utterances]
+        reach &= allowed[following] if allowed.ndim == 1 else allowed[utterances, following]
+        return np.concatenate([parents, rows[reach]]), np.concatenate([tokens, following[reach]])
 
     def _with_tokens(
         self,

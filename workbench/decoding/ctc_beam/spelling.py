@@ -30,6 +30,11 @@ class Spelling:
         targets = np.fromiter(arcs.values(), dtype=np.int64, count=len(arcs))
         order = np.argsort(keys)
         self._keys, self._targets = keys[order], targets[order]
+        self._arc_tokens = self._keys % vocabulary
+        self._arc_starts = np.searchsorted(self._keys, np.arange(nodes) * vocabulary)
+        self._arc_counts = np.bincount(keys // vocabulary, minlength=nodes)
+        self.first_tokens = np.zeros(vocabulary, dtype=bool)  # the tokens with which a word may begin
+        self.first_tokens[self._arc_tokens[: self._arc_counts[0]]] = True
         self._table: np.ndarray | None = None
         if nodes * vocabulary <= DENSE:
             self._table = np.full(nodes * vocabulary, -1, dtype=np.int32)
@@ -100,6 +105,10 @@ class Spelling:
             self._word_starts = np.append(self._word_starts, len(self._words))
             self._word_counts = np.append(self._word_counts, len(words))
             self._words = np.append(self._words, np.array(words, dtype=np.int64))
+            following = sorted({int(token) for node in key for token in self._tokens_at(node)})
+            self._arc_starts = np.append(self._arc_starts, len(self._arc_tokens))
+            self._arc_counts = np.append(self._arc_counts, len(following))
+            self._arc_tokens = np.append(self._arc_tokens, np.array(following, dtype=np.int64))
             still = self._open[nodes]
             self._open[state] = self._state(set(still[still >= 0].tolist()))
         return self._set_states[key]
@@ -108,6 +117,15 @@ class Spelling:
         start = self._word_starts[node]
         return self._words[start : start + self._word_counts[node]]
 
+    def _tokens_at(self, node: int) -> np.ndarray:
+        start = self._arc_starts[node]
+        return self._arc_tokens[start : start + self._arc_counts[node]]
+
+    def tokens(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the tokens that go on from some states: for each its position in `states`, and the token."""
+        positions, within = _ragged(self._arc_counts[states])
+        return positions, self._arc_tokens[self._arc_starts[states][positions] + within]
+
     def unfinished(self, states: np.ndarray) -> np.ndarray:
         """Returns the states inside of words, int64 [n]: without the nodes at which no word goes on; -1 without any."""
         found: np.ndarray = self._open[states]
@@ -115,9 +133,7 @@ class Spelling:
 
     def words(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the words that are complete in some states: for each its position in `states`, and the word."""
-        counts = self._word_counts[states]
-        positions = np.repeat(np.arange(len(states)), counts)
-        within = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
+        positions, within = _ragged(self._word_counts[states])
         return positions, self._words[self._word_starts[states][positions] + within]
 
     def with_root(self, states: np.ndarray) -> np.ndarray:
@@ -126,6 +142,12 @@ class Spelling:
 
     def _members(self, state: int) -> tuple[int, ...]:
         return (state,) if state < self._nodes else self._sets[state - self._nodes]
+
+
+def _ragged(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the row of each element of rows of some lengths, and its position within the row."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _trie(lexicon: Lexicon, vocabulary: int) -> tuple[dict[int, int], list[list[int]], list[int]]:

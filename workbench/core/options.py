@@ -28,6 +28,7 @@ def option(
     above: float | None = None,
     smallest: float | None = None,
     runtimes: Sequence[str] = (),
+    file: bool = False,
 ) -> Any:
     """Returns a dataclass field for an option of the user.
 
@@ -40,9 +41,10 @@ def option(
         above: the number must be greater than this; replaces `minimum`.
         smallest: the smallest allowed number except 0, which has a special meaning; replaces `minimum`.
         runtimes: the runtimes that have the option; empty for all.
+        file: whether the text is the path of a file, which a page lets its user upload.
     """
     limits = {"minimum": minimum, "maximum": maximum, "above": above, "smallest": smallest}
-    texts = {"help": help, "choices": tuple(choices), "runtimes": tuple(runtimes)}
+    texts = {"help": help, "choices": tuple(choices), "runtimes": tuple(runtimes), "file": file}
     return field(default=default, metadata={**texts, **limits})
 
 
@@ -113,6 +115,7 @@ class OptionSpec:
     above: float | None = None
     smallest: float | None = None
     runtimes: tuple[str, ...] = ()  # the runtimes that have it; empty for all
+    file: bool = False  # whether it is the path of a file
 
     @property
     def limits(self) -> str:
@@ -159,6 +162,7 @@ def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
             f.metadata.get("choices", ()),
             **{name: f.metadata.get(name) for name in ("minimum", "maximum", "above", "smallest")},
             runtimes=f.metadata.get("runtimes", ()),
+            file=f.metadata.get("file", False),
         )
         for f in fields(options_class)
     )

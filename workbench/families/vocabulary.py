@@ -9,12 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 
 WORD_START = "▁"  # marks a piece that begins a word in SentencePiece
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 CONTROL_PIECES = ("<s>", "</s>")  # without text
 UNKNOWN_PIECE, UNKNOWN_TEXT = "<unk>", " \u2047 "  # SentencePiece's text for it
+NUMBERED = re.compile(r"(.*?)[ \t]+([0-9]{1,9})[ \t]*")  # a piece and its id
 BROKEN_BYTE = re.compile("[\udc80-\udcff]")  # marks of bytes that are not UTF-8, from "surrogateescape"
 
 
@@ -73,24 +74,31 @@ def load_sentencepiece(path: Path) -> Any:
 
 
 def read_token_list(path: Path) -> Vocabulary:
-    """Reads the pieces of `tokens.json` (a list) or `tokens.txt` (one per line, with or without its id); raises
-    `BadInput` for any other file.
+    """Reads the pieces of `tokens.json`, a list, or `tokens.txt`, with a piece in each line.
+
+    Behind the piece, a line may have its id, as the tables of symbols of Kaldi and sherpa do: `piece id`, separated by
+    blanks or a tab, in any order of the ids; a line with an id alone is the piece " ". Raises `BadInput` for any other
+    file.
     """
     where = f"{path.parent.name}/{path.name}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         pieces = json.loads(text) if path.suffix == ".json" else _lines(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{where} cannot be read as a list of tokens: {error}") from error
+        reason = "it is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else message_of(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or reason
+        raise BadInput(f"{where} cannot be read as a list of tokens: {reason}") from error
     if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) for piece in pieces):
         raise BadInput(f"{where} is not a list of tokens; expected a JSON list of strings, in id order")
     return Vocabulary(pieces, path.name)
 
 
 def _lines(text: str) -> list[str]:
-    lines = [line.rstrip("\r\n ") for line in text.split("\n")]
-    while lines and not lines[-1]:
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    while lines and not lines[-1].strip():
         lines.pop()
-    if all(line.endswith(f" {number}") for number, line in enumerate(lines)):
-        return [line.rpartition(" ")[0] for line in lines]
-    return lines
+    numbered = [NUMBERED.fullmatch(line) for line in lines]
+    by_id = {int(line[2]): line[1] or " " for line in numbered if line}
+    if by_id.keys() == set(range(len(lines))):
+        return [by_id[number] for number in range(len(lines))]
+    return [line.rstrip(" ") or line[:1] for line in lines]

@@ -12,10 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
+    from workbench.pipelines.ctc_decoding import TextHypothesis
+    from workbench.registry.ctc_search import CtcBeamSearch
     from workbench.registry.registry import Registry
     from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
     from workbench.session.protocols import Session
-    from workbench.session.values import Generation, Partial, Piece, Progress, Segment, Token, Transcript
+    from workbench.session.values import (
+        Generation,
+        Partial,
+        Piece,
+        Progress,
+        Segment,
+        SpokenHypothesis,
+        Token,
+        Transcript,
+    )
     from workbench.trace.trace import Trace
 
 __version__ = "0.1.0"
@@ -26,6 +37,7 @@ __all__ = [
     "BadInput",
     "Begun",
     "Cancelled",
+    "CtcBeamSearch",
     "Generation",
     "Partial",
     "Piece",
@@ -34,6 +46,8 @@ __all__ = [
     "Segment",
     "Session",
     "SessionDied",
+    "SpokenHypothesis",
+    "TextHypothesis",
     "Token",
     "Trace",
     "Transcript",
@@ -41,8 +55,10 @@ __all__ = [
     "WorkbenchError",
 ]
 _HOMES = {
+    "CtcBeamSearch": "workbench.registry.ctc_search",
     "Registry": "workbench.registry.registry",
     "Session": "workbench.session.protocols",
+    "TextHypothesis": "workbench.pipelines.ctc_decoding",
     "Trace": "workbench.trace.trace",
     **dict.fromkeys(("Answer", "AnswerSoFar", "AudioPiece", "Begun"), "workbench.session.conversation"),
     **dict.fromkeys(("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError"), "workbench.core.errors"),

@@ -12,10 +12,11 @@ from pathlib import Path
 from workbench import __version__
 from workbench.cli.help_text import Parser, finish
 from workbench.cli.model_commands import Training
-from workbench.cli.model_flags import add_model, add_options, add_settings, help_of, words
+from workbench.cli.model_flags import add_flags, add_model, add_options, add_settings, help_of, words
 from workbench.compare.presets import MEASURES, PRESETS
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
+from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.decoding.ngram.tables import HIGHEST_ORDER
 from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
@@ -111,6 +112,8 @@ def parser() -> argparse.ArgumentParser:
     _add_compare(commands.add_parser("compare", help="find the first stage at which two traces diverge"))
 
     _add_parity(commands.add_parser("parity", help="run a model on several runtimes and compare them stage by stage"))
+
+    _add_decode(commands.add_parser("decode", help="turn logits of CTC into text by beam search"))
 
     convert = commands.add_parser(
         "convert", help="write a model's weights as one GGUF file, or as a directory for vLLM"
@@ -325,6 +328,25 @@ def _add_tolerance(parser: argparse._ActionsContainer) -> None:
         help="TOML or JSON file that maps the candidate's names and layouts to stages",
     )
     parser.add_argument("--force", action="store_true", help="compare even traces of different inputs or models")
+
+
+def _add_decode(parser: argparse.ArgumentParser) -> None:
+    files = parser.add_argument_group("input and output")
+    files.add_argument(
+        "logits",
+        nargs="+",
+        metavar="LOGITS",
+        help="logits or log-probabilities [frames, vocabulary], one array in each file: .npy, .npz or .safetensors",
+    )
+    files.add_argument(
+        "--tokens",
+        required=True,
+        metavar="tokens.txt",
+        help="the token of each column, one in a line, with or without its id behind it",
+    )
+    files.add_argument("--blank", default="0", metavar="TOKEN", help="index or name of the blank (default: 0)")
+    files.add_argument("--json", action="store_true", help="print a line of JSON for each file")
+    add_flags(parser.add_argument_group("beam search"), option_specs(CtcBeamOptions))
 
 
 def _add_parity(parser: argparse.ArgumentParser) -> None:

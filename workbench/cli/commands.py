@@ -341,6 +341,12 @@ def _parity(parsed: argparse.Namespace) -> int:
         return run.status
 
 
+def _decode(parsed: argparse.Namespace) -> int:
+    from workbench.cli.decode import decode_files
+
+    return _printed(decode_files(parsed))
+
+
 def _convert(parsed: argparse.Namespace) -> int:
     from workbench.cli.model_commands import convert_model
 
@@ -398,6 +404,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "trace": _trace,
     "compare": _compare,
     "parity": _parity,
+    "decode": _decode,
     "convert": _convert,
     "train-demo": _train_demo,
     "train-lm": _train_lm,

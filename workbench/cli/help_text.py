@@ -75,6 +75,18 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
             "workbench parity demo/paraformer talk.wav --candidates gguf:f32 --isolated",
         ),
     ),
+    "decode": (
+        ("logits of your own model", "workbench decode logits.npy --tokens tokens.txt"),
+        (
+            "with a language model of tokens, five hypotheses",
+            "workbench decode a.npy b.npy --tokens tokens.txt --lm lm.arpa --nbest 5",
+        ),
+        (
+            "words of a lexicon, and a language model of words",
+            "workbench decode logits.npy --tokens tokens.txt --lexicon lexicon.txt \\\n"
+            "      --word-lm words.arpa --gamma 0.8 --json",
+        ),
+    ),
     "convert": (
         (
             "a GGUF file of a quarter of the size",
@@ -110,6 +122,10 @@ def one_line(sentence: str) -> str:
     return re.sub(r"\s*[\r\n]\s*", " ", sentence)
 
 
+# Values, not flags: argparse would take -1e-3 and -inf for flags.
+NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$|-(inf|nan)$")
+
+
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """A formatter that writes the usage in one line: required arguments by name, the rest as OPTIONS."""
 
@@ -143,6 +159,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: object):
         super().__init__(**{"formatter_class": HelpFormatter, **options})  # type: ignore[arg-type]
+        self._negative_number_matcher = NEGATIVE
 
     def error(self, message: str) -> NoReturn:
         """Prints one line, as for all bad input, and exits."""

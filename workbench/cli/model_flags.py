@@ -96,6 +96,12 @@ def add_options(
         )
 
 
+def add_flags(group: Any, specs: Sequence[OptionSpec]) -> None:
+    """Adds a flag for each option, which `chosen_options` reads."""
+    for spec in specs:
+        _add_option(group, spec, shown=True)
+
+
 def _add_option(group: Any, spec: OptionSpec, shown: bool) -> None:
     flag, dest = "--" + spec.name.replace("_", "-"), f"option_{spec.name}"
     text = help_of(spec) if shown else argparse.SUPPRESS

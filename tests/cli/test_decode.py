@@ -1,0 +1,370 @@
+"""`workbench decode`: its lines of JSON, its table, and what bad input gets: exit 2, one line, and no result."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from workbench.cli import commands
+from workbench.cli.arguments import parser
+from workbench.cli.commands import main
+from workbench.decoding.ctc_beam.logits import log_probabilities
+
+Capture = pytest.CaptureFixture[str]
+TOKENS = ("<blk>", "a", "b", "▁c")
+PARSER = parser()  # made once, as it takes longer than most of the commands
+LOGITS = np.random.default_rng(7).normal(scale=2.0, size=(5, 4))
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "parser", lambda: PARSER)
+    np.save("one.npy", LOGITS)
+    np.save("two.npy", LOGITS[:3].astype(np.float32))
+    Path("tokens.txt").write_text("".join(f"{token}\n" for token in TOKENS), encoding="utf-8")
+    Path("lexicon.txt").write_text("ah\ta\nah(2)\tb\na\ta\nsea\t▁c a\n", encoding="utf-8")
+    Path("phrases.txt").write_text("a b\n", encoding="utf-8")
+    Path("lm.arpa").write_text(ARPA, encoding="utf-8")
+
+
+ARPA = """\\data\\
+ngram 1=5
+ngram 2=2
+
+\\1-grams:
+-1.0\t<unk>
+-99\t<s>\t-0.3
+-0.5\t</s>
+-0.6\ta\t-0.2
+-0.9\tb
+
+\\2-grams:
+-0.1\t<s> a
+-0.4\ta </s>
+
+\\end\\
+"""
+
+
+def log_probability(symbols: list[str]) -> float:
+    """ln P of symbols and the end by the model above, written out."""
+    uni = {"<unk>": -1.0, "</s>": -0.5, "a": -0.6, "b": -0.9}
+    total, before = 0.0, "<s>"
+    for symbol in (*(each if each in uni else "<unk>" for each in symbols), "</s>"):
+        known = {("<s>", "a"): -0.1, ("a", "</s>"): -0.4}.get((before, symbol))
+        total += {"<s>": -0.3, "a": -0.2}.get(before, 0.0) + uni[symbol] if known is None else known
+        before = symbol
+    return total * float(np.log(10))
+
+
+def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
+    try:
+        status = main(["decode", *words])
+    except SystemExit as left:
+        status = int(left.code or 0)
+    out, err = capsys.readouterr()
+    return status, out.splitlines(), err.splitlines()
+
+
+def decoded(capsys: Capture, *words: str) -> list[dict]:
+    status, out, err = run(capsys, *words, "--tokens", "tokens.txt", "--json")
+    assert status == 0 and err == []
+    return [json.loads(line) for line in out]
+
+
+# Results.
+
+
+def test_a_line_of_json_for_each_file_in_the_order_given(capsys: Capture) -> None:
+    found = decoded(capsys, "two.npy", "one.npy", "two.npy", "--nbest", "4")
+    assert [each["file"] for each in found] == ["two.npy", "one.npy", "two.npy"] and found[0] == found[2]
+    for each in found:
+        assert set(each) == {"file", "hypotheses"} and len(each["hypotheses"]) == 4
+        for one in each["hypotheses"]:
+            assert list(one) == ["text", "tokens", "score", "acoustic", "lm"]
+            assert one["text"] == "".join(one["tokens"]).replace("▁", " ").strip()
+            assert one["score"] == one["acoustic"] and one["lm"] == 0.0
+        scores = [one["score"] for one in each["hypotheses"]]
+        assert scores == sorted(scores, reverse=True) and len({tuple(h["tokens"]) for h in each["hypotheses"]}) == 4
+
+
+def test_the_empty_hypothesis_is_the_mass_of_the_blanks(capsys: Capture) -> None:
+    [found] = decoded(capsys, "two.npy", "--nbest", "100", "--beam-size", "1000")
+    [empty] = [one for one in found["hypotheses"] if not one["tokens"]]
+    blanks = log_probabilities(LOGITS[:3].astype(np.float32), 4)[:, 0].sum()
+    assert empty["text"] == "" and empty["score"] == pytest.approx(blanks, abs=1e-12)
+    assert sum(np.exp(one["acoustic"]) for one in found["hypotheses"]) == pytest.approx(1.0)
+
+
+def test_every_format_and_type_gives_the_same(capsys: Capture) -> None:
+    half = LOGITS.astype(np.float16)
+    np.save("half.npy", half)
+    np.savez("packed.npz", it=half.astype(np.float32))
+    np.savez_compressed("compressed.npz", half.astype(np.float64))
+    np.save("transposed.npy", np.asfortranarray(half.astype(">f4")))
+    save_file({"logits": half}, "half.safetensors")
+    found = decoded(
+        capsys, "half.npy", "packed.npz", "compressed.npz", "transposed.npy", "half.safetensors", "--nbest", "3"
+    )
+    assert all(each["hypotheses"] == found[0]["hypotheses"] for each in found)
+
+
+def test_log_probabilities_give_the_same_as_logits(capsys: Capture) -> None:
+    np.save("normalised.npy", log_probabilities(LOGITS, 4))
+    logits, normalised = decoded(capsys, "one.npy", "normalised.npy")
+    assert logits["hypotheses"][0]["score"] == pytest.approx(normalised["hypotheses"][0]["score"], abs=1e-12)
+
+
+def test_words_of_a_lexicon(capsys: Capture) -> None:
+    """Homophones are hypotheses of their own with the same acoustic score; variants are the word."""
+    [found] = decoded(capsys, "one.npy", "--lexicon", "lexicon.txt", "--nbest", "500", "--beam-size", "5000")
+    spelled = {"a": {("a",)}, "ah": {("a",), ("b",)}, "sea": {("▁c", "a")}}
+    acoustic: dict[tuple[str, ...], set[float]] = {}
+    for one in found["hypotheses"]:
+        assert list(one) == ["text", "tokens", "words", "score", "acoustic", "lm"]
+        assert one["text"] == " ".join(one["words"]) and set(one["words"]) <= set(spelled)
+        acoustic.setdefault(tuple(one["tokens"]), set()).add(one["acoustic"])
+    assert all(len(values) == 1 for values in acoustic.values())
+    said = {(tuple(one["tokens"]), tuple(one["words"])) for one in found["hypotheses"]}
+    assert {(("a",), ("a",)), (("a",), ("ah",)), (("b",), ("ah",)), ((), ())} <= said and len(said) < 500
+
+
+def test_bonuses_and_boosted_phrases_are_in_the_score_alone(capsys: Capture) -> None:
+    options = ("--beta", "-1e-1", "--boost", "phrases.txt", "--boost-score", "1.5", "--nbest", "50")
+    [found] = decoded(capsys, "one.npy", *options)
+    for one in found["hypotheses"]:
+        boost = 3.0 * "".join(one["tokens"]).count("ab")
+        assert one["score"] == pytest.approx(one["acoustic"] - 0.1 * len(one["tokens"]) + boost, abs=1e-9)
+
+
+def test_language_models_of_tokens_and_words(capsys: Capture) -> None:
+    """Also of tokens and words that they do not know."""
+    wide = ("two.npy", "--nbest", "100", "--beam-size", "1000", "--alpha", "0.7", "--gamma", "1.3", "--beta", "0.25")
+    [found] = decoded(capsys, *wide, "--lm", "lm.arpa")
+    for one in found["hypotheses"]:
+        assert one["lm"] == pytest.approx(0.7 * log_probability(one["tokens"]), abs=1e-9)
+        assert one["score"] == pytest.approx(one["acoustic"] + one["lm"] + 0.25 * len(one["tokens"]), abs=1e-9)
+    [found] = decoded(
+        capsys, *wide, "--lm", "lm.arpa", "--lexicon", "lexicon.txt", "--word-lm", "lm.arpa", "--word-bonus", "2"
+    )
+    assert len({tuple(one["words"]) for one in found["hypotheses"]}) > 5
+    for one in found["hypotheses"]:
+        lm = 0.7 * log_probability(one["tokens"]) + 1.3 * log_probability(one["words"])
+        assert one["lm"] == pytest.approx(lm, abs=1e-9)
+        bonus = 0.25 * len(one["tokens"]) + 2 * len(one["words"])
+        assert one["score"] == pytest.approx(one["acoustic"] + lm + bonus, abs=1e-9)
+
+
+def test_max_is_the_best_alignment(capsys: Capture) -> None:
+    [best] = decoded(capsys, "one.npy", "--recombination", "max")
+    log_probs = log_probabilities(LOGITS, 4)
+    assert best["hypotheses"][0]["score"] == pytest.approx(log_probs.max(axis=1).sum(), abs=1e-12)
+
+
+def test_tokens_with_ids_in_any_order_and_a_blank_by_name(capsys: Capture) -> None:
+    order = [2, 0, 3, 1]
+    np.save("moved.npy", LOGITS[:, order])
+    lines = [f"{TOKENS[old]}\t{new}" for new, old in enumerate(order)]
+    Path("moved.txt").write_text("\r\n".join(reversed([*lines, "#0 4"])), encoding="utf-8")
+    [plain] = decoded(capsys, "one.npy", "--nbest", "5")
+    for blank in ("<blk>", "1"):
+        status, out, _ = run(capsys, "moved.npy", "--tokens", "moved.txt", "--blank", blank, "--json", "--nbest", "5")
+        assert status == 0
+        for ours, moved in zip(plain["hypotheses"], json.loads(out[0])["hypotheses"], strict=True):
+            assert ours["tokens"] == moved["tokens"] and ours["score"] == pytest.approx(moved["score"], abs=1e-12)
+
+
+def test_a_table_for_readers(capsys: Capture) -> None:
+    status, out, err = run(capsys, "one.npy", "two.npy", "--tokens", "tokens.txt", "--nbest", "2")
+    assert status == 0 and err == []
+    assert out[0] == "one.npy" and out[1].split() == ["score", "acoustic", "lm", "text"]
+    assert len(out) == 9 and out[4:6] == ["", "two.npy"]
+
+
+# Bad input.
+
+
+def array(values: object, dtype: object = np.float64) -> Callable[[], None]:
+    return lambda: np.save("bad.npy", np.array(values, dtype=dtype))
+
+
+def changed(frame: int, token: int, value: float) -> Callable[[], None]:
+    logits = LOGITS.copy()
+    logits[frame, token] = value
+    return array(logits)
+
+
+def text(name: str, content: str | bytes) -> Callable[[], None]:
+    return lambda: void(Path(name).write_bytes(content if isinstance(content, bytes) else content.encode()))
+
+
+def void(_: object) -> None:
+    return None
+
+
+def header(shape: str) -> bytes:
+    """The head of an .npy file of float64 with no values behind it."""
+    words = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(words)) + words
+
+
+def archive(*members: tuple[str, bytes]) -> Callable[[], None]:
+    def write() -> None:
+        with zipfile.ZipFile("bad.npz", "w", zipfile.ZIP_DEFLATED) as packed:
+            for name, content in members:
+                packed.writestr(name, content)
+
+    return write
+
+
+def npy(values: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=True)
+    return file.getvalue()
+
+
+def tensors(head: str, size: int | None = None, rest: bytes = b"") -> Callable[[], None]:
+    content = head.encode()
+    return text("bad.safetensors", struct.pack("<Q", len(content) if size is None else size) + content + rest)
+
+
+BAD_LOGITS: dict[str, tuple[Callable[[], None], str, str]] = {
+    "missing": (lambda: None, "bad.npy", "there is no file"),
+    "another suffix": (text("bad.wav", "RIFF"), "bad.wav", "expected .npy"),
+    "folder": (lambda: Path("bad.npy").mkdir(), "bad.npy", "is a folder"),
+    "empty file": (text("bad.npy", ""), "bad.npy", "truncated or no .npy"),
+    "text": (text("bad.npy", "1 2 3\n"), "bad.npy", "truncated or no .npy"),
+    "shape that lies": (text("bad.npy", header("(1099511627776, 4)")), "bad.npy", "truncated"),
+    "shape beyond numbers": (text("bad.npy", header(f"({10**30}, 4)")), "bad.npy", "no array has"),
+    "negative shape": (text("bad.npy", header("(-1, 4)")), "bad.npy", "claims the shape"),
+    "objects": (lambda: np.save("bad.npy", np.array([[None]]), allow_pickle=True), "bad.npy", "objects"),
+    "integers": (array([[1, 2, 3, 4]], np.int64), "bad.npy", "int64"),
+    "booleans": (array([[True, False, True, False]], bool), "bad.npy", "bool"),
+    "complex": (array([[1, 2, 3, 4]], np.complex128), "bad.npy", "complex128"),
+    "words": (array([["a", "b", "c", "d"]], "<U1"), "bad.npy", "expected one array"),
+    "one axis": (array([1.0, 2.0, 3.0, 4.0]), "bad.npy", "shape (4,)"),
+    "three axes": (array(LOGITS[None]), "bad.npy", "shape (1, 5, 4)"),
+    "scalar": (array(1.0), "bad.npy", "shape ()"),
+    "no frames": (array(np.zeros((0, 4))), "bad.npy", "which is empty"),
+    "no tokens": (array(np.zeros((4, 0))), "bad.npy", "which is empty"),
+    "NaN": (changed(1, 2, np.nan), "bad.npy", "nan at frame 1, token 2"),
+    "infinite": (changed(4, 0, np.inf), "bad.npy", "inf at frame 4, token 0"),
+    "impossible frame": (array(np.full((2, 4), -np.inf)), "bad.npy", "-inf for all tokens of frame 0"),
+    "narrow": (array(LOGITS[:, :3]), "bad.npy", "3 wide and tokens.txt has 4 tokens"),
+    "wide": (array(np.zeros((3, 5))), "bad.npy", "5 wide and tokens.txt has 4 tokens"),
+    "no zip": (text("bad.npz", "PK"), "bad.npz", "truncated or no .npz"),
+    "two arrays": (archive(("a.npy", npy(LOGITS)), ("b.npy", npy(LOGITS))), "bad.npz", "holds 2 arrays: a, b"),
+    "no arrays": (archive(), "bad.npz", "bad.npz"),
+    "packed objects": (archive(("a.npy", npy(np.array([[None]])))), "bad.npz", "objects"),
+    "packed lie": (archive(("a.npy", header("(99999999, 4)"))), "bad.npz", "truncated"),
+    "short safetensors": (text("bad.safetensors", "abc"), "bad.safetensors", "too short"),
+    "long head": (tensors("{}", 1 << 60), "bad.safetensors", "claims"),
+    "no JSON": (tensors("{]"), "bad.safetensors", "not JSON"),
+    "no tensors": (tensors("{}"), "bad.safetensors", "holds 0 arrays"),
+    "tensor that lies": (
+        tensors('{"a": {"dtype": "F32", "shape": [9, 4], "data_offsets": [0, 144]}}'),
+        "bad.safetensors",
+        "truncated",
+    ),
+    "integer tensor": (
+        tensors('{"a": {"dtype": "I8", "shape": [1, 4], "data_offsets": [0, 4]}}', rest=b"1234"),
+        "bad.safetensors",
+        "int8",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LOGITS)
+def test_bad_logits_get_one_sentence_even_as_the_second_of_three_files(case: str, capsys: Capture) -> None:
+    write, name, expected = BAD_LOGITS[case]
+    write()
+    for words in ((name,), ("one.npy", name, "two.npy")):
+        status, out, err = run(capsys, *words, "--tokens", "tokens.txt", "--json")
+        assert (status, out, len(err)) == (2, [], 1), err
+        assert err[0].startswith("workbench: ") and expected in err[0]
+
+
+BAD_FILES: dict[str, tuple[str, str | bytes | None, tuple[str, ...], str]] = {
+    "no tokens": ("tokens.txt", None, (), "tokens.txt cannot be read"),
+    "empty tokens": ("tokens.txt", "\n\n", (), "not a list of tokens"),
+    "binary tokens": ("tokens.txt", b"\xff\xfe\x00", (), "no UTF-8 text"),
+    "too few tokens": ("tokens.txt", "<blk>\na\n", (), "4 wide and tokens.txt has 2"),
+    "token twice": ("tokens.txt", "<blk>\na\nb\na\n", (), "tokens 1 and 3 of tokens.txt are both 'a'"),
+    "blanks in a token": ("tokens.txt", "<blk>\na b\nb\nc\n", (), "'a b'"),
+    "empty token": ("tokens.txt", "<blk>\n\nb\nc\n", (), "token 1 of tokens.txt"),
+    "id twice": ("tokens.txt", "<blk> 0\na 1\nb 1\nc 3\n", (), "0 to 3, each once"),
+    "ids with a gap": ("tokens.txt", "<blk> 0\na 1\nb 2\nc 4\n", (), "0 to 3, each once"),
+    "no ARPA": ("lm.arpa", None, ("--lm", "lm.arpa"), "lm.arpa"),
+    "empty ARPA": ("lm.arpa", "", ("--lm", "lm.arpa"), "lm.arpa"),
+    "truncated ARPA": ("lm.arpa", ARPA[:-20], ("--lm", "lm.arpa"), "lm.arpa"),
+    "counts that lie": ("lm.arpa", ARPA.replace("2=2", "2=3"), ("--lm", "lm.arpa"), "lm.arpa"),
+    "counts beyond memory": ("lm.arpa", ARPA.replace("2=2", "2=99999999999999"), ("--lm", "lm.arpa"), "lm.arpa"),
+    "truncated gzip": ("lm.arpa", gzip.compress(ARPA.encode())[:60], ("--lm", "lm.arpa"), "lm.arpa"),
+    "no word ARPA": ("lm.arpa", "abc", ("--lexicon", "lexicon.txt", "--word-lm", "lm.arpa"), "lm.arpa"),
+    "no lexicon": ("lexicon.txt", None, ("--lexicon", "lexicon.txt"), "lexicon.txt cannot be read"),
+    "empty lexicon": ("lexicon.txt", "", ("--lexicon", "lexicon.txt"), "lexicon.txt has no words"),
+    "unknown token": ("lexicon.txt", "see\tz\n", ("--lexicon", "lexicon.txt"), "'z'"),
+    "blank in a word": ("lexicon.txt", "see\ta <blk>\n", ("--lexicon", "lexicon.txt"), "'<blk>'"),
+    "word without tokens": ("lexicon.txt", "see\t\n", ("--lexicon", "lexicon.txt"), "line 1"),
+    "binary lexicon": ("lexicon.txt", b"\xff\ta\n", ("--lexicon", "lexicon.txt"), "UTF-8"),
+    "no phrases": ("phrases.txt", "\n", ("--boost", "phrases.txt"), "phrases.txt has no phrases"),
+    "unknown phrase": ("phrases.txt", "a z\n", ("--boost", "phrases.txt"), "'z'"),
+    "phrase of no word": ("phrases.txt", "a b\n", ("--boost", "phrases.txt", "--lexicon", "lexicon.txt"), "'b'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_get_one_sentence(case: str, capsys: Capture) -> None:
+    name, content, options, expected = BAD_FILES[case]
+    if content is None:
+        Path(name).unlink()
+    else:
+        text(name, content)()
+    status, out, err = run(capsys, "one.npy", "--tokens", "tokens.txt", "--json", *options)
+    assert (status, out, len(err)) == (2, [], 1), err
+    assert expected in err[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--beam-size", "0"), "1 to"),
+        (("--beam-size", "-3"), "1 to"),
+        (("--beam-size", "1e3"), "--beam-size"),
+        (("--beam-size", "1" + "0" * 5000), "--beam-size"),
+        (("--nbest", "0"), "1 to"),
+        (("--alpha", "nan"), "finite"),
+        (("--beta", "-inf"), "finite"),
+        (("--gamma", "much"), "--gamma"),
+        (("--recombination", "mean"), "sum, max"),
+        (("--blank", "4"), "0 to 3"),
+        (("--blank", "-1"), "0 to 3"),
+        (("--blank", "<s>"), "none of the 4 tokens"),
+        (("--word-lm", "words.arpa"), "lexicon"),
+        (("--neural-lm", "demo/qwen3"), "lexicon"),
+        (("--lexicon", "lexicon.txt", "--neural-lm", "demo/nothing"), "demo/nothing"),
+        (("--threshold", "-1"), "at least 0"),
+        (("--surprise", "1"), "--surprise"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
+)
+def test_bad_options_get_one_sentence(options: tuple[str, ...], expected: str, capsys: Capture) -> None:
+    status, out, err = run(capsys, "one.npy", "--tokens", "tokens.txt", "--json", *options)
+    assert (status, out, len(err)) == (2, [], 1), err
+    assert expected in err[0]
+
+
+def test_no_file_and_no_tokens_get_one_sentence(capsys: Capture) -> None:
+    for words in ((), ("one.npy",), ("--tokens", "tokens.txt")):
+        status, out, err = run(capsys, *words)
+        assert (status, out, len(err)) == (2, [], 1)

@@ -1,0 +1,46 @@
+"""The page about CTC beam search: its programs and commands run as they stand, and it names every option."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ROOT
+from workbench.cli.commands import main
+from workbench.core.options import option_specs
+from workbench.decoding.ctc_options import CtcBeamOptions
+
+PAGE = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_the_programs_and_commands_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    making, searching = blocks("python")
+    exec(compile(making, "docs/decoding.md", "exec"), {})
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(searching, "docs/decoding.md", "exec"), {})
+    assert printed.getvalue().splitlines()[0].split()[1:] == ["for", "two"]
+    plain, boosted = (shlex.split(line)[1:] for line in blocks("sh")[0].splitlines())
+    assert main(plain) == 0
+    assert capsys.readouterr().out.splitlines()[2].endswith("faortuw")
+    assert main(boosted) == 0
+    found = json.loads(capsys.readouterr().out)
+    [shown] = blocks("text")
+    assert shown.startswith(json.dumps(found)[: shown.index('"score"')])
+
+
+def test_every_option_is_on_the_page() -> None:
+    told = set(re.findall(r"--([a-z-]+)", PAGE))
+    assert {spec.name.replace("_", "-") for spec in option_specs(CtcBeamOptions)} <= told

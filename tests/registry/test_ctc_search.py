@@ -1,0 +1,117 @@
+"""The beam search of Python and the shell: arrays and files, and the language model that it opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import workbench
+from workbench.core.errors import BadInput
+from workbench.registry import ctc_search
+
+TOKENS = ("<blk>", "a", "b")
+LOGITS = np.random.default_rng(5).normal(size=(4, 3))
+
+
+def test_arrays_and_files_give_the_same(tmp_path: Path) -> None:
+    np.save(tmp_path / "it.npy", LOGITS)
+    (tmp_path / "tokens.txt").write_text("\n".join(TOKENS))
+    with workbench.CtcBeamSearch(tmp_path / "tokens.txt", "<blk>", nbest=4) as search:
+        from_file = search.decode(tmp_path / "it.npy")
+        assert search.decode_batch([LOGITS, str(tmp_path / "it.npy")]) == [from_file, from_file]
+        assert search.decode_batch([]) == []
+    assert len(from_file) == 4 and isinstance(from_file[0], workbench.TextHypothesis)
+    assert from_file[0].to_dict().keys() == {"text", "tokens", "score", "acoustic", "lm"}
+
+
+def test_paths_may_be_options(tmp_path: Path) -> None:
+    (tmp_path / "lexicon.txt").write_text("ab\ta b\n")
+    search = workbench.CtcBeamSearch(TOKENS, lexicon=tmp_path / "lexicon.txt")
+    assert set(search.decode(LOGITS)[0].words or ()) <= {"ab"}
+
+
+@pytest.mark.parametrize(
+    ("logits", "expected"),
+    [
+        (LOGITS[:, :2], "array 0 is 2 wide and there are 3 tokens"),
+        (LOGITS[0], "array 0 has the shape"),
+        (LOGITS.astype(int), "array 0 holds int64"),
+        ([[0.0, 1.0, 2.0]], "array 0 holds a list"),
+        (np.full((1, 3), np.nan), "array 0 has nan at frame 0"),
+    ],
+)
+def test_what_is_no_logits_is_refused(logits: Any, expected: str) -> None:
+    with pytest.raises(BadInput, match=expected):
+        workbench.CtcBeamSearch(TOKENS).decode(logits)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"beamsize": 3}, "no option beamsize; did you mean beam_size"),
+        ({"beam_size": 0}, "expected 1 to"),
+        ({"tokens": ("a", "a")}, "both 'a'"),
+        ({"tokens": ("a", "")}, "token 1"),
+        ({"tokens": ("a",)}, "1 tokens"),
+        ({"blank": "c"}, "none of the 3 tokens"),
+    ],
+)
+def test_what_is_no_search_is_refused(given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(BadInput, match=expected):
+        workbench.CtcBeamSearch(**{"tokens": TOKENS, **given})
+
+
+class FakeRegistry:
+    """Opens sessions that score nothing; counts what is open."""
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[str, str | None]] = []
+        self.open_now = 0
+        self.closed = False
+
+    def open(self, model: str, runtime: str | None = None) -> Any:
+        self.opened.append((model, runtime))
+        self.open_now += 1
+        registry = self
+
+        class Session:
+            def score_texts(self, texts: Any, *, end: bool = True) -> Any:
+                raise AssertionError("nothing is decoded here")
+
+            def __enter__(self) -> Any:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                registry.open_now -= 1
+
+        return Session()
+
+    def __enter__(self) -> FakeRegistry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+
+
+def test_the_language_model_is_opened_once_and_closed_with_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lexicon.txt").write_text("ab\ta b\n")
+    (tmp_path / "phrases.txt").write_text("ba\n")
+    own = FakeRegistry()
+    monkeypatch.setattr(ctc_search, "Registry", lambda: own)
+    given: dict[str, Any] = {
+        "lexicon": str(tmp_path / "lexicon.txt"),
+        "neural_lm": "demo/qwen3",
+        "neural_runtime": "gguf",
+    }
+    with workbench.CtcBeamSearch(TOKENS, **given):
+        assert (own.opened, own.open_now) == ([("demo/qwen3", "gguf")], 1)
+    assert own.open_now == 0 and own.closed
+    shared = FakeRegistry()
+    with pytest.raises(BadInput, match="'ba'"):
+        workbench.CtcBeamSearch(TOKENS, registry=shared, boost=str(tmp_path / "phrases.txt"), **given)
+    assert shared.open_now == 0 and not shared.closed

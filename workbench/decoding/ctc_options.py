@@ -1,0 +1,66 @@
+"""The user's options of a CTC beam search, declared once for the shell, Python, the page and models with a CTC head.
+
+This file reads none of the files that the options name; `workbench.pipelines.ctc_decoding` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from workbench.core.errors import BadInput
+from workbench.core.options import option
+from workbench.decoding.ctc_beam.options import LARGEST_BEAM, SearchOptions
+
+BEAM_SIZE = SearchOptions.beam_size
+NEURAL_RUNTIMES = ("pytorch", "gguf", "vllm")
+
+
+@dataclass(frozen=True)
+class CtcBeamOptions(SearchOptions):
+    """The options of a CTC beam search: of the search itself, and the language models, words and phrases it uses."""
+
+    lm: str | None = option(None, "n-gram model of tokens: an ARPA file, also gzipped, or a KenLM binary", file=True)
+    lexicon: str | None = option(None, "words and their tokens: a word, a tab and its tokens in each line", file=True)
+    word_lm: str | None = option(None, "n-gram model of the words of lexicon, a file like lm", file=True)
+    neural_lm: str | None = option(
+        None, "language model of the text of the words, with lexicon: a model's id, directory or GGUF file"
+    )
+    neural_runtime: str | None = option(
+        None, "runtime of neural_lm (default: gguf for a GGUF file, otherwise pytorch)", NEURAL_RUNTIMES
+    )
+    boost: str | None = option(None, "phrases to boost, one in each line: tokens, or words with lexicon", file=True)
+
+    def check(self) -> None:
+        """Raises `BadInput` for a model of words without a lexicon, as there are no words then."""
+        for name in ("word_lm", "neural_lm"):
+            if getattr(self, name) is not None and self.lexicon is None:
+                raise BadInput(f"{name} scores words and there is no lexicon; expected lexicon too, or lm for tokens")
+
+    @property
+    def search(self) -> SearchOptions:
+        """The options of the search itself."""
+        chosen = {each.name: getattr(self, each.name) for each in fields(SearchOptions)}
+        return SearchOptions(**{**chosen, "beam_size": self.beam_size or BEAM_SIZE})
+
+
+@dataclass(frozen=True)
+class CtcHeadOptions(CtcBeamOptions):
+    """The options of a beam search for models with a CTC head, which decode greedily if all have their defaults."""
+
+    beam_size: int = option(
+        0,
+        f"hypotheses that the CTC beam search follows (0: greedy decoding; {BEAM_SIZE} if other options of the beam "
+        "search are set)",
+        smallest=1,
+        maximum=LARGEST_BEAM,
+    )
+
+    @property
+    def searches(self) -> bool:
+        """Whether any option asks for a beam search."""
+        return any(getattr(self, each.name) != each.default for each in fields(CtcHeadOptions))
+
+    @property
+    def beam(self) -> CtcBeamOptions:
+        """The options of the beam search alone, without those of the model."""
+        return CtcBeamOptions(**{each.name: getattr(self, each.name) for each in fields(CtcBeamOptions)})

@@ -1,0 +1,90 @@
+"""Makes a CTC beam search from the user's options, and texts from its hypotheses.
+
+The files that the options name are read here, once for each search. This file knows no network; whoever builds a search
+says how a neural language model is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.decoding.ctc_beam.decoder import CtcDecoder
+from workbench.decoding.ctc_beam.hypothesis import Hypothesis
+from workbench.decoding.ctc_beam.lexicon import read_lexicon
+from workbench.decoding.ctc_beam.phrases import read_phrases
+from workbench.decoding.ctc_options import CtcBeamOptions
+from workbench.decoding.language_model import LanguageModel
+from workbench.decoding.neural import NeuralModel
+from workbench.decoding.ngram.read import read_ngram_model
+from workbench.families.vocabulary import Vocabulary
+
+OpenLanguageModel = Callable[[str], Any]
+"""Opens the session of a language model that the options name; whoever passes it closes the session."""
+
+
+@dataclass(frozen=True)
+class TextHypothesis:
+    """A result of a beam search as a reader has it. `score`, `acoustic` and `lm` are natural logarithms."""
+
+    text: str
+    tokens: tuple[str, ...]
+    words: tuple[str, ...] | None  # with a lexicon
+    score: float  # everything together; hypotheses are ranked by it
+    acoustic: float  # ln P(tokens) by CTC
+    lm: float  # of all language models, already weighted, with the end of the sentence
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the hypothesis as plain JSON values; `words` is left out without a lexicon."""
+        words = {} if self.words is None else {"words": list(self.words)}
+        numbers = {"score": self.score, "acoustic": self.acoustic, "lm": self.lm}
+        return {"text": self.text, "tokens": list(self.tokens), **words, **numbers}
+
+
+def build_decoder(
+    options: CtcBeamOptions, pieces: Sequence[str], blank: int, open_session: OpenLanguageModel
+) -> CtcDecoder:
+    """Returns the search that the options ask for, with all files read.
+
+    Args:
+        options: checked by `workbench.core.options.build_options`.
+        pieces: the token of each column of the logits.
+        blank: the index of the blank among them.
+        open_session: opens the session of `options.neural_lm`.
+
+    Raises `BadInput` for a file that is missing or broken, and for options that contradict each other.
+    """
+    options.check()
+    lexicon = read_lexicon(options.lexicon, pieces, blank) if options.lexicon is not None else None
+    symbols, what = (pieces, "token") if lexicon is None else (lexicon.words, "word of the lexicon")
+    phrases = None if options.boost is None else read_phrases(options.boost, symbols, what)
+    token_lm, word_lm = _ngrams(options.lm, pieces), _ngrams(options.word_lm, symbols)
+    # Last, as it takes longest.
+    neural_lm = _neural(options.neural_lm, symbols, open_session)
+    return CtcDecoder(
+        len(pieces),
+        blank,
+        options.search,
+        token_lm=token_lm,
+        lexicon=lexicon,
+        word_lm=word_lm,
+        neural_lm=neural_lm,
+        phrases=phrases,
+    )
+
+
+def _ngrams(path: str | None, symbols: Sequence[str]) -> LanguageModel | None:
+    return None if path is None else read_ngram_model(Path(path), symbols)
+
+
+def _neural(model: str | None, words: Sequence[str], open_session: OpenLanguageModel) -> LanguageModel | None:
+    return None if model is None else NeuralModel(open_session(model).score_texts, words)
+
+
+def text_hypothesis(found: Hypothesis, vocabulary: Vocabulary) -> TextHypothesis:
+    """Returns a hypothesis with its text: the words joined by blanks, or without a lexicon the tokens' text."""
+    text = vocabulary.text(found.tokens).strip() if found.words is None else " ".join(found.words)
+    tokens = tuple(vocabulary.pieces[token] for token in found.tokens)
+    return TextHypothesis(text, tokens, found.words, found.score, found.acoustic, found.lm)

@@ -1,0 +1,74 @@
+"""Reads logits of other programs from `.npy`, `.npz` and `.safetensors` files, and checks logits of any origin.
+
+The size that a file claims is checked before memory is reserved, and nothing is unpickled. This file knows no tokens.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.trace.stored import open_stored
+
+SUFFIXES = (".npy", ".npz", ".safetensors")
+FLOATS = ("float16", "float32", "float64")
+EXPECTED = "expected one array [frames, vocabulary] of float16, float32 or float64"
+
+_CHECKED_AT_ONCE = 1 << 22  # values
+
+
+def read_logits(path: str | Path) -> np.ndarray:
+    """Returns the logits or log-probabilities [frames, vocabulary] in a file, in the type that it has.
+
+    bfloat16, which only `.safetensors` has, becomes float32. Raises `BadInput` for any other content (see
+    `check_logits`), for several arrays, and for a file that is missing or damaged.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadInput(f"{path.name or path} is no file of logits; expected {', '.join(SUFFIXES)}")
+    if not path.is_file():
+        there = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+        raise BadInput(f"{there}; expected a file of logits, {', '.join(SUFFIXES)}")
+    stored = open_stored(path)
+    if len(stored.arrays) != 1:
+        listed = f": {', '.join(stored.arrays):.120}" if stored.arrays else ""
+        raise BadInput(f"{path.name} holds {len(stored.arrays)} arrays{listed}; {EXPECTED}")
+    [read] = stored.arrays.values()
+    if not stored.types <= {*FLOATS, "bfloat16"}:
+        raise BadInput(f"{path.name} holds {', '.join(stored.types)}; {EXPECTED}")
+    logits = read()
+    check_logits(logits, path.name)
+    return logits
+
+
+def check_logits(logits: np.ndarray, where: str) -> None:
+    """Raises `BadInput` unless a search can decode an array. `where` names it in messages.
+
+    It must be [frames, vocabulary] of floating-point numbers and not empty. -inf is a probability of zero; NaN, +inf
+    and a frame without any finite value are refused.
+    """
+    if not isinstance(logits, np.ndarray) or logits.dtype.name not in FLOATS:
+        kind = logits.dtype if isinstance(logits, np.ndarray) else f"a {type(logits).__name__}"
+        raise BadInput(f"{where} holds {kind}; {EXPECTED}")
+    if logits.ndim != 2:
+        raise BadInput(f"{where} has the shape {logits.shape}; {EXPECTED}")
+    if not logits.size:
+        raise BadInput(f"{where} has the shape {logits.shape}, which is empty; expected at least one frame and token")
+    step = max(_CHECKED_AT_ONCE // logits.shape[1], 1)
+    for first in range(0, len(logits), step):
+        block = logits[first : first + step]
+        wrong = np.isnan(block) | (block == np.inf)
+        if wrong.any():
+            frame, token = (int(each) for each in np.unravel_index(int(wrong.argmax()), wrong.shape))
+            raise BadInput(
+                f"{where} has {block[frame, token]} at frame {first + frame}, token {token}, counted from 0; expected "
+                "finite numbers, or -inf for a probability of zero"
+            )
+        impossible = (block == -np.inf).all(axis=1)
+        if impossible.any():
+            raise BadInput(
+                f"{where} has -inf for all tokens of frame {first + int(impossible.argmax())}, counted from 0; "
+                "expected a finite number for at least one token of each frame"
+            )

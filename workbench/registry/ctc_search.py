@@ -1,0 +1,105 @@
+"""CTC beam search over logits of any program, for Python and the shell. A neural language model is one of the registry.
+
+`workbench.pipelines.ctc_decoding` makes the search; this file opens and closes the language model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.core.errors import BadInput
+from workbench.core.options import build_options
+from workbench.decoding.ctc_options import CtcBeamOptions
+from workbench.families.vocabulary import Vocabulary
+from workbench.pipelines.ctc_decoding import TextHypothesis, build_decoder, text_hypothesis
+from workbench.pipelines.logits_files import check_logits, read_logits
+from workbench.pipelines.token_files import blank_of, check_tokens, read_tokens
+from workbench.registry.registry import Registry
+
+CALLED = "the CTC beam search"  # in messages
+
+
+class CtcBeamSearch:
+    """A CTC beam search with the user's options (see `workbench.decoding.ctc_options.CtcBeamOptions`).
+
+    Its files are read once. With `neural_lm` it opens a session of that model; `close`, or `with`, ends it.
+
+    Args:
+        tokens: a text for each column of the logits, the blank included; or the path of a file with them, one in each
+            line, with or without ids.
+        blank: the index of the blank, or its name.
+        registry: opens the neural language model; by default one of its own.
+
+    Raises `BadInput` for unknown options, values that they cannot have, and files that are missing or broken.
+    """
+
+    def __init__(
+        self,
+        tokens: str | Path | Sequence[str],
+        blank: int | str = 0,
+        *,
+        registry: Registry | None = None,
+        **options: Any,
+    ):
+        given = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+        self.options = build_options(CtcBeamOptions, given, CALLED)
+        self.tokens = read_tokens(tokens) if isinstance(tokens, (str, Path)) else tuple(tokens)
+        check_tokens(self.tokens, "the list of tokens")
+        self.blank = blank_of(blank, self.tokens)
+        self._vocabulary = Vocabulary(self.tokens, "the list of tokens")
+        self._registry = registry
+        with contextlib.ExitStack() as opened:
+            self._opened = opened
+            self._decoder = build_decoder(self.options, self.tokens, self.blank, self._open)
+            self._opened = opened.pop_all()
+
+    def _open(self, model: str) -> Any:
+        registry = self._registry or self._opened.enter_context(Registry())
+        return self._opened.enter_context(registry.open(model, runtime=self.options.neural_runtime))
+
+    def decode(self, logits: np.ndarray | str | Path) -> tuple[TextHypothesis, ...]:
+        """Returns the best hypotheses of one recording, best first; `nbest` of them, as far as there are so many.
+
+        Args:
+            logits: [frames, vocabulary] of floating-point numbers: logits or log-probabilities of CTC, or the path of
+                a file with them (see `workbench.pipelines.logits_files.read_logits`).
+        """
+        [found] = self.decode_batch([logits])
+        return found
+
+    def decode_batch(self, logits: Sequence[np.ndarray | str | Path]) -> list[tuple[TextHypothesis, ...]]:
+        """Returns the best hypotheses of several recordings, which are decoded together; see `decode`."""
+        batch = [self._checked(each, number) for number, each in enumerate(logits)]
+        if not batch:
+            return []
+        return [
+            tuple(text_hypothesis(each, self._vocabulary) for each in hypotheses)
+            for hypotheses in self._decoder.decode(batch)
+        ]
+
+    def _checked(self, logits: np.ndarray | str | Path, number: int) -> np.ndarray:
+        if isinstance(logits, (str, Path)):
+            where, array = Path(logits).name, read_logits(logits)
+        else:
+            where, array = f"array {number}", logits
+            check_logits(array, where)
+        if array.shape[1] != len(self.tokens):
+            raise BadInput(
+                f"{where} is {array.shape[1]} wide and there are {len(self.tokens)} tokens; expected a column for each"
+            )
+        return array
+
+    def close(self) -> None:
+        """Ends the session of the neural language model, if there is one. May be called again."""
+        self._opened.close()
+
+    def __enter__(self) -> CtcBeamSearch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

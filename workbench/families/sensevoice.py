@@ -15,6 +15,7 @@ from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
 from workbench.core.options import TimedOptions, option
 from workbench.decoding.ctc import CtcToken
+from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import SanmConfig, expect, positive_int, read_sanm_config
 from workbench.families.vocabulary import (
@@ -40,7 +41,7 @@ UNKNOWN_EMOTION = "<|EMO_UNKNOWN|>"
 
 
 @dataclass(frozen=True)
-class SenseVoiceOptions(TimedOptions):
+class SenseVoiceOptions(CtcHeadOptions, TimedOptions):
     """The user's options for SenseVoice."""
 
     language: str = option("auto", "the language spoken, or auto", tuple(LANGUAGE_QUERIES))
@@ -136,6 +137,11 @@ def is_tag(piece: str) -> bool:
     return len(piece) > 4 and piece.startswith("<|") and piece.endswith("|>")
 
 
+def is_spoken(piece: str) -> bool:
+    """Returns whether a piece is text: neither a tag nor a control piece."""
+    return not is_tag(piece) and piece not in CONTROL_PIECES
+
+
 def timed_tokens(
     path: Sequence[CtcToken], vocabulary: Vocabulary, frames: int, frame_seconds: float
 ) -> tuple[Token, ...]:
@@ -151,7 +157,7 @@ def timed_tokens(
     tokens = []
     for token in path:
         piece = vocabulary.pieces[token.id]
-        if is_tag(piece) or piece in CONTROL_PIECES:
+        if not is_spoken(piece):
             continue
         start = max((token.first - QUERY_FRAMES - 0.5) * frame_seconds, 0.0)
         end = min(token.end - QUERY_FRAMES - 0.5, frames - 0.5) * frame_seconds

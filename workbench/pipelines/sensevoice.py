@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from workbench.audio.cmvn import Cmvn
 from workbench.core.resources import close
-from workbench.decoding.ctc import collapse
+from workbench.decoding.ctc import CtcToken, collapse
+from workbench.decoding.ctc_alignment import best_alignment
+from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.families.sensevoice import (
     UNKNOWN_EMOTION,
     SenseVoiceModel,
     SenseVoiceOptions,
+    is_spoken,
     query_ids,
     read_tags,
     timed_tokens,
 )
+from workbench.pipelines.ctc_head import CtcHead
 from workbench.pipelines.features import Features
 from workbench.pipelines.speech_session import Recognition
 from workbench.pipelines.traced import traced
+from workbench.session.values import SpokenHypothesis, Token
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.trace import StageFilter
 
@@ -54,6 +60,9 @@ class SenseVoicePipeline:
         self.model = model
         self.network = network
         self.features = Features(model.frontend, cmvn)
+        pieces = model.vocabulary.pieces
+        unspoken = [number for number, piece in enumerate(pieces) if not is_spoken(piece)]
+        self._head = CtcHead(pieces, model.blank, unspoken)
         self.unknown_emotion = model.vocabulary.ids.get(UNKNOWN_EMOTION)
 
     @property
@@ -72,11 +81,46 @@ class SenseVoicePipeline:
             if recorder.wanted("ctc.posteriors"):
                 recorder.put("ctc.posteriors", _softmax(logits))
             blocks = iter([logits])
+        if options.searches:
+            return self._searched(np.concatenate([*blocks]), len(features), options)
         path = collapse(np.concatenate([self._best(block, options) for block in blocks]), self.model.blank)
-        vocabulary = self.model.vocabulary
-        pieces = [vocabulary.pieces[token.id] for token in path]
-        language, tags = read_tags(pieces)
-        tokens = timed_tokens(path, vocabulary, len(features), self.model.frontend.frame_seconds)
+        return self._recognition(path, self._timed(path, len(features)))
+
+    def _searched(self, logits: np.ndarray, frames: int, options: SenseVoiceOptions) -> Recognition:
+        """Returns the recognition by beam search; its tags are those of the likeliest path."""
+        scores = self._head.spoken(logits)
+        found = [self._hypothesis(each, scores, frames) for each in self._head.search(scores, options.beam)]
+        likeliest = collapse(self._best(logits, options), self.model.blank)
+        pieces = self.model.vocabulary.pieces
+        heard = [token for token in likeliest if not is_spoken(pieces[token.id])]
+        if not found:  # no word of the lexicon is possible
+            return self._recognition(heard, ())
+        path, best = found[0]
+        shown = best.tokens if best.words is None else tuple(replace(each, text=f" {each.text}") for each in best.words)
+        recognition = self._recognition(sorted([*heard, *path], key=lambda token: token.first), shown)
+        hypotheses = tuple(hypothesis for _, hypothesis in found)
+        return replace(recognition, text=best.text, hypotheses=hypotheses, worded=best.words is not None)
+
+    def _hypothesis(
+        self, found: Hypothesis, scores: np.ndarray, frames: int
+    ) -> tuple[list[CtcToken], SpokenHypothesis]:
+        """Returns the frames of a hypothesis' tokens on its best alignment, and the hypothesis with times."""
+        path = best_alignment(scores, found.tokens, self.model.blank) or []
+        tokens = self._timed(path, frames)
+        text, words = self.text_of(found.tokens), None
+        if found.words is not None:
+            text = " ".join(found.words)
+            words = tuple(
+                Token(found.tokens[first], word, tokens[first].start, tokens[end - 1].end)
+                for word, (first, end) in zip(found.words, self._head.word_spans(found), strict=True)
+            )
+        return path, SpokenHypothesis(text, tokens, words, found.score, found.acoustic, found.lm)
+
+    def _timed(self, path: Sequence[CtcToken], frames: int) -> tuple[Token, ...]:
+        return timed_tokens(path, self.model.vocabulary, frames, self.model.frontend.frame_seconds)
+
+    def _recognition(self, path: Sequence[CtcToken], tokens: tuple[Token, ...]) -> Recognition:
+        language, tags = read_tags([self.model.vocabulary.pieces[token.id] for token in path])
         return Recognition(
             text=self.text_of([token.id for token in tokens]),
             language=language,
@@ -106,8 +150,8 @@ class SenseVoicePipeline:
         return traced(self.recognise, samples, options, wanted, given)
 
     def close(self) -> None:
-        """Frees the network."""
-        close(self.network)
+        """Frees the network, and the language model of the last beam search."""
+        close(self.network, self._head)
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

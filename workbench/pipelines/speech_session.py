@@ -20,6 +20,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
+from workbench.pipelines.spoken_hypotheses import best_of_chunks
 from workbench.pipelines.tracing import named, place_of, substituted_stages, trace_of
 from workbench.pipelines.voice_activity import check_detector, speech_spans
 from workbench.session.protocols import Session, Traces, Transcribes, recordings
@@ -29,6 +30,7 @@ from workbench.session.values import (
     Partial,
     Progress,
     Segment,
+    SpokenHypothesis,
     Token,
     Transcript,
 )
@@ -55,6 +57,8 @@ class Recognition:
     ids: tuple[int, ...]
     notes: tuple[str, ...] = ()  # what the user should know about how it was recognised
     ended: bool = True  # whether the model ended it; a limit cut it off otherwise
+    hypotheses: tuple[SpokenHypothesis, ...] = ()  # of a beam search, best first
+    worded: bool = False  # whether the tokens are words of a lexicon, whose texts are not those of their ids
 
 
 class Recogniser(Protocol):
@@ -206,7 +210,7 @@ class SpeechSession(Session, Transcribes, Traces):
             job = chunk.job
             job.seconds += seconds * len(chunk.samples) / max(samples, 1)  # its share of the batch's time
             segments = _segments(part, chunk.span, text_of)
-            job.parts[chunk.place] = part, segments
+            job.parts[chunk.place] = _placed(part, chunk.span), segments
             for segment in segments:
                 yield job.number, segment
             if len(job.parts) == job.chunks:
@@ -256,6 +260,7 @@ class SpeechSession(Session, Transcribes, Traces):
             memory_bytes=peak_resident_bytes(),
             tags={kind: name for kind, name in tags.items() if name},
             notes=(*self._notes, *job.recording.notes, *job.notes, *notes),
+            hypotheses=best_of_chunks([part.hypotheses for part in recognitions], join_texts),
         )
 
 
@@ -341,9 +346,28 @@ def _segments(recognition: Recognition, span: Span, text_of: Callable[[Sequence[
         return [Segment(span.start, span.end, recognition.text, tokens, recognition.tags)]
     inner = [(a[-1].end + b[0].start) / 2 for a, b in pairwise(groups)]  # type: ignore[operator]
     return [
-        Segment(start, end, text_of([token.id for token in group]), group, recognition.tags)
+        Segment(
+            start, end, _text(group) if recognition.worded else text_of([t.id for t in group]), group, recognition.tags
+        )
         for group, (start, end) in zip(groups, pairwise([span.start, *inner, span.end]), strict=True)
     ]
+
+
+def _text(words: Sequence[Token]) -> str:
+    return "".join(word.text for word in words).strip()
+
+
+def _placed(recognition: Recognition, span: Span) -> Recognition:
+    """Returns the recognition with hypotheses whose times count from the start of the recording."""
+
+    def placed(tokens: Sequence[Token]) -> tuple[Token, ...]:
+        return tuple(_absolute(token, span) for token in tokens)
+
+    hypotheses = (
+        replace(each, tokens=placed(each.tokens), words=None if each.words is None else placed(each.words))
+        for each in recognition.hypotheses
+    )
+    return replace(recognition, hypotheses=tuple(hypotheses))
 
 
 def _absolute(token: Token, span: Span) -> Token:

@@ -8,10 +8,11 @@ from typing import Any
 
 from workbench.artifacts.vllm_directories import served_directory
 from workbench.core.errors import BadInput, Unavailable
-from workbench.core.options import build_options
+from workbench.core.options import build_options, option_specs
 from workbench.core.progress import OnProgress
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
+from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families import FAMILIES
 from workbench.pipelines.voice_activity import BUILT_IN
 from workbench.registry.availability import default_runtime, why_not_runnable
@@ -21,6 +22,8 @@ from workbench.registry.context_length import check_context
 from workbench.registry.settings import checked_settings
 from workbench.registry.sources import fetch, on_disk
 from workbench.registry.weights import gguf_file
+
+NEURAL = "causal_lm"  # the family of language models that score the texts of a beam search
 
 
 def resolve(
@@ -86,10 +89,35 @@ def chat_options(card: Card) -> type[Any]:
 
 
 def resolve_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options; the id of a voice activity model becomes the path of its checkpoint."""
+    """Returns the options as a session takes them: paths of files that do not depend on the folder of a process, and
+    the place of the checkpoint for the id of a model.
+    """
+    found = dict(options)
+    for name in _FILE_OPTIONS & found.keys():
+        if isinstance(found[name], (str, Path)):
+            found[name] = str(Path(found[name]).absolute())
+    return _with_detector(_with_language_model(found))
+
+
+_FILE_OPTIONS = {spec.name for spec in option_specs(CtcBeamOptions) if spec.file}
+
+
+def _with_language_model(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options with the place and the runtime of the language model of a beam search."""
+    model, runtime = options.get("neural_lm"), options.get("neural_runtime")
+    if not isinstance(model, (str, Path)) or not (runtime is None or isinstance(runtime, str)):
+        return options
+    spec = resolve(model, runtime)
+    if spec.family != NEURAL or spec.server is not None:
+        what = "a model on a server" if spec.server else f"a model of the family {spec.family}"
+        raise BadInput(f"option neural_lm is {str(model)!r:.80}, {what}; expected a language model on this machine")
+    return {**options, "neural_lm": str(spec.checkpoint.absolute()), "neural_runtime": spec.runtime}
+
+
+def _with_detector(options: dict[str, Any]) -> dict[str, Any]:
     vad = options.get("vad")
     if not isinstance(vad, (str, Path)) or vad in BUILT_IN:
-        return dict(options)
+        return options
     expected = f"{', '.join(BUILT_IN)}, or the id, directory or GGUF file of an FSMN-VAD"
     catalogue = read_catalogue()
     if on_disk(vad)[1] is None and str(vad) not in catalogue.ids:

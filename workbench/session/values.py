@@ -39,6 +39,18 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class SpokenHypothesis:
+    """One of the best results of a beam search; scores are natural logarithms, summed over the recording's chunks."""
+
+    text: str
+    tokens: tuple[Token, ...]  # with times from the best alignment
+    words: tuple[Token, ...] | None  # with a lexicon: each word with its times, and the id of its first token
+    score: float  # everything together; hypotheses are ranked by it
+    acoustic: float
+    lm: float  # of all language models, already weighted
+
+
+@dataclass(frozen=True)
 class Transcript:
     """What one model heard in one recording."""
 
@@ -55,6 +67,7 @@ class Transcript:
     tags: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what the user should know about how this came about
     quantization: str | None = None  # of the weights, where they were in a GGUF file; set by whoever opened the session
+    hypotheses: tuple[SpokenHypothesis, ...] = ()  # of a beam search, best first; the first is the text above
 
     @property
     def real_time_factor(self) -> float:
@@ -62,8 +75,12 @@ class Transcript:
         return self.compute_seconds / self.audio_seconds if self.audio_seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The transcript as plain JSON values, in the field order of the class: times to the millisecond."""
-        return dict(_rounded(asdict(self)))
+        """The transcript as plain JSON values, in the field order of the class: times to the millisecond.
+
+        `hypotheses` is left out where there was no beam search.
+        """
+        found = dict(_rounded(asdict(self)))
+        return found if self.hypotheses else {name: value for name, value in found.items() if name != "hypotheses"}
 
     def to_json(self) -> str:
         """One line of JSON; text stays readable (no ASCII escapes)."""

@@ -1,0 +1,31 @@
+"""Which tokens spell which word."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.decoding.ctc_beam.lexicon import Lexicon
+from workbench.decoding.word_spans import word_spans
+
+LEXICON = Lexicon(("a", "ab", "b"), (((1,), (1, 1)), ((1, 2),), ((2,), (1, 2, 2))))
+SAID = st.lists(st.sampled_from([(word, s) for word, all_ in zip(*vars(LEXICON).values()) for s in all_]), max_size=6)
+
+
+@given(SAID)
+def test_every_word_is_spelled_by_its_tokens(said: list[tuple[str, tuple[int, ...]]]) -> None:
+    tokens = [token for _, spelling in said for token in spelling]
+    words = [word for word, _ in said]
+    spans = word_spans(tokens, words, LEXICON)
+    assert [0, *(end for _, end in spans)] == [*(first for first, _ in spans), len(tokens)]
+    for word, (first, end) in zip(words, spans, strict=True):
+        assert tuple(tokens[first:end]) in LEXICON.pronunciations[LEXICON.words.index(word)]
+    assert all(one[1] == two[0] for one, two in pairwise(spans))
+
+
+def test_tokens_of_other_words_are_an_error() -> None:
+    with pytest.raises(ValueError, match="do not spell"):
+        word_spans([1, 2, 2], ["a"], LEXICON)

@@ -1,0 +1,178 @@
+"""SenseVoice's beam search around a network that is made up: texts, words, times, tags, and what files it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.tiny_checkpoints import noise, tiny_sensevoice
+from workbench.core.errors import BadInput
+from workbench.decoding.ctc import collapse
+from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, is_spoken, read_sensevoice
+from workbench.pipelines import ctc_head
+from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.pipelines.speech_session import SpeechSession
+from workbench.trace.recorder import Recorder
+
+SAMPLES = noise(1.0)[0]  # 17 frames
+BEAM = {"beam_size": 50}
+WIDE = SenseVoiceOptions(beam_size=100, nbest=100)
+
+
+class Network:
+    """Gives the logits it was made with, for any recording."""
+
+    dtype = "float32"
+
+    def __init__(self, logits: np.ndarray):
+        self.given = logits
+
+    def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
+        yield self.given
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> SenseVoiceModel:
+    return read_sensevoice(tiny_sensevoice(tmp_path_factory.mktemp("tiny")))
+
+
+def pipeline(model: SenseVoiceModel, frames: int, **pieces: str) -> SenseVoicePipeline:
+    """A pipeline whose network gives likely pieces by frame, as `f6="▁a"`, and a blank elsewhere."""
+    logits = np.full((frames, len(model.vocabulary)), -12.0, dtype=np.float32)
+    logits[:, 0] = 0.0
+    for frame, piece in pieces.items():
+        logits[int(frame[1:]), model.vocabulary.ids[piece]] = 9.0
+    return SenseVoicePipeline(model, None, Network(logits))
+
+
+def test_the_best_hypothesis_is_the_greedy_text_where_the_network_is_sure(model: SenseVoiceModel) -> None:
+    hearer = pipeline(model, 21, f0="<|en|>", f1="<|HAPPY|>", f6="▁a", f7="▁a", f9="▁c")
+    greedy, searched = hearer.recognise(SAMPLES, SenseVoiceOptions()), hearer.recognise(SAMPLES, WIDE)
+    assert (greedy.text, greedy.hypotheses) == ("a c", ())
+    for name in ("text", "language", "tags", "tokens", "ids"):
+        assert getattr(searched, name) == getattr(greedy, name), name
+    assert len(searched.hypotheses) == 100
+    best = searched.hypotheses[0]
+    assert (best.text, best.tokens, best.words, best.lm) == ("a c", greedy.tokens, None, 0.0)
+    assert best.score == best.acoustic < 0
+    texts = {(each.text, tuple(token.id for token in each.tokens)) for each in searched.hypotheses}
+    assert len(texts) == 100
+
+
+def test_scores_are_probabilities_of_the_spoken_tokens(model: SenseVoiceModel) -> None:
+    """Against all paths: tags and control pieces are taken out after collapsing."""
+    kept = [model.vocabulary.ids[piece] for piece in ("<unk>", "</s>", "▁a", "▁c", "<|en|>", "<|HAPPY|>")]
+    logits = np.full((4, len(model.vocabulary)), -np.inf, dtype=np.float32)
+    logits[:, kept] = np.random.default_rng(3).normal(size=(4, len(kept)))
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    expected: dict[tuple[int, ...], float] = {}
+    for path in product(kept, repeat=4):
+        ids = [token.id for token in collapse(np.array(path), model.blank)]
+        spoken = tuple(number for number in ids if is_spoken(model.vocabulary.pieces[number]))
+        expected[spoken] = expected.get(spoken, 0.0) + float(np.prod(chances[range(4), list(path)]))
+    options = SenseVoiceOptions(beam_size=500, nbest=500)
+    heard = SenseVoicePipeline(model, None, Network(logits)).recognise(SAMPLES, options)
+    found = {tuple(token.id for token in each.tokens): np.exp(each.acoustic) for each in heard.hypotheses}
+    assert found.keys() == expected.keys()
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_words_of_a_lexicon_are_the_text_and_have_times(model: SenseVoiceModel, tmp_path: Path) -> None:
+    lexicon = tmp_path / "lexicon.txt"
+    lexicon.write_text("Ann\t▁a\nact\t▁a ▁c\nsee\t▁c\nsea\t▁c\n", encoding="utf-8")
+    boost = tmp_path / "boost.txt"
+    boost.write_text("Ann sea\n", encoding="utf-8")
+    hearer = pipeline(model, 21, f0="<|en|>", f6="▁a", f12="▁c")
+    options = SenseVoiceOptions(lexicon=str(lexicon), boost=str(boost), nbest=3)
+    heard = hearer.recognise(SAMPLES, options)
+    assert heard.text == "Ann sea" and heard.language == "en"
+    assert [token.text for token in heard.tokens] == [" Ann", " sea"]
+    best = heard.hypotheses[0]
+    assert best.words is not None and [word.text for word in best.words] == ["Ann", "sea"]
+    assert [(word.start, word.end) for word in best.words] == [(token.start, token.end) for token in best.tokens]
+    assert {each.text for each in heard.hypotheses} == {"Ann sea", "Ann see", "act"}
+    assert heard.hypotheses[1].acoustic == pytest.approx(best.acoustic) and best.score > best.acoustic
+
+
+def test_a_lexicon_that_nothing_fits_leaves_the_tags(model: SenseVoiceModel, tmp_path: Path) -> None:
+    lexicon = tmp_path / "lexicon.txt"
+    lexicon.write_text("never\t</s>\n", encoding="utf-8")
+    logits = np.full((6, len(model.vocabulary)), -np.inf, dtype=np.float32)
+    logits[0, model.vocabulary.ids["<|en|>"]] = logits[1:, model.vocabulary.ids["▁a"]] = 1.0
+    heard = SenseVoicePipeline(model, None, Network(logits)).recognise(SAMPLES, SenseVoiceOptions(lexicon=str(lexicon)))
+    assert (heard.text, heard.language, heard.hypotheses, heard.tokens) == ("", "en", (), ())
+
+
+def test_a_session_joins_the_hypotheses_of_chunks_and_cuts_at_words(model: SenseVoiceModel, tmp_path: Path) -> None:
+    lexicon = tmp_path / "lexicon.txt"
+    lexicon.write_text("Ann\t▁a\nsee\t▁c\nsea\t▁c\n", encoding="utf-8")
+    session = SpeechSession("it", "fake", pipeline(model, 60, f6="▁a", f40="▁c"))
+    options: dict[str, Any] = {"lexicon": str(lexicon), "nbest": 4, "vad": "none", "max_segment_seconds": 4.0}
+    found = session.transcribe((noise(8.0)[0], 16000), **options)
+    words = found.text.split()
+    assert found.text == found.hypotheses[0].text and set(words[::2]) == {"Ann"} and len(words) >= 4
+    assert [segment.text for segment in found.segments] == words, "cut at the pause of two seconds within each chunk"
+    texts = {each.text for each in found.hypotheses}
+    assert len(texts) == 4 and all(set(text.split()[1::2]) <= {"see", "sea"} for text in texts)
+    assert len({round(each.score, 6) for each in found.hypotheses}) == 1, "homophones"
+    times = [word.start for word in found.hypotheses[0].words or ()]
+    assert times == sorted(times) and times[2] > times[1]  # type: ignore[operator,type-var]
+    assert "hypotheses" in found.to_dict()
+    assert "hypotheses" not in session.transcribe((noise(1.0)[0], 16000)).to_dict()
+
+
+def test_files_are_read_once_and_again_when_they_change(
+    model: SenseVoiceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    original = ctc_head.build_decoder
+    monkeypatch.setattr(ctc_head, "build_decoder", lambda *given: made.append(given) or original(*given))
+    lexicon = tmp_path / "lexicon.txt"
+    lexicon.write_text("Ann\t▁a\n", encoding="utf-8")
+    hearer = pipeline(model, 21, f6="▁a")
+    options = SenseVoiceOptions(lexicon=str(lexicon))
+    assert [hearer.recognise(SAMPLES, options).text for _ in range(2)] == ["Ann", "Ann"] and len(made) == 1
+    lexicon.write_text("Anna\t▁a\n", encoding="utf-8")
+    assert hearer.recognise(SAMPLES, options).text == "Anna" and len(made) == 2
+    lexicon.unlink()
+    with pytest.raises(BadInput, match=r"lexicon\.txt cannot be read"):
+        hearer.recognise(SAMPLES, options)
+
+
+def test_the_language_model_of_a_search_is_opened_once_and_closed(
+    model: SenseVoiceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Session:
+        closed = 0
+
+        def close(self) -> None:
+            Session.closed += 1
+
+    opened: list[str] = []
+
+    def build(options: Any, pieces: Any, blank: int, open_session: Any) -> Any:
+        open_session(options.neural_lm)
+        return original(SenseVoiceOptions(beam_size=4).beam, pieces, blank, open_session)
+
+    class Module:
+        @staticmethod
+        def open_session(place: Path, name: str, settings: object) -> Session:
+            opened.append(f"{place}")
+            return Session()
+
+    original = ctc_head.build_decoder
+    monkeypatch.setattr(ctc_head, "build_decoder", build)
+    monkeypatch.setattr(ctc_head, "import_module", lambda name: Module)
+    hearer = pipeline(model, 21, f6="▁a")
+    options = SenseVoiceOptions(neural_lm=str(tmp_path), lexicon="lexicon.txt")
+    for _ in range(2):
+        hearer.recognise(SAMPLES, options)
+    assert opened == [str(tmp_path)] and Session.closed == 0
+    hearer.close()
+    hearer.close()
+    assert Session.closed == 1

@@ -1,0 +1,47 @@
+"""The best hypotheses of a recording, against all combinations of those of its chunks."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.pipelines.spoken_hypotheses import best_of_chunks
+from workbench.session.values import SpokenHypothesis, Token
+
+
+def chunk(seed: int, count: int) -> list[SpokenHypothesis]:
+    rng = np.random.default_rng(seed)
+    scores = np.sort(rng.normal(size=count))[::-1].tolist()
+    return [
+        SpokenHypothesis(str(number), (Token(1000 * seed + number, str(number)),), None, score, score - 1.0, 1.0)
+        for number, score in enumerate(scores)
+    ]
+
+
+@given(st.lists(st.integers(0, 5), max_size=4))
+def test_the_best_combinations_in_their_order(counts: list[int]) -> None:
+    chunks = [chunk(seed, count) for seed, count in enumerate(counts)]
+    found = best_of_chunks(chunks, " ".join)
+    most = max(counts, default=0)
+    sums = sorted((sum(each.score for each in way) for way in product(*filter(None, chunks))), reverse=True)
+    np.testing.assert_allclose([each.score for each in found], sums[:most] if most else [])
+    for each in found:
+        assert [token.text for token in each.tokens] == each.text.split()
+        assert abs(each.score - each.acoustic - each.lm) < 1e-9
+    assert len({tuple(token.id for token in each.tokens) for each in found}) == len(found)
+
+
+def test_combinations_that_say_the_same_are_one() -> None:
+    token = Token(1, "a")
+    two = [SpokenHypothesis("a", (token,), None, -1.0, -1.0, 0.0), SpokenHypothesis("", (), None, -2.0, -2.0, 0.0)]
+    found = best_of_chunks([two, two], " ".join)
+    assert [(len(each.tokens), each.score) for each in found] == [(2, -2.0), (1, -3.0)]
+
+
+def test_words_are_joined_also_with_a_chunk_without_speech() -> None:
+    word = SpokenHypothesis("a", (Token(1, "a"),), (Token(1, "Ann"),), -1.0, -1.0, 0.0)
+    [found] = best_of_chunks([[], [word], [word]], " ".join)
+    assert found.words == (Token(1, "Ann"), Token(1, "Ann")) and found.score == -2.0

@@ -1,0 +1,36 @@
+"""Which tokens of a hypothesis spell which of its words. This file knows no files and no search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from workbench.decoding.ctc_beam.lexicon import Lexicon
+
+
+def word_spans(tokens: Sequence[int], words: Sequence[str], lexicon: Lexicon) -> list[tuple[int, int]]:
+    """Returns for each word the index of its first token, and the index behind its last.
+
+    If the words can be spelled by these tokens in several ways, the earlier words are as long as possible.
+
+    Raises `ValueError` if the words cannot be spelled by these tokens at all.
+    """
+    symbols = {word: number for number, word in enumerate(lexicon.words)}
+    spellings = [lexicon.pronunciations[symbols[word]] for word in words]
+    whole = tuple(tokens)
+    # From the end: the places at which the words from each one on can begin.
+    places = [{len(whole)}]
+    for each in reversed(spellings):
+        lengths = [(len(spelling), spelling) for spelling in each]
+        places.append(
+            {end - n for end in places[-1] for n, spelling in lengths if n <= end and whole[end - n : end] == spelling}
+        )
+    places.reverse()
+    if 0 not in places[0]:
+        raise ValueError(f"the tokens {list(whole)} do not spell the words {list(words)}")
+    starts = [0]
+    for each, ends in zip(spellings, places[1:], strict=True):
+        begin = starts[-1]
+        fitting = [begin + len(s) for s in each if begin + len(s) in ends and whole[begin : begin + len(s)] == s]
+        starts.append(max(fitting))
+    return list(pairwise(starts))

@@ -1,0 +1,108 @@
+"""Beam search over the CTC head of a loaded model, for what is spoken.
+
+Tags and control tokens are no speech. What the head gives them counts as blank: a path with them, collapsed and without
+them, is the path with blanks in their place. So the scores stay exact probabilities of the spoken tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.core.options import option_specs
+from workbench.core.resources import close
+from workbench.core.settings import Settings
+from workbench.decoding.ctc_beam.decoder import CtcDecoder
+from workbench.decoding.ctc_beam.hypothesis import Hypothesis
+from workbench.decoding.ctc_beam.logits import log_probabilities
+from workbench.decoding.ctc_options import CtcBeamOptions
+from workbench.decoding.word_spans import word_spans
+from workbench.families import FAMILIES
+from workbench.pipelines.ctc_decoding import build_decoder
+
+_FILES = tuple(spec.name for spec in option_specs(CtcBeamOptions) if spec.file)
+
+
+class CtcHead:
+    """The outputs of a model's CTC head, searched as the options of a call say.
+
+    The search of the last options is kept, as its files may be large. It is made again if one of them has changed.
+
+    Args:
+        pieces: the token of each column of the logits.
+        blank: the index of the blank.
+        unspoken: indices of tokens that are no speech.
+    """
+
+    def __init__(self, pieces: Sequence[str], blank: int, unspoken: Sequence[int]):
+        self._pieces = tuple(pieces)
+        self._blank = blank
+        self._unspoken = np.array(sorted(set(unspoken) - {blank}), dtype=np.int64)
+        self._key: Any = None
+        self._decoder: CtcDecoder | None = None
+        self._language_model: Any = None
+
+    def spoken(self, logits: np.ndarray) -> np.ndarray:
+        """Returns ln P of each token in each frame, float64 [frames, vocabulary], with unspoken tokens as blanks."""
+        found = log_probabilities(logits, len(self._pieces))
+        if len(self._unspoken):
+            columns = found[:, [self._blank, *self._unspoken]]
+            found[:, self._blank] = np.logaddexp.reduce(columns, axis=1)
+            found[:, self._unspoken] = -np.inf
+        return found
+
+    def search(self, log_probs: np.ndarray, options: CtcBeamOptions) -> list[Hypothesis]:
+        """Returns the best hypotheses of a result of `spoken`, best first.
+
+        Raises `BadInput` as `workbench.pipelines.ctc_decoding.build_decoder` does.
+        """
+        [found] = self._decoder_for(options).decode([log_probs])
+        return found
+
+    def word_spans(self, found: Hypothesis) -> list[tuple[int, int]]:
+        """Returns the first token of each word of a hypothesis of the last search, and the one behind its last; nothing
+        without a lexicon.
+        """
+        lexicon = self._decoder.lexicon if self._decoder else None
+        return word_spans(found.tokens, found.words or (), lexicon) if lexicon else []
+
+    def _decoder_for(self, options: CtcBeamOptions) -> CtcDecoder:
+        key = options, tuple(_stamp(getattr(options, name)) for name in _FILES)
+        if self._decoder is None or key != self._key:
+            self.close()
+            with contextlib.ExitStack() as opened:  # a language model that is open already if another file is broken
+                opened.callback(self.close)
+                self._decoder = build_decoder(options, self._pieces, self._blank, self._open(options))
+                opened.pop_all()
+            self._key = key
+        return self._decoder
+
+    def _open(self, options: CtcBeamOptions) -> Any:
+        def opener(place: str) -> Any:
+            runtime = options.neural_runtime or ("pytorch" if Path(place).is_dir() else "gguf")
+            # Imported by name, as the runtimes are in a layer above the pipelines.
+            module = import_module(str(FAMILIES["causal_lm"].cell(runtime).module))
+            self._language_model = module.open_session(Path(place), Path(place).name, Settings())
+            return self._language_model
+
+        return opener
+
+    def close(self) -> None:
+        """Drops the search and frees its language model."""
+        self._decoder, self._key = None, None
+        model, self._language_model = self._language_model, None
+        close(model)
+
+
+def _stamp(path: str | None) -> tuple[int, int] | None:
+    """Returns what changes when a file does; None for no file."""
+    try:
+        found = Path(path).stat() if path is not None else None
+    except (OSError, ValueError):  # whoever reads it says what is wrong
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_size)

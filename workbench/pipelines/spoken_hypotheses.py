@@ -1,0 +1,72 @@
+"""Joins the best hypotheses of the chunks of a recording to the best hypotheses of the whole recording.
+
+The chunks are decoded independently of each other, so the scores of their hypotheses add up. This file knows no model.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
+
+from workbench.session.values import SpokenHypothesis
+
+NOTHING = SpokenHypothesis("", (), None, 0.0, 0.0, 0.0)
+
+
+def best_of_chunks(
+    chunks: Sequence[Sequence[SpokenHypothesis]], join: Callable[[Sequence[str]], str]
+) -> tuple[SpokenHypothesis, ...]:
+    """Returns the best hypotheses of a recording, as many as the chunk with the most has, best first.
+
+    Args:
+        chunks: the best hypotheses of each chunk in order, best first, with times in the recording. A chunk without any
+            counts as one in which nothing is said.
+        join: joins the texts of consecutive chunks.
+    """
+    most = max(map(len, chunks), default=0)
+    if not most:
+        return ()
+    found = reduce(
+        lambda left, right: _best_pairs(left, right or [NOTHING], most, join), chunks[1:], chunks[0] or [NOTHING]
+    )
+    return tuple(found)
+
+
+def _best_pairs(
+    left: Sequence[SpokenHypothesis],
+    right: Sequence[SpokenHypothesis],
+    most: int,
+    join: Callable[[Sequence[str]], str],
+) -> list[SpokenHypothesis]:
+    """Returns the `most` best pairs of hypotheses, best first; of pairs that say the same, the best one."""
+    found: list[SpokenHypothesis] = []
+    said: set[tuple[tuple[int, ...], tuple[str, ...]]] = set()
+    waiting = [(-left[0].score - right[0].score, 0, 0)]
+    while waiting and len(found) < most:
+        _, i, j = heapq.heappop(waiting)
+        pair = _pair(left[i], right[j], join)
+        key = tuple(token.id for token in pair.tokens), tuple(word.text for word in pair.words or ())
+        if key not in said:
+            said.add(key)
+            found.append(pair)
+        # Each pair but the first has one parent: (i, 0) follows (i - 1, 0), and (i, j) follows (i, j - 1).
+        if j == 0 and i + 1 < len(left):
+            heapq.heappush(waiting, (-left[i + 1].score - right[0].score, i + 1, 0))
+        if j + 1 < len(right):
+            heapq.heappush(waiting, (-left[i].score - right[j + 1].score, i, j + 1))
+    return found
+
+
+def _pair(left: SpokenHypothesis, right: SpokenHypothesis, join: Callable[[Sequence[str]], str]) -> SpokenHypothesis:
+    words = None if left.words is None and right.words is None else (*(left.words or ()), *(right.words or ()))
+    return replace(
+        left,
+        text=join([left.text, right.text]),
+        tokens=(*left.tokens, *right.tokens),
+        words=words,
+        score=left.score + right.score,
+        acoustic=left.acoustic + right.acoustic,
+        lm=left.lm + right.lm,
+    )

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.core.options import build_options
+from workbench.core.options import build_options, option_specs
 from workbench.core.runtimes import RUNTIMES
 from workbench.pipelines.voice_activity import BUILT_IN
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
+from workbench.registry.resolve import NEURAL
 from workbench.registry.weights import AUTO, Weights
 
 SEPARATOR = "|"
@@ -125,15 +127,43 @@ def vad_choices(registry: Registry) -> tuple[str, ...]:
     return (*BUILT_IN, *(card.id for card in registry.cards() if "vad" in card.tasks))
 
 
+def neural_choices(registry: Registry) -> tuple[str, ...]:
+    """Returns the values of the option `neural_lm` on the page: the listed language models on this machine."""
+    return tuple(card.id for card in registry.cards() if card.family == NEURAL and card.server is None)
+
+
 def options_for(registry: Registry, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of the options that the model has, checked. Raises `BadInput` for an invalid value."""
+    """Returns those of the options that the model has, checked.
+
+    Raises `BadInput` for an invalid value. Paths of this machine are invalid, except those of files that the user has
+    uploaded, as the page may be open to other machines.
+    """
     options_class = registry.options_class(model)
     names = options_class.__dataclass_fields__
     mine = {name: value for name, value in given.items() if name in names}
     if "vad" in mine and mine["vad"] not in vad_choices(registry):
         raise BadInput(f"option vad is {mine['vad']!r}; expected one of {', '.join(vad_choices(registry))}")
+    if mine.get("neural_lm") not in (None, *neural_choices(registry)):
+        raise BadInput(
+            f"option neural_lm is {mine['neural_lm']!r:.80}; expected one of {', '.join(neural_choices(registry))}"
+        )
+    for spec in option_specs(options_class):
+        if spec.file and mine.get(spec.name) is not None and not _is_upload(mine[spec.name]):
+            raise BadInput(
+                f"option {spec.name} is {mine[spec.name]!r:.80}; expected a file that was uploaded to this page"
+            )
     build_options(options_class, mine, model)
     return mine
+
+
+def _is_upload(path: Any) -> bool:
+    """Returns whether a value is the path of a file in the folder of the page's uploads."""
+    from gradio.utils import get_upload_folder
+
+    try:
+        return isinstance(path, str) and Path(path).resolve().is_relative_to(Path(get_upload_folder()).resolve())
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def check_options_known(registry: Registry, models: Iterable[str], given: Mapping[str, Any]) -> None:

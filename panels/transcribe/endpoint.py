@@ -15,7 +15,7 @@ import gradio as gr
 
 from panels.models.layout import models_list
 from panels.running.choices import ModelOnRuntime
-from panels.running.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, TEXTS, UPLOAD, Parameter, endpoint
+from panels.running.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, TEXTS, UPLOAD, Parameter, endpoint, read_file
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.transcribe.layout import COMPUTE, RUNS_AT_ONCE
@@ -44,7 +44,7 @@ RUNTIME_OF_MODELS = Parameter(
 OPTIONS = Parameter(
     "options",
     'Options of the models, an object such as {"language": "en"}, or JSON text of one; each model gets those it has. '
-    "The command `workbench options MODEL` lists them.",
+    f"The command `workbench options MODEL` lists them. A file is given as recordings are, {UPLOAD}.",
     OBJECT,
     {},
 )
@@ -141,12 +141,18 @@ def transcripts(
     `demo/sensevoice|gguf|q8_0`. Raises `BadInput` for errors in the request as a whole.
     """
     settings = {RUNTIME: check_settings(engine or {})}
+    options = {name: _uploaded(name, value) for name, value in (options or {}).items()}
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
-    job = prepare(pool.registry, recordings, cells, reference, normaliser, options or {}, None, settings)
+    job = prepare(pool.registry, recordings, cells, reference, normaliser, options, None, settings)
     rows: Sequence[Row] = ()
     for board in run(pool, job, threading.Event()):
         rows = board.rows
     return [row_dict(row) for row in rows]
+
+
+def _uploaded(name: str, value: Any) -> Any:
+    """Returns the value of an option: of an uploaded file, its path."""
+    return read_file(value, f"option {name}") if isinstance(value, Mapping) else value
 
 
 def row_dict(row: Row) -> dict[str, Any]:

@@ -13,13 +13,15 @@ from typing import Any
 
 import gradio as gr
 
-from panels.running.choices import ModelOnRuntime, vad_choices
+from panels.running.choices import ModelOnRuntime, neural_choices, vad_choices
 from workbench.core.errors import BadInput
 from workbench.core.options import OptionSpec, option_specs
+from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
 
-ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv", "cfg"}
+ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv", "cfg", "lm"}
+BEAM_SEARCH = {spec.name for spec in option_specs(CtcBeamOptions)}
 
 
 def label_of(name: str) -> str:
@@ -61,7 +63,7 @@ class Shown:
 
 
 def shown_options(registry: Registry, task: str = "transcribe") -> tuple[Shown, ...]:
-    """Returns the options of every family for the task: those that all have first."""
+    """Returns the options of every family for the task: first those that all have, last the beam search's."""
     listed_families = dict.fromkeys(card.family for card in registry.cards() if task in card.tasks)
     families = [family for family in listed_families if family in FAMILIES]  # a card may name an unknown family
     found: dict[str, dict[OptionSpec, list[str]]] = {}
@@ -73,7 +75,7 @@ def shown_options(registry: Registry, task: str = "transcribe") -> tuple[Shown, 
         for variants in found.values()
         for spec, names in variants.items()
     ]
-    return tuple(sorted(listed, key=lambda option: not option.everywhere))
+    return tuple(sorted(listed, key=lambda option: (not option.everywhere, option.spec.name in BEAM_SEARCH)))
 
 
 def make_inputs(
@@ -90,7 +92,11 @@ def make_inputs(
 def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Component:
     spec = option.spec
     common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"{prefix}-{option.key}"}
-    choices = vad_choices(registry) if spec.name == "vad" else spec.choices
+    choices = {"vad": vad_choices, "neural_lm": neural_choices}.get(spec.name, lambda _: spec.choices)(registry)
+    if spec.file:
+        return gr.File(type="filepath", label=f"{option.label}: {option.info}", height=110, elem_id=common["elem_id"])
+    if choices and spec.default is None:
+        return gr.Dropdown([("default", ""), *((each, each) for each in choices)], value="", **common)
     if choices:
         return gr.Dropdown(list(choices), value=spec.default, **common)
     if spec.default is None and spec.kind in (float, int):  # Gradio turns an empty number into 0

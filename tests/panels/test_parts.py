@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from panels.models.layout import cards_html, models_list, residents_html
-from panels.running.choices import ModelOnRuntime
+from panels.running.choices import ModelOnRuntime, options_for
 from panels.running.error_boundary import FAULT, guarded
 from panels.transcribe.run import Row
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, span_of
@@ -25,6 +25,8 @@ from panels.widgets.option_inputs import make_inputs, read_inputs, shown_options
 from panels.widgets.samples import read_samples, reference_text, references
 from tests.support.fake_panels import broken, tone
 from workbench.core.errors import BadInput
+from workbench.core.options import option_specs
+from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.registry.cards import BadCard
 from workbench.session.values import Segment, Transcript
 
@@ -51,10 +53,13 @@ def test_options_become_inputs_once(pool: Any) -> None:
     options = shown_options(pool.registry)
     names = [option.spec.name for option in options]
     assert names[:6] == ["vad", "max_segment_seconds", "end_silence_ms", "dither", "cmvn", "timestamps"]
-    assert sorted(names[6:]) == ["ban_emo_unk", "cif_residual", "itn", "language"]
+    assert sorted(names[6:10]) == ["ban_emo_unk", "cif_residual", "itn", "language"]
+    assert names[10:] == [spec.name for spec in option_specs(CtcBeamOptions)], "the beam search comes last"
     with gr.Blocks():
         inputs = make_inputs(options, pool.registry)
     assert [value for _, value in inputs["vad"].choices] == ["auto", "silero", "none", "fake/vad"]  # type: ignore[attr-defined]
+    files = [name for name, each in inputs.items() if isinstance(each, gr.File)]
+    assert files == ["lm", "lexicon", "word_lm", "boost"]
     assert isinstance(inputs["itn"], gr.Checkbox) and isinstance(inputs["dither"], gr.Number)
     assert options[names.index("max_segment_seconds")].label == "Max segment seconds"
     assert options[names.index("itn")].label == "ITN" and options[names.index("itn")].info.endswith("(SenseVoice)")
@@ -91,9 +96,22 @@ def test_an_option_shows_while_a_model_has_it(pool: Any) -> None:
         for model in ("fake/sense", "fake/para")
     }
     assert {model: sorted(names) for model, names in shown.items()} == {
-        "fake/sense": ["ban_emo_unk", "itn", "language"],
+        "fake/sense": sorted(["ban_emo_unk", "itn", "language", *(spec.name for spec in option_specs(CtcBeamOptions))]),
         "fake/para": ["cif_residual"],
     }
+
+
+def test_a_file_of_this_machine_is_no_value_unless_it_was_uploaded(
+    pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+    inside, outside = str(tmp_path / "uploads" / "it" / "lm.arpa"), str(tmp_path / "lm.arpa")
+    assert options_for(pool.registry, "fake/sense", {"lm": inside, "boost": None}) == {"lm": inside, "boost": None}
+    for other in (outside, f"{tmp_path}/uploads/../lm.arpa", "/etc/passwd", "lm\0arpa"):
+        with pytest.raises(BadInput, match=r"option lm is .*; expected a file that was uploaded to this page"):
+            options_for(pool.registry, "fake/sense", {"lm": other})
+    with pytest.raises(BadInput, match="option neural_lm is '/some/folder'"):
+        options_for(pool.registry, "fake/sense", {"neural_lm": "/some/folder"})
 
 
 # Samples and references.

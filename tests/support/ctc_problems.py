@@ -53,13 +53,13 @@ def random_problem(seed: int, beam_size: int = 5000) -> Problem:
         for logits in batch:
             logits[rng.random(logits.shape) < 0.2] = -np.inf
             logits[:, rng.integers(vocabulary)] = 0.0
-    lexicon = None
-    if rng.random() < 0.6:
-        lexicon = random_lexicon(rng, [token for token in range(vocabulary) if token != blank])
+    tokens = [token for token in range(vocabulary) if token != blank]
+    lexicon = random_lexicon(rng, tokens) if rng.random() < 0.6 else None
     symbols = vocabulary if lexicon is None else len(lexicon.words)
     phrases = None
     if rng.random() < 0.5:
-        sequences = [rng.integers(symbols, size=rng.integers(1, 4)).tolist() for _ in range(rng.integers(1, 4))]
+        units = tokens if lexicon is None else range(symbols)
+        sequences = [rng.choice(units, size=rng.integers(1, 4)).tolist() for _ in range(rng.integers(1, 4))]
         phrases = Phrases(tuple(map(tuple, sequences)))
     options = SearchOptions(
         beam_size=beam_size,

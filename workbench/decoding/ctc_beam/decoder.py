@@ -170,6 +170,6 @@ def _check(decoder: CtcDecoder) -> None:
     if decoder.lexicon is not None:
         decoder.lexicon.check(vocabulary, blank)
     if decoder.phrases is not None and decoder.lexicon is None:
-        decoder.phrases.check(vocabulary, "token ids")
+        decoder.phrases.check(vocabulary, "token ids", blank)
     elif decoder.phrases is not None and decoder.lexicon is not None:
         decoder.phrases.check(len(decoder.lexicon.words), "indices of the lexicon's words")

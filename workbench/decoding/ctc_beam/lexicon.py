@@ -29,6 +29,8 @@ class Lexicon:
         if not self.words:
             raise BadInput("the lexicon has no words; expected at least one word with its tokens")
         for word, spellings in zip(self.words, self.pronunciations, strict=True):
+            if not spellings:
+                raise BadInput(f"the lexicon has no spelling of {word}; expected at least one")
             for spelling in spellings:
                 if not spelling or not all(0 <= token < vocabulary and token != blank for token in spelling):
                     raise BadInput(

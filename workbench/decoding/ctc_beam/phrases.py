@@ -22,11 +22,13 @@ class Phrases:
 
     sequences: tuple[tuple[int, ...], ...]
 
-    def check(self, symbols: int, what: str) -> None:
-        """Raises `BadInput` if a phrase is empty, or holds something that is not one of so many tokens or words."""
+    def check(self, symbols: int, what: str, blank: int | None = None) -> None:
+        """Raises `BadInput` if a phrase is empty, or holds the blank or something else than so many tokens or words."""
         for sequence in self.sequences:
             if not sequence or not all(0 <= symbol < symbols for symbol in sequence):
                 raise BadInput(f"a phrase is {list(sequence)}; expected one or more {what} from 0 to {symbols - 1}")
+            if blank in sequence:
+                raise BadInput(f"a phrase is {list(sequence)}; it has the blank {blank}, which is never in a result")
 
 
 def read_phrases(path: str | Path, names: Sequence[str], what: str = "token of the vocabulary") -> Phrases:

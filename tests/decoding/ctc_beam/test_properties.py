@@ -1,0 +1,221 @@
+"""What must hold for every search, wide or narrow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.ctc_oracle import TableModel, boosted
+from tests.support.ctc_problems import Problem, random_problem
+from workbench.decoding.ctc_beam import CtcDecoder, Hypothesis, Lexicon, Phrases, SearchOptions
+from workbench.decoding.ctc_beam import rows as rows_module
+from workbench.decoding.ctc_beam.phrases import PhraseCounter
+
+SEEDS = st.integers(0, 10_000)
+BEAMS = st.integers(1, 12)
+
+
+def narrow(seed: int, beam_size: int, frames: int = 0) -> Problem:
+    """A problem with a beam that cannot hold everything, and longer recordings if `frames` is more than 0."""
+    problem = random_problem(seed)
+    options = replace(problem.options, beam_size=beam_size, nbest=min(problem.options.nbest, 3))
+    rng = np.random.default_rng(seed + 1)
+    lengths = rng.integers(1, frames + 1, size=3) if frames else ()
+    batch = [rng.normal(scale=3.0, size=(length, problem.vocabulary)) for length in lengths] or problem.batch
+    return replace(problem, options=options, batch=batch)
+
+
+def fresh(problem: Problem) -> list[list[Hypothesis]]:
+    return problem.decoder().decode(problem.batch)
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS, BEAMS)
+def test_a_recording_is_decoded_alike_alone_and_in_any_batch(seed: int, beam_size: int) -> None:
+    """Bit for bit: the order of the batch, its other members and their lengths change nothing."""
+    problem = narrow(seed, beam_size, frames=20)
+    decoder = problem.decoder()
+    together = decoder.decode(problem.batch)
+    backwards = decoder.decode(problem.batch[::-1])
+    assert backwards[::-1] == together
+    assert [decoder.decode([logits])[0] for logits in problem.batch] == together
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, BEAMS, st.data())
+def test_chunks_give_what_the_whole_recording_gives(seed: int, beam_size: int, data: st.DataObject) -> None:
+    """Also when prefixes are forgotten on the way, and when the result is asked for in between."""
+    problem = narrow(seed, beam_size, frames=25)
+    decoder = problem.decoder()
+    logits = problem.batch[0]
+    whole, chunked = decoder.begin(), decoder.begin()
+    decoder.advance(whole, logits)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(logits)), max_size=5)))
+    limit, rows_module.TREE_LIMIT = rows_module.TREE_LIMIT, 1
+    try:
+        chunked.rows._limit = 1
+        for start, end in zip([0, *cuts], [*cuts, len(logits)]):
+            decoder.advance(chunked, logits[start:end])
+            decoder.finish(chunked)
+    finally:
+        rows_module.TREE_LIMIT = limit
+    assert decoder.finish(chunked) == decoder.finish(whole)
+    assert chunked.rows.prefixes.size <= max(64, whole.rows.prefixes.size)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS, st.randoms(use_true_random=False))
+def test_the_order_of_the_vocabulary_does_not_matter(seed: int, random: st.DataObject) -> None:
+    problem = random_problem(seed)
+    order = list(range(problem.vocabulary))
+    random.shuffle(order)
+    place = {token: index for index, token in enumerate(order)}
+    parts = {"lexicon": None, "phrases": None}
+    lexicon, phrases = problem.parts["lexicon"], problem.parts["phrases"]
+    if lexicon is not None:
+        spelled = tuple(tuple(tuple(place[t] for t in each) for each in word) for word in lexicon.pronunciations)
+        parts["lexicon"] = Lexicon(lexicon.words, spelled)
+    if phrases is not None:
+        parts["phrases"] = phrases
+        if lexicon is None:
+            parts["phrases"] = Phrases(tuple(tuple(place[token] for token in each) for each in phrases.sequences))
+    plain = CtcDecoder(problem.vocabulary, problem.blank, problem.options, lexicon=lexicon, phrases=phrases).decode(
+        problem.batch
+    )
+    moved = CtcDecoder(problem.vocabulary, place[problem.blank], problem.options, **parts).decode(
+        [logits[:, order] for logits in problem.batch]
+    )
+    for before, after in zip(plain, moved, strict=True):
+        scores = {(each.tokens, each.words): each.score for each in before}
+        renamed = {(tuple(order[token] for token in each.tokens), each.words): each.score for each in after}
+        np.testing.assert_allclose(sorted(renamed.values()), sorted(scores.values()), rtol=0, atol=1e-9)
+        for key in renamed.keys() & scores.keys():
+            assert renamed[key] == pytest.approx(scores[key], abs=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, BEAMS)
+def test_the_parts_of_a_score_are_those_of_the_whole_texts(seed: int, beam_size: int) -> None:
+    """Look-ahead and the credit for unfinished phrases leave no trace: however narrow the beam."""
+    problem = narrow(seed, beam_size, frames=20)
+    options, parts = problem.options, problem.parts
+    for found in fresh(problem):
+        assert len({(each.tokens, each.words) for each in found}) == len(found)
+        for each in found:
+            words = None
+            if parts["lexicon"] is not None:
+                words = [parts["lexicon"].words.index(word) for word in each.words]
+            expected = options.beta * len(each.tokens) + (0.0 if words is None else options.word_bonus * len(words))
+            assert each.bonus == pytest.approx(expected, abs=1e-9)
+            for name, weight, symbols in (
+                ("token_lm", options.alpha, each.tokens),
+                ("word_lm", options.gamma, words),
+                ("neural_lm", options.gamma, words),
+            ):
+                model = parts[name]
+                value = 0.0 if model is None else weight * model.text(symbols)
+                assert getattr(each, name) == pytest.approx(value, abs=1e-9)
+            boost = 0.0
+            if parts["phrases"] is not None:
+                boost = options.boost_score * boosted(each.tokens if words is None else words, parts["phrases"])
+            assert each.boost == pytest.approx(boost, abs=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS)
+def test_look_ahead_changes_no_exact_result(seed: int) -> None:
+    problem = random_problem(seed)
+    model = problem.parts["word_lm"]
+    if model is None:
+        return
+    ahead = fresh(problem)
+    del model.unigrams
+    assert fresh(problem) == ahead
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS, BEAMS)
+def test_pruning_options_leave_the_scores_of_what_they_find(seed: int, beam_size: int) -> None:
+    """A threshold and few tokens per frame find less mass for a hypothesis, never more; the best stays within reach."""
+    problem = random_problem(seed)
+    exact = [
+        {(h.tokens, h.words): h.score for h in found}
+        for found in fresh(replace(problem, options=replace(problem.options, nbest=5000)))
+    ]
+    options = replace(problem.options, beam_size=beam_size, tokens_per_frame=1, threshold=4.0, nbest=1)
+    for everything, found in zip(exact, fresh(replace(problem, options=options)), strict=True):
+        for each in found:
+            assert each.score <= everything[each.tokens, each.words] + 1e-9
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.lists(st.integers(0, 2), max_size=12),
+)
+def test_phrases_are_counted_leftmost_and_longest(sequences: list[list[int]], text: list[int]) -> None:
+    phrases = Phrases(tuple(map(tuple, sequences)))
+    counter = PhraseCounter(phrases, 3)
+    state, earned = counter.advance_one(0, text)
+    assert earned + counter.at_end[state] == boosted(text, phrases)
+    pending = [boosted(text[:length], phrases) for length in range(len(text) + 1)]
+    assert all(earlier <= later for earlier, later in pairwise(pending))
+    assert counter.depth[state] >= counter.at_end[state]
+
+
+def test_a_later_word_decides_between_homophones() -> None:
+    """Two words sound alike; the history of the one that the second word needs is kept."""
+
+    class Pairs:
+        """Knows which word follows which: 0 is likelier first, but 2 follows only 1."""
+
+        start = 0
+
+        def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            chances = {(0, 0): 0.8, (0, 1): 0.2, (1, 2): 0.01, (2, 2): 0.9}
+            pairs = zip(states.tolist(), symbols.tolist())
+            return np.log([chances.get(pair, 1e-3) for pair in pairs]), symbols + 1
+
+        def final(self, states: np.ndarray) -> np.ndarray:
+            return np.zeros(len(states))
+
+    lexicon = Lexicon(("two", "too", "late"), (((1,),), ((1,),), ((2, 3),)))
+    decoder = CtcDecoder(4, 0, SearchOptions(beam_size=4, gamma=1.0, nbest=2), lexicon=lexicon, word_lm=Pairs())
+    sure = np.full((4, 4), -9.0)
+    sure[[0, 1, 2, 3], [1, 0, 2, 3]] = 0.0
+    state = decoder.begin()
+    decoder.advance(state, sure[:2])
+    assert [each.words for each in decoder.finish(state)] == [("two",), ("too",)]
+    decoder.advance(state, sure[2:])
+    assert [each.words for each in decoder.finish(state)] == [("too", "late"), ("two", "late")]
+
+
+def test_the_best_whole_hypotheses_survive_a_narrow_beam() -> None:
+    """A beam of one follows an unfinished word to the end; the empty hypothesis is still there."""
+    logits = np.log([[0.1, 0.9, 0.0 + 1e-9], [0.1, 0.9, 1e-9]])
+    lexicon = Lexicon(("long",), (((1, 2),),))
+    decoder = CtcDecoder(3, 0, SearchOptions(beam_size=1), lexicon=lexicon)
+    state = decoder.begin()
+    decoder.advance(state, logits)
+    (found,) = decoder.finish(state)
+    assert found.tokens == () and found.acoustic == pytest.approx(np.log(0.01), abs=1e-6)
+
+
+def test_a_search_that_ends_with_too_few_whole_hypotheses_is_repeated_with_a_wider_beam() -> None:
+    rng = np.random.default_rng(0)
+    lexicon = Lexicon(
+        tuple("abcdef"), tuple(((1 + index, 1 + (index + 1) % 6, 1 + (index + 3) % 6),) for index in range(6))
+    )
+    logits = rng.normal(size=(6, 7))
+    found = CtcDecoder(7, 0, SearchOptions(beam_size=5, nbest=5), lexicon=lexicon).decode([logits])[0]
+    assert len({each.tokens for each in found}) == 5
+
+
+def test_models_of_no_weight_are_not_asked() -> None:
+    model = TableModel(3, np.random.default_rng(0))
+    CtcDecoder(3, 0, SearchOptions(alpha=0.0), token_lm=model).decode([np.zeros((4, 3))])
+    assert model.asked == 0

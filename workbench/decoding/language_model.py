@@ -6,7 +6,7 @@ knows no file format and no network.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -38,4 +38,14 @@ class LanguageModel(Protocol):
 
     def final(self, states: np.ndarray) -> np.ndarray:
         """Returns ln P(end of the sentence | state) float64 [n]."""
+        ...
+
+
+@runtime_checkable
+class TellsUnigrams(Protocol):
+    """A language model that says how likely its symbols are without a history; a search looks ahead with it."""
+
+    @property
+    def unigrams(self) -> np.ndarray:
+        """ln P(symbol) of each symbol, float64 [symbols]."""
         ...

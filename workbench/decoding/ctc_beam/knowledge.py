@@ -24,7 +24,9 @@ from workbench.decoding.ctc_beam.rows import (
     WORDS,
 )
 from workbench.decoding.ctc_beam.spelling import Spelling
-from workbench.decoding.language_model import LanguageModel
+from workbench.decoding.language_model import LanguageModel, TellsUnigrams
+
+LEAST_EXPECTED = -50.0  # ln P: a word that never comes first may still be likely after another
 
 Columns = dict[int, np.ndarray]  # of some hypotheses: a column's name in `rows.py`, and its values [n]
 
@@ -64,11 +66,10 @@ class Knowledge:
             self.gain = np.inf  # the most by which one more token raises the score, apart from the acoustics
 
     def _look_ahead(self) -> np.ndarray | None:
-        """Returns the most that each word may expect, float64 [words]; None if no model tells without a history."""
-        unigrams = getattr(self.word_lm, "unigrams", None)
-        if unigrams is None or self.options.gamma < 0:
+        """Returns what each word may expect, float64 [words]; None if no model tells without a history."""
+        if self.options.gamma < 0 or not isinstance(self.word_lm, TellsUnigrams):
             return None
-        expected: np.ndarray = self.options.gamma * np.asarray(unigrams, dtype=np.float64)
+        expected: np.ndarray = self.options.gamma * np.maximum(self.word_lm.unigrams, LEAST_EXPECTED)
         return expected
 
     def language(self, ints: Columns, floats: Columns) -> np.ndarray:

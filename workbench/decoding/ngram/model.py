@@ -68,6 +68,11 @@ class NgramModel:
         """
         return self._automaton.follow(states, self._words[symbols])
 
+    @property
+    def unigrams(self) -> np.ndarray:
+        """ln P(symbol) of each symbol after no history, float64 [symbols]."""
+        return self._automaton.follow(np.full(len(self._words), ROOT), self._words)[0]
+
     def final(self, states: np.ndarray) -> np.ndarray:
         """Returns ln P(end of the sentence | state) float64 [n]."""
         return self._final[states]

@@ -67,9 +67,10 @@ class Knowledge:
 
     def _look_ahead(self) -> np.ndarray | None:
         """Returns what each word may expect, float64 [words]; None if no model tells without a history."""
-        if self.options.gamma < 0 or not isinstance(self.word_lm, TellsUnigrams):
+        model: object = self.word_lm
+        if self.options.gamma < 0 or not isinstance(model, TellsUnigrams):
             return None
-        expected: np.ndarray = self.options.gamma * np.maximum(self.word_lm.unigrams, LEAST_EXPECTED)
+        expected: np.ndarray = self.options.gamma * np.maximum(model.unigrams, LEAST_EXPECTED)
         return expected
 
     def language(self, ints: Columns, floats: Columns) -> np.ndarray:

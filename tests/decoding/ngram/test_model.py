@@ -111,3 +111,12 @@ def test_thousands_of_pairs_advance_as_one_by_one(tmp_path: Path):
     np.testing.assert_allclose(ln, sparse.advance(states, symbols)[0], rtol=0, atol=1e-12)
     for place in range(0, 5000, 100):
         assert model.advance(states[place : place + 1], symbols[place : place + 1])[0] == ln[place]
+
+
+def test_a_back_off_weight_counts_before_an_order_without_ngrams(tmp_path):
+    """A pruned model may have lost all n-grams of its highest order. Its back-off weights stay."""
+    head = "\\data\\\nngram 1=3\nngram 2=0\n\n\\1-grams:\n-99\t<s>\t-0.5\n-1\t</s>\n-0.25\ta\t-0.125\n"
+    (tmp_path / "lm.arpa").write_text(head + "\n\\2-grams:\n\n\\end\\\n")
+    model = read_ngram_model(tmp_path / "lm.arpa", ["a"])
+    parts, _ = walk(model, [0, 0])
+    np.testing.assert_allclose(parts, np.log(10) * np.array([-0.75, -0.375, -1.125]), atol=1e-12)

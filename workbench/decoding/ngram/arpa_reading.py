@@ -58,8 +58,6 @@ class _Reader:
                 orders.append(_join([], order))  # a file may leave out the section of no n-grams
         if command != b"\\end\\":
             raise self._fault(f"is {_shown(command)}", f"\\end\\ after the {len(counts)}-grams", self._lines.number)
-        while not len(orders[-1]):
-            orders.pop()
         return NgramTables(tuple(word.decode("utf-8") for word in self._ids), tuple(orders), self._name)
 
     def _head(self) -> tuple[list[int], bytes]:

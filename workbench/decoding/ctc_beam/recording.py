@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.extensions import Extensions, Stays
+from workbench.decoding.ctc_beam.candidates import Extensions, Stays
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
 from workbench.decoding.ctc_beam.record import MOST_LIVING, MOST_PRUNED, FrameRecord, Scores, SearchRecord

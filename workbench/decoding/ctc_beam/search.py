@@ -6,7 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.extensions import Extender, Extensions, Stays
+from workbench.decoding.ctc_beam.candidates import Extensions, Stays
+from workbench.decoding.ctc_beam.extensions import Extender
 from workbench.decoding.ctc_beam.knowledge import Knowledge
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.rows import (
@@ -25,6 +26,7 @@ from workbench.decoding.ctc_beam.rows import (
     Rows,
 )
 from workbench.decoding.ctc_beam.selection import LOWEST, Chosen, choose, floor_of
+from workbench.decoding.ctc_beam.word_extensions import WordExtender
 
 
 class Observer(Protocol):
@@ -55,6 +57,8 @@ class Search:
         self._knowledge, self._size = knowledge, size
         self._add = np.logaddexp if options.recombination == "sum" else np.maximum
         self._extender = Extender(vocabulary, knowledge, size)
+        if knowledge.spelling is not None:
+            self._extender = WordExtender(vocabulary, knowledge, size, knowledge.spelling)
         self._tokens = np.ones(vocabulary, dtype=bool)
         self._tokens[blank] = False
 

@@ -50,6 +50,10 @@ class Spelling:
         self.whole = np.zeros(nodes, dtype=bool)  # whether all words are complete: the state holds the root
         self.whole[0] = True
         self.ahead = self._look_ahead(scores, ends, depths) if scores is not None else np.zeros(nodes)
+        # By how much the score of a hypothesis at the root sinks for a first token that completes no word.
+        first = self._targets[: self._arc_counts[0]]
+        self.first_ahead = np.zeros(vocabulary)
+        self.first_ahead[self._arc_tokens[: len(first)]] = np.where(counts[first] == 0, self.ahead[first], 0.0)
         self._sets: list[tuple[int, ...]] = []
         self._set_states: dict[tuple[int, ...], int] = {}
         self._set_steps: dict[tuple[int, int], int] = {}

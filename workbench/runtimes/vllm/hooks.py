@@ -1,13 +1,15 @@
 """Hooks in vLLM's model that copy the rows of captured requests while captures are on.
 
 They support vLLM's model runner V1, eager execution, and decoder models whose layers return either (output, residual)
-that are still to be added, as most of vLLM's do, or the residual stream itself.
+that are still to be added, as most of vLLM's do, or the residual stream itself. A model with heads besides that of its
+logits names them in `further_heads`, by stage.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -149,16 +151,17 @@ class Hooks:
         self._put("llm.norm", lambda rows: hidden[rows])
 
     def _logits(self, hidden: Tensor) -> None:
-        for span in self._spans:
+        heads = {"logits": self._model.compute_logits, **getattr(self._model, "further_heads", {})}
+        for span, (stage, head) in itertools.product(self._spans, heads.items()):
             capture = self.captures.get(span.number)
             # Computes for a failed capture too, as all workers must do the same.
-            if capture is None or not capture.wanted("logits"):
+            if capture is None or not capture.wanted(stage):
                 continue
             for start in range(span.start, span.stop, LOGIT_ROWS):
                 rows = slice(start, min(start + LOGIT_ROWS, span.stop))
-                logits = functools.partial(self._model.compute_logits, hidden[rows])
+                logits = functools.partial(head, hidden[rows])
                 if self._keeps:
-                    self._keep(capture, "logits", span.position + start - span.start, logits)
+                    self._keep(capture, stage, span.position + start - span.start, logits)
                 else:
                     logits()
 

@@ -6,7 +6,7 @@ The class is a language model over the ids of all streams. How a row of several 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -145,6 +145,11 @@ class SpeechWorkbenchSpeechLM(AroundLanguageModel):
         language = self.language_model
         matrix = language.model.embed_tokens if self.config.tie_word_embeddings else language.lm_head
         return StreamHeads(matrix.weight, self.stream_emb.weight, self.layout)
+
+    @property
+    def further_heads(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
+        """The stages of a trace that are computed from the hidden states [rows, H], besides the logits of stream 0."""
+        return {"codec.logits": self.heads.codec}
 
     @classmethod
     def get_placeholder_str(cls, modality: str, i: int) -> str | None:

@@ -36,6 +36,16 @@ class StreamHeads:
         for stream, rows in self.rows.biased():
             self._bias[rows] = self._small[rows] @ own[stream]
 
+    def codec(self, hidden: Tensor) -> Tensor:
+        """Returns the logits of streams 1 and above, each over its own interval [rows, streams - 1, layer size].
+
+        Args:
+            hidden: after the last norm [rows, H].
+        """
+        later = self.rows.later
+        found: Tensor = self.rows.by_stream(F.linear(hidden.float(), self._small[later], self._bias[later]))
+        return found
+
     def of(self, hidden: Tensor, logits: Tensor) -> Logits:
         """Returns a function for the logits of a step.
 
